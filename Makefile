@@ -1,0 +1,42 @@
+# make demo: train HSASRecCE on ml-100k and print its table.  make test: the test suite.  make check: lint and types.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check format clean
+
+help:
+	@grep -h '^# make' Makefile
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: setup
+	$(BIN)/python run_recbole_hyper.py --model=HSASRecCE --dataset=ml-100k
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# make bench-<name> runs benchmarks/bench_<name>.py
+bench-%: setup
+	$(BIN)/python benchmarks/bench_$*.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info

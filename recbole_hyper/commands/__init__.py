@@ -1,0 +1,1 @@
+"""Subcommands of recbole-hyper, one module each."""

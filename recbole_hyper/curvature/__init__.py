@@ -1,0 +1,1 @@
+"""Gromov delta of data and the curvature that it implies."""

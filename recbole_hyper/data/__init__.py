@@ -1,0 +1,1 @@
+"""Atomic files to sequences, batches and negatives."""

@@ -1,0 +1,1 @@
+"""Encoders: a history becomes a state per position."""

@@ -1,0 +1,1 @@
+"""Ranking, metrics, statistics and result files."""

@@ -1,0 +1,1 @@
+"""Output geometries: how a state scores an item."""

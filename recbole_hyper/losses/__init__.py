@@ -1,0 +1,1 @@
+"""Losses: which scores are computed, and what is learned from them."""

@@ -1,0 +1,1 @@
+"""RecBole models, each naming its parts."""

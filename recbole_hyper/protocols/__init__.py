@@ -1,0 +1,1 @@
+"""Protocols: what is train, validation and test, and who are the candidates."""

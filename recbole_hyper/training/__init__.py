@@ -1,0 +1,1 @@
+"""The trainer, its optimizers and its checkpoints."""
