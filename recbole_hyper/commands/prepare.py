@@ -1,0 +1,123 @@
+"""``recbole-hyper prepare``: raw public data to RecBole atomic files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+HELP = "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole atomic files"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``prepare``."""
+    parser.add_argument("name", nargs="?", help="data set of the catalogue, or a name of your own with --source")
+    parser.add_argument("--list", action="store_true", help="list the catalogue and the raw formats, then stop")
+    parser.add_argument("--source", help="raw file, zip or tar archive, folder, or an .inter file")
+    parser.add_argument("--output", default="dataset", help="folder of data sets (default: %(default)s)")
+    parser.add_argument("--format", help="raw format, where the file's name does not tell; see --list")
+    parser.add_argument("--columns", help="for csv, parquet, atomic: user_id=...,item_id=...,timestamp=...,rating=...")
+    parser.add_argument("--separator", help="for csv and atomic files: character between values; \\t is a tab")
+    parser.add_argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names")
+    parser.add_argument(
+        "--time_format", help="for csv, parquet: unix, unix_ms, iso, or a pattern such as '%%m %%d, %%Y'"
+    )
+    parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
+    parser.add_argument("--until", help="latest time kept")
+    parser.add_argument("--threshold", type=float, help="smallest rating kept as a positive interaction")
+    parser.add_argument("--duplicates", help="of a repeated (user, item) pair: keep, first or last (in time)")
+    parser.add_argument("--filter", help="none, k_core (to a fixed point) or single_pass (items, then users)")
+    parser.add_argument("--k_core", type=int, help="short for --filter=k_core --min_user=K --min_item=K; 0 for none")
+    parser.add_argument("--min_user", type=int, help="fewest interactions of a user")
+    parser.add_argument("--min_item", type=int, help="fewest interactions of an item")
+    parser.add_argument("--count", help="what --min_user and --min_item count: interactions or distinct partners")
+    parser.add_argument("--max_malformed", type=float, default=0.001, help="accepted share of unreadable lines")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that prepare has not written")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Prepare one data set; returns the exit status."""
+    from rich.console import Console
+
+    from recbole_hyper.data.prepare.errors import PrepareError
+    from recbole_hyper.data.prepare.formats import Layout
+    from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
+    from recbole_hyper.data.prepare.statistics import table
+
+    console = Console()
+    if arguments.list or arguments.name is None:
+        _list(console)
+        return 0 if arguments.list else 2
+    carried = installed_folder(arguments.name) if arguments.source is None else None
+    if carried is not None:
+        print(f"{arguments.name} is carried by the installed recbole package: {carried}; nothing to prepare")
+        return 0
+    try:
+        layout = Layout(
+            columns=_columns(arguments.columns),
+            separator=arguments.separator.replace("\\t", "\t") if arguments.separator else None,
+            header=False if arguments.no_header else None,
+            time_format=arguments.time_format,
+        )
+        result = prepare(
+            arguments.name,
+            source=arguments.source,
+            output=arguments.output,
+            format=arguments.format,
+            layout=layout,
+            changes=_changes(arguments),
+            max_malformed=arguments.max_malformed,
+            overwrite=arguments.overwrite,
+            say=print,
+        )
+    except PrepareError as error:
+        print(f"prepare {arguments.name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\nprepare {arguments.name}: interrupted; nothing was changed, run it again", file=sys.stderr)
+        return 130
+    for label, rows in result.steps:
+        print(f"{rows:>12,} interactions: {label}")
+    console.print(table(result.entry.name, result.statistics, result.entry.published, positions=result.positions))
+    if result.positions:
+        print("The source has no times: the timestamps are positions in each user's sequence, from 1.")
+    print(result.path)
+    return 0
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, object]:
+    keys = ("since", "until", "threshold", "duplicates", "filter", "min_user", "min_item", "count")
+    changes = {key: getattr(arguments, key) for key in keys if getattr(arguments, key) is not None}
+    if arguments.k_core is not None:
+        core = arguments.k_core
+        changes = {"filter": "k_core" if core else "none", "min_user": core, "min_item": core} | changes
+    return changes
+
+
+def _columns(text: str | None) -> dict[str, str] | None:
+    from recbole_hyper.data.prepare.errors import PrepareError
+
+    if not text:
+        return None
+    pairs = [part.partition("=") for part in text.split(",")]
+    fields = {"user_id", "item_id", "timestamp", "rating"}
+    wrong = [field for field, sign, column in pairs if field.strip() not in fields or not sign or not column.strip()]
+    if wrong:
+        raise PrepareError(
+            f"--columns={text}: {wrong[0]!r} is not understood; write user_id=COLUMN,item_id=COLUMN,timestamp=COLUMN"
+            "[,rating=COLUMN]"
+        )
+    return {field.strip(): column.strip() for field, _, column in pairs}
+
+
+def _list(console: object) -> None:
+    from recbole_hyper.data.prepare.catalogue import entries
+    from recbole_hyper.data.prepare.formats import FORMATS
+
+    print("Data sets:")
+    for entry in entries().values():
+        print(f"  {entry.name:<26}{entry.about}")
+        if entry.get:
+            print(f"  {'':<26}source: {entry.get}")
+    print("\nRaw formats (--format):")
+    for name, format in FORMATS.items():
+        print(f"  {name:<26}{format.about}")

@@ -1,0 +1,108 @@
+"""The catalogue of known data sets: where each comes from, how the papers filter it, which counts they print."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.resources
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import yaml
+
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.statistics import Published
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A raw file that a data set can be prepared from.
+
+    Attributes:
+        format: name of the raw format.
+        files: patterns of the file's name, best first.
+        as_is: the file is already filtered: no duplicates policy, no filter unless the user asks.
+        user_prefix: dropped from the front of every user token.
+    """
+
+    format: str
+    files: tuple[str, ...]
+    as_is: bool = False
+    user_prefix: str = ""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done to the interactions between reading and writing, in this order.
+
+    Attributes:
+        since: earliest time kept, a date or Unix seconds; None keeps all.
+        until: latest time kept, likewise.
+        threshold: smallest rating kept as a positive interaction; None keeps all.
+        duplicates: of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time.
+        filter: ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once).
+        min_user: fewest interactions of a user.
+        min_item: fewest interactions of an item.
+        count: what a user or item must have enough of: ``interactions`` or ``distinct`` partners.
+    """
+
+    since: str | None = None
+    until: str | None = None
+    threshold: float | None = None
+    duplicates: str = "keep"
+    filter: str = "none"
+    min_user: int = 0
+    min_item: int = 0
+    count: str = "interactions"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set of the catalogue; ``exact`` makes counts other than the published ones an error."""
+
+    name: str
+    about: str
+    get: str = ""
+    address: str = ""
+    terms: str = ""
+    tokens: str = ""
+    exact: bool = False
+    sources: tuple[Candidate, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
+    published: tuple[Published, ...] = ()
+
+
+@functools.cache
+def entries() -> Mapping[str, Entry]:
+    """Read the catalogue that the package carries."""
+    text = importlib.resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    return {name: _entry(name, value) for name, value in yaml.safe_load(text).items()}
+
+
+def find(name: str) -> Entry | None:
+    """Return the data set called ``name``, or None where the catalogue has no such name."""
+    return entries().get(name)
+
+
+def near(name: str) -> list[str]:
+    """Return the catalogue's names nearest to ``name``, best first."""
+    return difflib.get_close_matches(name, entries(), n=3)
+
+
+def _entry(name: str, value: Mapping[str, Any]) -> Entry:
+    sources = tuple(
+        _checked(Candidate, name, {**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
+    )
+    recipe = _checked(Recipe, name, value.get("recipe", {}))
+    published = tuple(_checked(Published, name, counts) for counts in value.get("published", []))
+    plain = {key: item for key, item in value.items() if key not in ("sources", "recipe", "published")}
+    return _checked(Entry, name, {"name": name, **plain, "sources": sources, "recipe": recipe, "published": published})
+
+
+def _checked(kind: type, name: str, value: Mapping[str, Any]) -> Any:
+    known = [entry.name for entry in fields(kind)]
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        raise PrepareError(f"catalogue, {name}: unknown {', '.join(unknown)}; known: {', '.join(known)}")
+    return kind(**value)

@@ -1,0 +1,54 @@
+"""Lines that cannot be read: counted, the first ones shown, an error where their share is too large."""
+
+from __future__ import annotations
+
+from recbole_hyper.data.prepare.errors import PrepareError
+
+SHOWN = 5
+# past this many unreadable lines, more than half of everything, the file is of another format
+HOPELESS = 10_000
+
+
+class Malformed:
+    """Counter of the unreadable lines of one file.
+
+    Args:
+        name: the file's name, for messages.
+        max_share: largest share of unreadable lines among all lines, 0 to 1, that is accepted.
+    """
+
+    def __init__(self, name: str, max_share: float) -> None:
+        if not 0 <= max_share <= 1:
+            raise PrepareError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
+        self.name = name
+        self.max_share = max_share
+        self.count = 0
+        self.good = 0
+        self.examples: list[tuple[int, str, str]] = []
+
+    def add(self, line: int, reason: str, text: str) -> None:
+        """Count one unreadable line (numbered from 1) and keep it where it is among the first."""
+        self.count += 1
+        if len(self.examples) < SHOWN:
+            self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether there is no sense in reading on."""
+        return self.count > HOPELESS and self.count > self.good and self.max_share < 0.5
+
+    def listing(self) -> str:
+        """Return the first unreadable lines, one below the other, in the order of the file."""
+        return "\n".join(f"  line {line}: {reason}: {text!r}" for line, reason, text in sorted(self.examples))
+
+    def check(self) -> None:
+        """Raise PrepareError where the share of unreadable lines is above the accepted one, or nothing was read."""
+        total = self.count + self.good
+        if self.count > self.max_share * total:
+            raise PrepareError(
+                f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
+                f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
+                "Check that the file is of the format named by --format, or accept more by --max_malformed=SHARE"
+            )
+        if self.good == 0:
+            raise PrepareError(f"{self.name} holds no interactions; check that the download is complete")

