@@ -1,0 +1,253 @@
+"""DualRec: two encoders over the same item vectors, one reading the past and one the future of each position.
+
+Any encoder whose state at a position depends on no later item is a backbone: its future version is the same network
+over the sequence in reverse. ``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is all that a new pair needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.dual_transfer import FORMS, transfer
+from recbole_hyper.encoders.windowed_attention import Trace, WindowedAttentionEncoder
+
+DIRECTIONS = ("both", "shared", "past", "future")
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """An encoder that also tells what its layers computed; ``return_maps`` is an argument where it has attention."""
+
+    def trace(self, items: Tensor, lengths: Tensor, **options: bool) -> tuple[Tensor, Trace]:
+        """Return states (B, L, d) and the trace."""
+
+
+@dataclass(frozen=True)
+class DualStates:
+    """States of both directions for sequences of n items, aligned: place i is the pair of items i and i + 1.
+
+    Attributes:
+        past: (B, L, d); place i has seen items 0..i and predicts item i + 1. None without a past direction.
+        future: (B, L, d); place i has seen items i+1..n-1 and predicts item i. None without a future direction.
+        transfer: the transfer term (0-d), or None when it is switched off.
+    """
+
+    past: Tensor | None
+    future: Tensor | None
+    transfer: Tensor | None
+
+
+def reversal(lengths: Tensor, length: int) -> Tensor:
+    """Return the (B, length) index that reverses the real part of each right-padded row and leaves padding in place."""
+    place = torch.arange(length, device=lengths.device)
+    return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+
+
+def trace(encoder: Encoder, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
+    """Return states and trace of any encoder; one that records nothing is a single layer with a single head."""
+    if isinstance(encoder, Traced):
+        return encoder.trace(items, lengths, return_maps=True) if return_maps else encoder.trace(items, lengths)
+    states = encoder(items, lengths)
+    return states, Trace(heads=[states.unsqueeze(2)])
+
+
+def trace_reversed(
+    encoder: Encoder, items: Tensor, lengths: Tensor, *, return_maps: bool = False
+) -> tuple[Tensor, Trace]:
+    """Run ``encoder`` over each sequence in reverse; states and trace come back by natural position.
+
+    What depended on no later item depends on no earlier one.
+    """
+    index = reversal(lengths, items.shape[1])
+    states, found = trace(encoder, items.gather(1, index), lengths, return_maps=return_maps)
+    rows = torch.arange(items.shape[0], device=items.device)[:, None]
+    heads = [head[rows, index] for head in found.heads]
+    maps = [
+        one.gather(-2, index[:, None, :, None].expand_as(one)).gather(-1, index[:, None, None, :].expand_as(one))
+        for one in found.maps
+    ]
+    return states[rows, index], Trace(heads=heads, maps=maps)
+
+
+class DualEncoder(Encoder):
+    r"""A past and a future encoder over one item embedding, trained together (DualRec, CIKM 2022).
+
+    Training minimises :math:`\alpha L_{past} + (1 - \alpha) L_{future} + \beta T`, T the transfer term of
+    :func:`~recbole_hyper.encoders.dual_transfer.transfer`. The past state before item t and the future state after
+    it both predict item t. Recommendation uses the past encoder alone.
+
+    A backbone that takes ``direction`` is built in both directions; any other runs over the reversed sequence.
+
+    Args:
+        item_embedding: the item vectors that both directions share; row 0 is padding.
+        dual_directions: ``both``; ``shared``, one set of weights read in both directions (our reading of the
+            ablation 'w/o DE', which the paper does not spell out); ``past`` or ``future``, one direction alone
+            (Table 5; then alpha and beta have no part). With ``future`` the history is read as the future would be,
+            nearest item last, so that each item keeps its distance to the predicted one (ours: the paper does not say).
+        dual_alpha: weight of the past loss, in [0, 1].
+        dual_beta: weight of the transfer term, at least 0.
+        dual_transfer: ``heads`` (published code), ``attention`` (ours) or ``none``.
+        dual_future_dropout: False builds the layers of the future encoder without dropout, as the published code
+            does; only for backbones that take ``layer_dropout``.
+        backbone_options: those of the backbone.
+
+    Raises:
+        ValueError: an option outside the range named above.
+    """
+
+    backbone: ClassVar[type[Encoder]]
+
+    def __init_subclass__(cls, backbone: type[Encoder] | None = None, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        if backbone is None:
+            return
+        cls.backbone = backbone
+        # the configuration is bound by signature, so the backbone's options must show in it
+        own = inspect.signature(DualEncoder.__init__).parameters.values()
+        first, *mine = [p for p in own if p.name != "self" and p.kind is not inspect.Parameter.VAR_KEYWORD]
+        theirs = [
+            p
+            for p in inspect.signature(backbone).parameters.values()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY and p.name not in ("direction", "layer_dropout")
+        ]
+        cls.__signature__ = inspect.Signature([first, *mine, *theirs])  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        dual_directions: str = "both",
+        dual_alpha: float = 0.5,
+        dual_beta: float = 0.1,
+        dual_transfer: str = "heads",
+        dual_future_dropout: bool = True,
+        **backbone_options: Any,
+    ) -> None:
+        super().__init__(item_embedding)
+        if dual_directions not in DIRECTIONS:
+            raise ValueError(f"dual_directions={dual_directions!r} is unknown; known: {', '.join(DIRECTIONS)}")
+        if dual_transfer not in FORMS:
+            raise ValueError(f"dual_transfer={dual_transfer!r} is unknown; known: {', '.join(FORMS)}")
+        if not 0 <= dual_alpha <= 1:
+            raise ValueError(f"dual_alpha={dual_alpha} is outside [0, 1]; it is the share of the past loss")
+        if not 0 <= dual_beta < float("inf"):
+            raise ValueError(f"dual_beta={dual_beta} must be finite and at least 0; 0 switches the transfer off")
+        takes = inspect.signature(self.backbone).parameters
+        if not dual_future_dropout and "layer_dropout" not in takes:
+            raise ValueError(
+                f"dual_future_dropout=False needs a backbone with layer_dropout; {self.backbone.__name__} has none"
+            )
+        self.alpha = dual_alpha
+        self.beta = dual_beta
+        self.transfer_form = dual_transfer
+        self.directions = dual_directions
+        self.past: Encoder | None = None
+        self.future: Encoder | None = None
+        if dual_directions != "future":
+            self.past = self.backbone(item_embedding, **backbone_options)
+        if dual_directions in ("both", "future"):
+            extra: dict[str, Any] = {"direction": "future"} if "direction" in takes else {}
+            if not dual_future_dropout:
+                extra["layer_dropout"] = False
+            self.future = self.backbone(item_embedding, **backbone_options, **extra)
+        self._native_future = "direction" in takes and dual_directions != "shared"
+        if dual_transfer == "attention" and self._transfers and "return_maps" not in self._trace_options():
+            raise ValueError(
+                f"dual_transfer='attention' needs attention maps, which {self.backbone.__name__} does not have; "
+                "use dual_transfer='heads'"
+            )
+
+    @property
+    def _transfers(self) -> bool:
+        return self.directions in ("both", "shared") and self.beta > 0 and self.transfer_form != "none"
+
+    def _trace_options(self) -> tuple[str, ...]:
+        method = getattr(self.backbone, "trace", None)
+        return () if method is None else tuple(inspect.signature(method).parameters)
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, L, d) that recommend: place i has seen items 0..i and predicts the item after it."""
+        if self.past is not None:
+            return self.past(items, lengths)
+        future = cast(Encoder, self.future)
+        # read backwards, the history stands where the future stood in training
+        return trace_reversed(future, items, lengths)[0] if self._native_future else future(items, lengths)
+
+    def trace_past(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
+        """Return states (B, L, d) and trace of the past direction: place i has seen items 0..i."""
+        if self.past is None:
+            raise ValueError("dual_directions='future' has no past direction")
+        return trace(self.past, items, lengths, return_maps=return_maps)
+
+    def trace_future(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
+        """Return states (B, L, d) and trace of the future direction: place i has seen items i..n-1."""
+        if self.directions == "past":
+            raise ValueError("dual_directions='past' has no future direction")
+        network = cast(Encoder, self.past if self.future is None else self.future)
+        run = trace if self._native_future else trace_reversed
+        return run(network, items, lengths, return_maps=return_maps)
+
+    def both(self, items: Tensor, targets: Tensor, lengths: Tensor) -> DualStates:
+        """Return the aligned states of both directions.
+
+        Args:
+            items: (B, L) right-padded; a sequence without its last item.
+            targets: (B, L) the same sequence without its first item.
+            lengths: (B,) number of items in each of the two.
+        """
+        return_maps = self._transfers and self.transfer_form == "attention"
+        past = future = term = None
+        if self.directions != "future":
+            past, past_trace = self.trace_past(items, lengths, return_maps=return_maps)
+        if self.directions != "past":
+            future, future_trace = self.trace_future(targets, lengths, return_maps=return_maps)
+        if self._transfers:
+            term = transfer(past_trace, future_trace, lengths, self.transfer_form)
+        return DualStates(past=past, future=future, transfer=term)
+
+    def training_loss(
+        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the objective of a batch and its terms for the log.
+
+        Args:
+            items: (B, L) as for :meth:`both`, as are ``targets`` and ``lengths``.
+            targets: the past states predict them; the future states, which have read them, predict ``items``.
+            lengths: (B,).
+            loss_of: any loss: ``loss_of(states (n, d), answers (n,), rows (n,)) -> 0-d``, rows being the user of
+                each state in the batch. Called once for each direction.
+
+        Returns:
+            the total, and the detached terms before weighting: those of ``past_loss``, ``future_loss``,
+            ``transfer_loss`` that apply.
+        """
+        states = self.both(items, targets, lengths)
+        real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
+        rows = real.nonzero()[:, 0]
+        losses = {}
+        if states.past is not None:
+            losses["past_loss"] = loss_of(states.past[real], targets[real], rows)
+        if states.future is not None:
+            losses["future_loss"] = loss_of(states.future[real], items[real], rows)
+        if states.transfer is not None:
+            losses["transfer_loss"] = states.transfer
+        if len(losses) == 1:
+            total = next(iter(losses.values()))
+        else:
+            total = self.alpha * losses["past_loss"] + (1 - self.alpha) * losses["future_loss"]
+            if states.transfer is not None:
+                total = total + self.beta * states.transfer
+        return total, {name: value.detach() for name, value in losses.items()}
+
+
+@component("encoders", "dual")
+class DualRecEncoder(DualEncoder, backbone=WindowedAttentionEncoder):
+    """The encoder of DualRec: windowed multi-scale attention with relative positions in both directions."""

@@ -1,0 +1,97 @@
+"""Bidirectional information transfer of DualRec: how far two directions are from each other, as symmetric KL terms.
+
+Both forms are 0 when the directions agree, symmetric in them, and leave padding out. Neither stops a gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recbole_hyper.encoders.windowed_attention import Trace
+
+FORMS = ("heads", "attention", "none")
+
+
+def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return 1/2 [KL(p||q) + KL(q||p)] over the last dimension of two log distributions."""
+    # the two sums share their logarithms: 1/2 sum (p - q)(log p - log q), never negative
+    return 0.5 * ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
+
+
+def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -> Tensor:
+    """Return the transfer term: the mean of the symmetric KL over users, heads and layers (a 0-d tensor).
+
+    Args:
+        past: trace of the past encoder, whose ``heads`` are (B, L, h, d/h) and ``maps`` (B, h, L, L) per layer.
+        future: trace of the future encoder, of the same shapes, by natural position.
+        lengths: (B,) real positions of each user; users with none are left out.
+        form: ``heads``, the published code: the head outputs are averaged over the real positions and put through
+            a softmax over their d/h coordinates (the code averages over padding too). ``attention``, ours: the
+            attention weights by distance to the query, averaged over the real queries. (The two maps themselves
+            cannot be compared: one is zero where the other is not, except on the diagonal.)
+
+    The paper's slides sum over heads; the mean, as in the code, keeps ``dual_beta`` independent of their number.
+
+    Raises:
+        ValueError: ``form`` is unknown, or is ``attention`` for traces without maps.
+    """
+    if form == "heads":
+        pairs = [
+            (_head_log_distribution(p, lengths), _head_log_distribution(f, lengths))
+            for p, f in zip(past.heads, future.heads, strict=True)
+        ]
+    elif form == "attention":
+        if not past.maps or not future.maps:
+            raise ValueError(
+                "dual_transfer='attention' needs attention maps, which this backbone does not have; "
+                "use dual_transfer='heads' or a backbone with attention"
+            )
+        pairs = [
+            (_distance_log_distribution(p, lengths, "past"), _distance_log_distribution(f, lengths, "future"))
+            for p, f in zip(past.maps, future.maps, strict=True)
+        ]
+    else:
+        raise ValueError(f"form={form!r} is unknown; known: heads, attention")
+    per_user = torch.stack([symmetric_kl(p, f).mean(dim=-1) for p, f in pairs]).mean(dim=0)  # (B,)
+    counted = lengths > 0
+    return torch.where(counted, per_user, 0.0).sum() / counted.sum().clamp(min=1)
+
+
+def _head_log_distribution(heads: Tensor, lengths: Tensor) -> Tensor:
+    """Return the log-softmax of the mean head output over real positions, (B, h, d/h)."""
+    real = torch.arange(heads.shape[1], device=heads.device) < lengths[:, None]
+    # where, not a product: outputs at padding are unspecified and may be anything
+    total = torch.where(real[:, :, None, None], heads, 0.0).sum(dim=1)
+    return F.log_softmax(total / lengths.clamp(min=1)[:, None, None], dim=-1)
+
+
+def _distance_log_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
+    """Return the log of the mean attention at each distance 0..L-1, (B, h, L); distances never reached get log tiny."""
+    by_distance = distance_distribution(maps, lengths, direction)
+    # both directions reach the same distances, so that the clamped entries cancel
+    return by_distance.clamp(min=torch.finfo(by_distance.dtype).tiny).log()
+
+
+def distance_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
+    """Return the attention at each distance from the query, averaged over the real queries of each user.
+
+    Args:
+        maps: (B, h, L, L) attention weights, zero on the side that ``direction`` does not see.
+        lengths: (B,) real positions.
+        direction: ``past`` or ``future``.
+
+    Returns:
+        (B, h, L): column m holds distance m; each row sums to 1 for users with at least one position.
+    """
+    length = maps.shape[-1]
+    real = torch.arange(length, device=maps.device) < lengths[:, None]
+    maps = torch.where(real[:, None, :, None], maps, 0.0)
+    flat = maps.flatten(-2)
+    # the inverse of relative_shift: entries of the unseen side spill into other rows, but they are zero
+    if direction == "past":
+        rows = F.pad(flat, (length, 0)).unflatten(-1, (length, length + 1))[..., 1:].flip(-1)
+    else:
+        rows = F.pad(flat, (0, length)).unflatten(-1, (length, length + 1))[..., :length]
+    return rows.sum(dim=-2) / lengths.clamp(min=1)[:, None, None]

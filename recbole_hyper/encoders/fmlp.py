@@ -1,0 +1,191 @@
+"""FMLP-Rec (WWW 2022): layers that filter the sequence in the frequency domain, causal where they must be."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Encoder, positions_from_end
+from recbole_hyper.encoders.windowed_attention import ACTIVATIONS, Trace
+
+FILTERS = ("causal", "circular")
+
+
+class FrequencyFilter(nn.Module):
+    r"""A learned complex filter per coordinate over a window of N positions.
+
+    The published layer multiplies the orthonormal spectrum of the window: ``irfft(rfft(x) * W)``. That is the circular
+    convolution :math:`y_i = \sum_\delta w_\delta x_{(i - \delta) \bmod N}` with the real kernel :math:`w = irfft(W)`.
+
+    * ``circular`` is that layer. Every position but the last sees later items through the wrap.
+    * ``causal`` applies the same kernel without the wrap, :math:`y_i = \sum_{\delta \le i} w_\delta x_{i - \delta}`, by
+      transforms of length 2N. At the last position of a full window nothing wraps: there both agree exactly.
+
+    Args:
+        length: N.
+        hidden_size: d.
+        initializer_range: standard deviation of the real and imaginary parts of W.
+    """
+
+    def __init__(self, length: int, hidden_size: int, *, initializer_range: float = 0.02) -> None:
+        super().__init__()
+        self.length = length
+        # real and imaginary part side by side: optimizers and checkpoints handle real numbers everywhere
+        self.weight = nn.Parameter(torch.randn(length // 2 + 1, hidden_size, 2) * initializer_range)
+
+    def circular(self, inputs: Tensor) -> Tensor:
+        """Return the published filter of full windows, (B, N, d)."""
+        spectrum = torch.fft.rfft(inputs, dim=1, norm="ortho") * torch.view_as_complex(self.weight)
+        return torch.fft.irfft(spectrum, n=self.length, dim=1, norm="ortho")
+
+    def causal(self, inputs: Tensor) -> Tensor:
+        """Return the same filter without wrap, (B, L, d) with L <= N; position i sees positions 0..i."""
+        length = inputs.shape[1]
+        # ortho on both sides scales the product once, so the kernel is the plain inverse transform
+        kernel = torch.fft.irfft(torch.view_as_complex(self.weight), n=self.length, dim=0)[:length]
+        spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
+        return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
+
+
+class FilterLayer(nn.Module):
+    """Post-norm block: H = LN(X + filter(X)), X' = LN(H + FFN(H)), with GELU and an inner width of 4d by default."""
+
+    def __init__(
+        self,
+        length: int,
+        hidden_size: int,
+        inner_size: int,
+        *,
+        dropout: float,
+        hidden_act: str,
+        layer_norm_eps: float,
+        initializer_range: float,
+    ) -> None:
+        super().__init__()
+        if hidden_act not in ACTIVATIONS:
+            raise ValueError(f"hidden_act={hidden_act!r} is unknown; known: {', '.join(ACTIVATIONS)}")
+        self.activation = ACTIVATIONS[hidden_act]
+        self.filter = FrequencyFilter(length, hidden_size, initializer_range=initializer_range)
+        self.widen = nn.Linear(hidden_size, inner_size)
+        self.narrow = nn.Linear(inner_size, hidden_size)
+        for linear in (self.widen, self.narrow):
+            nn.init.normal_(linear.weight, std=initializer_range)
+            nn.init.zeros_(linear.bias)
+        self.filter_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: Tensor, *, circular: bool) -> tuple[Tensor, Tensor]:
+        """Return the states and the filter's output, both shaped as ``inputs``, (B, L, d)."""
+        filtered = self.filter.circular(inputs) if circular else self.filter.causal(inputs)
+        hidden = self.filter_norm(inputs + self.dropout(filtered))
+        inner = self.narrow(self.activation(self.widen(hidden)))
+        return self.output_norm(hidden + self.dropout(inner)), filtered
+
+
+@component("encoders", "fmlp")
+class FMLPEncoder(Encoder):
+    r"""FMLP-Rec: :math:`LN(M[item] + P)`, then filter layers; P is learned and counts from the end of the sequence.
+
+    The published filter wraps around, so each state but the last depends on later items, and only the last may be
+    supervised: the paper trains on every prefix as a row of its own. Here every state of the result depends on its own
+    prefix alone, in both settings of ``filter``, and all positions may be supervised:
+
+    * ``causal`` (default): the filter without the wrap, one pass over the sequence. It is the published network with
+      one layer; with more it is a different network of the same size, since in the published one the lower layers
+      also carry later items of the prefix to earlier positions.
+    * ``circular``: the published network. Each prefix is put into its own window of N positions, right-aligned as
+      published, and the state of its last position is taken: about L times the work and memory, as the prefix rows of
+      the paper. A prefix of length m has positions m..1, so P is that of the prefix.
+
+    Padding holds zeros at the input of each layer; in the published code P and the norms leak into it.
+
+    Args:
+        item_embedding: the item vectors; row 0 is padding.
+        n_layers: filter layers.
+        inner_size: width of the feed-forward network; None is 4d, as published.
+        hidden_dropout_prob: after the input norm, the filter and the feed-forward network.
+        max_length: N, the longest sequence and the length of the filter.
+        filter: ``causal`` or ``circular``.
+
+    Raises:
+        ValueError: an unknown ``filter`` or activation, no layer, or sequences longer than ``max_length``.
+    """
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        n_layers: int = 2,
+        inner_size: int | None = None,
+        hidden_dropout_prob: float = 0.5,
+        hidden_act: str = "gelu",
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        max_length: int = 50,
+        filter: str = "causal",
+    ) -> None:
+        super().__init__(item_embedding)
+        if filter not in FILTERS:
+            raise ValueError(f"filter={filter!r} is unknown; known: {', '.join(FILTERS)}")
+        if n_layers < 1:
+            raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
+        hidden_size = item_embedding.embedding_dim
+        self.max_length = max_length
+        self.circular = filter == "circular"
+        self.position = nn.Parameter(torch.randn(max_length, hidden_size) * initializer_range)
+        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.layers = nn.ModuleList(
+            FilterLayer(
+                max_length,
+                hidden_size,
+                inner_size or 4 * hidden_size,
+                dropout=hidden_dropout_prob,
+                hidden_act=hidden_act,
+                layer_norm_eps=layer_norm_eps,
+                initializer_range=initializer_range,
+            )
+            for _ in range(n_layers)
+        )
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
+        return self.trace(items, lengths)[0]
+
+    def trace(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
+        """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
+        length = items.shape[1]
+        if length > self.max_length:
+            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        if self.circular:
+            return self._trace_prefixes(items, lengths)
+        real = (torch.arange(length, device=items.device) < lengths[:, None]).unsqueeze(-1)
+        states = self._embed(items, self.position[positions_from_end(lengths, length)], real)
+        trace = Trace()
+        for layer in self.layers:
+            states, filtered = layer(states, circular=False)
+            states = states * real
+            trace.heads.append(filtered.unsqueeze(2))
+        return states, trace
+
+    def _trace_prefixes(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
+        """Run every prefix in its own right-aligned window and keep the last position of each."""
+        users, ends = (torch.arange(items.shape[1], device=items.device) < lengths[:, None]).nonzero(as_tuple=True)
+        # window column c of the prefix that ends at place e holds place e - (N - 1) + c
+        column = torch.arange(self.max_length, device=items.device)
+        place = ends[:, None] - (self.max_length - 1) + column
+        real = (place >= 0).unsqueeze(-1)
+        windows = items[users[:, None], place.clamp(min=0)]  # (real positions, N)
+        states = self._embed(windows, self.position.flip(0), real)
+        blank = states.new_zeros(*items.shape, states.shape[-1])
+        trace = Trace()
+        for layer in self.layers:
+            states, filtered = layer(states, circular=True)
+            states = states * real
+            trace.heads.append(blank.index_put((users, ends), filtered[:, -1]).unsqueeze(2))
+        return blank.index_put((users, ends), states[:, -1]), trace
+
+    def _embed(self, items: Tensor, position: Tensor, real: Tensor) -> Tensor:
+        return self.dropout(self.norm(self.item_embedding(items) + position)) * real

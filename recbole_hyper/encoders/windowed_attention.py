@@ -1,0 +1,402 @@
+"""Multi-scale attention of DualRec: a window per head and relative positions, in one batched computation.
+
+Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right-padded with item 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Encoder
+
+DIRECTIONS = ("past", "future")
+RELATIVE_POSITIONS = ("transformer_xl", "learned", "none")
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+
+
+@dataclass
+class Trace:
+    """What the layers of an encoder computed on the way to its states.
+
+    Attributes:
+        heads: per layer the head outputs before they are mixed, (B, L, h, d/h); undefined at padding.
+        maps: per layer the attention weights without dropout, (B, h, L, L), rows sum to 1; empty unless asked for.
+    """
+
+    heads: list[Tensor] = field(default_factory=list)
+    maps: list[Tensor] = field(default_factory=list)
+
+
+def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
+    r"""Return how many items each head sees, itself included (DualRec, equation 8).
+
+    .. math:: WS(i) = i + 1 \text{ if } i \le h/2, \text{ else }
+              h/2 + \lceil e^{i - h/2} / e^{h/2} \cdot (n - h/2) \rceil, \quad i = 1..h
+
+    The published code writes the outcome for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50.
+
+    Raises:
+        ValueError: ``n_heads`` is odd or not positive, or ``length`` is shorter than the smallest half of the windows.
+    """
+    if n_heads < 2 or n_heads % 2:
+        raise ValueError(
+            f"n_heads={n_heads}: the window formula needs an even number of heads (2, 4, 8, ...); "
+            "choose one or give the windows as a list, one per head"
+        )
+    half = n_heads // 2
+    if length < half + 1:
+        raise ValueError(
+            f"sequence length {length} is shorter than window {half + 1} of head {half} out of {n_heads}; "
+            f"use at most {2 * (length - 1)} heads or sequences of at least {half + 1} items"
+        )
+    # e^(i-h/2) / e^(h/2) as one exponential: exactly 1 for the last head, whose window is then exactly n
+    wide = [half + math.ceil(math.exp(i - n_heads) * (length - half)) for i in range(half + 1, n_heads + 1)]
+    return (*range(2, half + 2), *wide)
+
+
+def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> tuple[int, ...]:
+    """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
+
+    Raises:
+        ValueError: another word, a list that has not one entry per head, or an entry outside 1..length.
+    """
+    if isinstance(windows, str):
+        if windows == "multi_scale":
+            return window_sizes(n_heads, length)
+        if windows == "full":
+            return (length,) * n_heads
+        raise ValueError(f"windows={windows!r} is unknown; known: multi_scale, full, or a list with one size per head")
+    sizes = tuple(int(size) for size in windows)
+    if len(sizes) != n_heads:
+        raise ValueError(f"windows={list(sizes)} has {len(sizes)} entries for n_heads={n_heads}; give one per head")
+    wrong = [size for size in sizes if not 1 <= size <= length]
+    if wrong:
+        raise ValueError(f"windows={list(sizes)}: {wrong[0]} is outside 1..{length}, the maximal sequence length")
+    return sizes
+
+
+def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
+    """Turn scores by distance into scores by key position, without gathering: a pad and a view.
+
+    Args:
+        by_distance: (..., L, L). For ``past`` column m holds distance L-1-m, for ``future`` distance m.
+        direction: ``past`` (key j <= query i) or ``future`` (key j >= query i).
+
+    Returns:
+        (..., L, L) whose entry (i, j) is the score at distance |i - j| on the side of ``direction``; the other side
+        holds unrelated values and must be masked.
+    """
+    length = by_distance.shape[-1]
+    # one more column makes each row start one later: the offset of row i moves by i in the flat view
+    if direction == "past":
+        flat = F.pad(by_distance, (1, 0)).flatten(-2)[..., length:]
+    else:
+        flat = F.pad(by_distance, (0, 1)).flatten(-2)[..., : length * length]
+    return flat.unflatten(-1, (length, length))
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Return the (length, width) table of sines and cosines of the distances 0..length-1 (Transformer-XL)."""
+    frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].float()
+
+
+class WindowedAttention(nn.Module):
+    r"""Multi-head attention in which head i sees a window of its own, on one side of the query.
+
+    .. math:: score_{ij} = \frac{(q_i + u)^T k_j + (q_i + v)^T r_{|i-j|}}{\sqrt{d/h}}
+
+    with :math:`r = W_r\,sinusoid(|i-j|)` (``transformer_xl``, the published code) or a learned vector per distance
+    (``learned``, the published text), or without u, v and r (``none``). The code uses the sinusoid of the signed
+    distance: for the other direction that changes only the sign of the sine half of W_r, which is learned.
+
+    All heads are computed at once; the largest tensors are (B, h, L, L).
+
+    Args:
+        hidden_size: d, a multiple of ``n_heads``.
+        n_heads: h.
+        max_length: longest sequence.
+        windows: see :func:`resolve_windows`.
+        direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
+        relative_positions: ``transformer_xl``, ``learned`` or ``none``.
+        dropout: of the attention weights, and of the position vectors (one draw for the batch; the published code
+            draws them anew for each user, which needs B copies of them).
+        window_at_eval: keep the windows outside training; False is the published code.
+
+    Raises:
+        ValueError: an option outside the range named above.
+    """
+
+    sinusoid: Tensor
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        n_heads: int = 8,
+        max_length: int = 50,
+        windows: str | Sequence[int] = "multi_scale",
+        direction: str = "past",
+        relative_positions: str = "transformer_xl",
+        dropout: float = 0.5,
+        window_at_eval: bool = True,
+        initializer_range: float = 0.02,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1 or hidden_size % n_heads:
+            raise ValueError(f"hidden_size={hidden_size} is no multiple of n_heads={n_heads}; change one of them")
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction={direction!r} is unknown; known: {', '.join(DIRECTIONS)}")
+        if relative_positions not in RELATIVE_POSITIONS:
+            raise ValueError(
+                f"relative_positions={relative_positions!r} is unknown; known: {', '.join(RELATIVE_POSITIONS)}"
+            )
+        self.n_heads = n_heads
+        self.head_size = hidden_size // n_heads
+        self.max_length = max_length
+        self.windows = resolve_windows(windows, n_heads, max_length)
+        self.direction = direction
+        self.relative_positions = relative_positions
+        self.window_at_eval = window_at_eval
+        self.initializer_range = initializer_range
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
+        self.output = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        if relative_positions == "transformer_xl":
+            self.position = nn.Linear(hidden_size, hidden_size, bias=False)
+            self.register_buffer("sinusoid", sinusoids(max_length, hidden_size), persistent=False)
+        elif relative_positions == "learned":
+            self.distance = nn.Parameter(torch.empty(max_length, hidden_size))
+        if relative_positions != "none":
+            self.content_bias = nn.Parameter(torch.empty(n_heads, 1, self.head_size))  # u
+            self.position_bias = nn.Parameter(torch.empty(n_heads, 1, self.head_size))  # v
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter from N(0, initializer_range^2), as the published code does."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=self.initializer_range)
+
+    def allowed(self, lengths: Tensor, length: int) -> Tensor:
+        """Return the boolean mask of the pairs (query, key) that attend, (1 or B, h, L, L)."""
+        place = torch.arange(length, device=lengths.device)
+        distance = place[:, None] - place if self.direction == "past" else place - place[:, None]
+        if self.training or self.window_at_eval:
+            window = torch.tensor(self.windows, device=lengths.device)[:, None, None]
+        else:
+            window = torch.full((1, 1, 1), length, device=lengths.device)
+        inside = ((distance >= 0) & (distance < window))[None]
+        if self.direction == "past":
+            return inside  # padding stands on the right, where no real query looks
+        real = (place < lengths[:, None])[:, None, None, :]
+        # a padded query keeps itself: a row without any key would be NaN
+        return inside & (real | (distance == 0))
+
+    def distance_vectors(self, length: int) -> Tensor:
+        """Return r, the vectors of the distances 0..length-1 per head: (h, L, d/h)."""
+        if self.relative_positions == "learned":
+            vectors = self.dropout(self.distance[:length])
+        else:
+            vectors = self.position(self.dropout(self.sinusoid[:length]))
+        return vectors.unflatten(-1, (self.n_heads, self.head_size)).transpose(0, 1)
+
+    def forward(
+        self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Attend.
+
+        Args:
+            inputs: (B, L, d).
+            lengths: (B,) number of real positions of each row, at least 1.
+            return_maps: also return the attention weights, before dropout.
+
+        Returns:
+            the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and the weights (B, h, L, L)
+            or None.
+
+        Raises:
+            ValueError: L exceeds ``max_length``.
+        """
+        length = inputs.shape[1]
+        if length > self.max_length:
+            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        # (B, L, 3d) -> three of (B, h, L, d/h)
+        query, key, value = (
+            part.unflatten(-1, (self.n_heads, self.head_size)).transpose(1, 2)
+            for part in self.query_key_value(inputs).chunk(3, dim=-1)
+        )
+        query = query * self.head_size**-0.5
+        mask = self.allowed(lengths, length)
+        bias = None
+        if self.relative_positions != "none":
+            scale = self.head_size**-0.5
+            vectors = self.distance_vectors(length)
+            if self.direction == "past":
+                vectors = vectors.flip(1)
+            by_distance = (query + self.position_bias * scale) @ vectors.transpose(-1, -2)
+            bias = relative_shift(by_distance, self.direction).masked_fill(~mask, -math.inf)
+            query = query + self.content_bias * scale
+        if return_maps:
+            scores = query @ key.transpose(-1, -2)
+            scores = scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias
+            maps = scores.softmax(dim=-1)
+            heads = self.dropout(maps) @ value
+        else:
+            maps = None
+            heads = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=mask if bias is None else bias,
+                dropout_p=self.dropout.p if self.training else 0.0,
+                scale=1.0,
+            )
+        heads = heads.transpose(1, 2)  # (B, L, h, d/h)
+        return self.output(heads.flatten(-2)), heads, maps
+
+
+class WindowedAttentionLayer(nn.Module):
+    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), each part with its switch.
+
+    Args:
+        attention: the attention.
+        hidden_size: d.
+        inner_size: width of the feed-forward network.
+        dropout: of both branches and inside the feed-forward network.
+        hidden_act: ``gelu`` or ``relu``.
+        layer_norm: normalise; False is the row 'w/o LN' of Table 3.
+        residual: add the input of each branch; False is the row 'w/o RC' of Table 3.
+    """
+
+    def __init__(
+        self,
+        attention: WindowedAttention,
+        hidden_size: int,
+        *,
+        inner_size: int = 64,
+        dropout: float = 0.5,
+        hidden_act: str = "gelu",
+        layer_norm: bool = True,
+        layer_norm_eps: float = 1e-12,
+        residual: bool = True,
+        initializer_range: float = 0.02,
+    ) -> None:
+        super().__init__()
+        if hidden_act not in ACTIVATIONS:
+            raise ValueError(f"hidden_act={hidden_act!r} is unknown; known: {', '.join(ACTIVATIONS)}")
+        self.attention = attention
+        self.activation = ACTIVATIONS[hidden_act]
+        self.residual = residual
+        self.widen = nn.Linear(hidden_size, inner_size)
+        self.narrow = nn.Linear(inner_size, hidden_size)
+        for linear in (self.widen, self.narrow):
+            nn.init.normal_(linear.weight, std=initializer_range)
+            nn.init.zeros_(linear.bias)
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps) if layer_norm else nn.Identity()
+        self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps) if layer_norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the states (B, L, d), the head outputs (B, L, h, d/h) and the attention maps (B, h, L, L) or None."""
+        mixed, heads, maps = self.attention(inputs, lengths, return_maps=return_maps)
+        hidden = self.attention_norm(self._add(inputs, self.dropout(mixed)))
+        inner = self.narrow(self.dropout(self.activation(self.widen(hidden))))
+        return self.output_norm(self._add(hidden, self.dropout(inner))), heads, maps
+
+    def _add(self, inputs: Tensor, branch: Tensor) -> Tensor:
+        return inputs + branch if self.residual else branch
+
+
+@component("encoders", "windowed_attention")
+class WindowedAttentionEncoder(Encoder):
+    """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
+
+    The state at position i depends on the items i-w+1..i (``past``) or i..i+w-1 (``future``) per layer and head, the
+    windows w from equation 8. Input and output have dropout, no norm, no factor sqrt(d).
+
+    Args:
+        item_embedding: the shared item vectors, row 0 is padding.
+        max_length: longest sequence; the n of equation 8.
+        hidden_dropout_prob: of input, output and inside the blocks.
+        attn_dropout_prob: of the attention weights.
+        layer_dropout: False keeps only the dropout of input and output, as the published code builds its future
+            encoder (by omission).
+
+    The other arguments are those of :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
+    """
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        n_layers: int = 2,
+        n_heads: int = 8,
+        inner_size: int = 64,
+        hidden_dropout_prob: float = 0.5,
+        attn_dropout_prob: float = 0.5,
+        hidden_act: str = "gelu",
+        layer_norm: bool = True,
+        layer_norm_eps: float = 1e-12,
+        residual: bool = True,
+        initializer_range: float = 0.02,
+        max_length: int = 50,
+        windows: str | Sequence[int] = "multi_scale",
+        window_at_eval: bool = True,
+        relative_positions: str = "transformer_xl",
+        direction: str = "past",
+        layer_dropout: bool = True,
+    ) -> None:
+        super().__init__(item_embedding)
+        if n_layers < 1:
+            raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
+        hidden_size = item_embedding.embedding_dim
+        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.layers = nn.ModuleList(
+            WindowedAttentionLayer(
+                WindowedAttention(
+                    hidden_size,
+                    n_heads=n_heads,
+                    max_length=max_length,
+                    windows=windows,
+                    direction=direction,
+                    relative_positions=relative_positions,
+                    dropout=attn_dropout_prob if layer_dropout else 0.0,
+                    window_at_eval=window_at_eval,
+                    initializer_range=initializer_range,
+                ),
+                hidden_size,
+                inner_size=inner_size,
+                dropout=hidden_dropout_prob if layer_dropout else 0.0,
+                hidden_act=hidden_act,
+                layer_norm=layer_norm,
+                layer_norm_eps=layer_norm_eps,
+                residual=residual,
+                initializer_range=initializer_range,
+            )
+            for _ in range(n_layers)
+        )
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
+        return self.trace(items, lengths)[0]
+
+    def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
+        """Return the states (B, L, d) and what the layers computed on the way; maps only with ``return_maps``."""
+        states = self.dropout(self.item_embedding(items))
+        trace = Trace()
+        for layer in self.layers:
+            states, heads, maps = layer(states, lengths, return_maps=return_maps)
+            trace.heads.append(heads)
+            if maps is not None:
+                trace.maps.append(maps)
+        return self.dropout(states), trace

@@ -1,0 +1,444 @@
+"""DualRec's two directions, their alignment, the transfer term, the objective and the ablation switches."""
+
+import inspect
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from recbole_hyper.components import options, resolve
+from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder, reversal, trace_reversed
+from recbole_hyper.encoders.dual_transfer import distance_distribution, symmetric_kl, transfer
+from recbole_hyper.encoders.fmlp import FMLPEncoder
+from recbole_hyper.encoders.windowed_attention import Trace, WindowedAttentionEncoder
+from tests.reference import dualrec as reference
+
+N_ITEMS = 30
+SMALL = {"n_heads": 4, "max_length": 9, "inner_size": 12, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0}
+
+
+class RunningMean(Encoder):
+    """The simplest causal backbone: a linear map of the mean of the items so far; records nothing."""
+
+    def __init__(self, item_embedding: nn.Embedding, *, width: int = 16) -> None:
+        super().__init__(item_embedding)
+        self.linear = nn.Linear(item_embedding.embedding_dim, width)
+
+    def forward(self, items, lengths):
+        count = torch.arange(1, items.shape[1] + 1)[:, None]
+        return self.linear(self.item_embedding(items).cumsum(1) / count)
+
+
+class DualRunningMean(DualEncoder, backbone=RunningMean):
+    """RunningMean in both directions."""
+
+
+class DualFMLPEncoderHere(DualEncoder, backbone=FMLPEncoder):
+    """FMLP in both directions."""
+
+
+def make(cls=DualRecEncoder, seed: int = 0, scale: float = 20.0, **given_options):
+    torch.manual_seed(seed)
+    embedding = nn.Embedding(N_ITEMS, 16, padding_idx=0, dtype=torch.float64)
+    chosen = given_options
+    if cls is DualRecEncoder:
+        chosen = SMALL | given_options
+    if cls is DualFMLPEncoderHere:
+        chosen = {"max_length": 9, "hidden_dropout_prob": 0.0} | given_options
+    encoder = cls(embedding, **chosen).double()
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            if "attention." in name or "filter.weight" in name:
+                parameter.mul_(scale)
+    return encoder.eval()
+
+
+BACKBONES = [DualRecEncoder, DualRunningMean, DualFMLPEncoderHere]
+
+
+def random_batch(lengths: list[int], seed: int = 1, columns: int | None = None):
+    generator = torch.Generator().manual_seed(seed)
+    items = torch.zeros(len(lengths), columns or max(lengths), dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        items[row, :length] = torch.randint(1, N_ITEMS, (length,), generator=generator)
+    return items, torch.tensor(lengths)
+
+
+def pair(items, lengths):
+    """A batch of whole sequences as inputs, targets and lengths."""
+    return items[:, :-1] * (torch.arange(items.shape[1] - 1) < lengths[:, None] - 1), items[:, 1:], lengths - 1
+
+
+def mean_squared(states, targets, rows):
+    """A loss that depends on states, targets and rows."""
+    assert rows.shape == targets.shape == states.shape[:1]
+    return (states[:, 0] - targets).pow(2).mean()
+
+
+class TestDirections:
+    @pytest.mark.parametrize("cls", BACKBONES)
+    @pytest.mark.parametrize("directions", ["both", "shared"])
+    def test_a_state_sees_its_side_of_its_target_only(self, cls, directions):
+        encoder = make(cls, dual_directions=directions, dual_transfer="none")
+        items, lengths = random_batch([8])
+        before = encoder.both(*pair(items, lengths))
+        for changed in range(8):
+            other = items.clone()
+            other[0, changed] = items[0, changed] % (N_ITEMS - 1) + 1
+            after = encoder.both(*pair(other, lengths))
+            for place in range(7):
+                moved = (after.past - before.past)[0, place].abs().max() > 1e-9
+                assert bool(moved) == (changed <= place)  # place i has seen 0..i and predicts i + 1
+                moved = (after.future - before.future)[0, place].abs().max() > 1e-9
+                assert bool(moved) == (changed >= place + 1)  # place i has seen i+1.. and predicts i
+
+    def test_reversal_is_its_own_inverse_and_keeps_padding(self):
+        index = reversal(torch.tensor([4, 2, 1]), 5)
+        assert index.tolist() == [[3, 2, 1, 0, 4], [1, 0, 2, 3, 4], [0, 1, 2, 3, 4]]
+        items = torch.arange(15).view(3, 5)
+        assert torch.equal(items.gather(1, index).gather(1, index), items)
+
+    def test_the_future_direction_is_the_past_one_over_the_reversed_sequence(self):
+        torch.manual_seed(0)
+        embedding = nn.Embedding(N_ITEMS, 16, padding_idx=0, dtype=torch.float64)
+        past = WindowedAttentionEncoder(embedding, **SMALL).double().eval()
+        future = WindowedAttentionEncoder(embedding, **SMALL, direction="future").double().eval()
+        future.load_state_dict(past.state_dict())
+        items, lengths = random_batch([9, 5, 2, 1])
+        native, native_trace = future.trace(items, lengths, return_maps=True)
+        turned, turned_trace = trace_reversed(past, items, lengths, return_maps=True)
+        for row, length in enumerate(lengths.tolist()):
+            torch.testing.assert_close(native[row, :length], turned[row, :length])
+            for one, other in zip(native_trace.heads, turned_trace.heads, strict=True):
+                torch.testing.assert_close(one[row, :length], other[row, :length])
+            for one, other in zip(native_trace.maps, turned_trace.maps, strict=True):
+                torch.testing.assert_close(one[row, :, :length, :length], other[row, :, :length, :length])
+
+    def test_states_equal_the_loops(self):
+        encoder = make()
+        items, lengths = random_batch([8, 3, 2])
+        states = encoder.both(*pair(items, lengths))
+        for row, n in enumerate(lengths.tolist()):
+            past, _, _ = reference.encoder(encoder.past, items[row, : n - 1])
+            future, _, _ = reference.encoder(encoder.future, items[row, 1:n])
+            torch.testing.assert_close(states.past[row, : n - 1], past, rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(states.future[row, : n - 1], future, rtol=1e-6, atol=1e-7)
+
+    @pytest.mark.parametrize("cls", BACKBONES)
+    @given(seed=st.integers(0, 1000), lengths=st.lists(st.integers(2, 9), min_size=1, max_size=5))
+    @settings(max_examples=15, deadline=None)
+    def test_mixed_lengths_equal_single_users(self, cls, seed, lengths):
+        encoder = make(cls, seed=seed)
+        items, lengths = random_batch(lengths, seed=seed, columns=9)
+        together = encoder.both(*pair(items, lengths))
+        recommended = encoder(items, lengths)
+        terms = []
+        for row, n in enumerate(lengths.tolist()):
+            alone = encoder.both(*pair(items[row : row + 1, :n], lengths[row : row + 1]))
+            torch.testing.assert_close(together.past[row, : n - 1], alone.past[0])
+            torch.testing.assert_close(together.future[row, : n - 1], alone.future[0])
+            terms.append(alone.transfer)
+            alone = encoder(items[row : row + 1, :n], lengths[row : row + 1])
+            torch.testing.assert_close(recommended[row, :n], alone[0])
+        torch.testing.assert_close(together.transfer, torch.stack(terms).mean())
+
+    def test_recommendation_uses_the_past_encoder_alone(self):
+        encoder = make()
+        items, lengths = random_batch([8, 3])
+        before = encoder(items, lengths)
+        with torch.no_grad():
+            for parameter in encoder.future.layers.parameters():
+                parameter.fill_(float("nan"))
+        assert torch.equal(encoder(items, lengths), before)
+
+    @pytest.mark.parametrize("cls", BACKBONES)
+    def test_future_alone_recommends_from_all_items_so_far(self, cls):
+        encoder = make(cls, dual_directions="future")
+        assert encoder.past is None
+        items, lengths = random_batch([6])
+        before = encoder(items, lengths)[0]
+        for changed in range(6):
+            other = items.clone()
+            other[0, changed] = items[0, changed] % (N_ITEMS - 1) + 1
+            moved = (encoder(other, lengths)[0] - before).abs().amax(-1) > 1e-9
+            assert moved.tolist() == [place >= changed for place in range(6)]
+
+
+def random_trace(seed: int, lengths, layers: int = 2, n_heads: int = 3, direction: str = "past", window: int = 4):
+    generator = torch.Generator().manual_seed(seed)
+    length = int(lengths.max())
+    heads = [
+        torch.randn(len(lengths), length, n_heads, 5, generator=generator, dtype=torch.float64) for _ in range(layers)
+    ]
+    place = torch.arange(length)
+    distance = place[:, None] - place if direction == "past" else place - place[:, None]
+    real = (place < lengths[:, None])[:, None, None, :] | (distance == 0)
+    maps = []
+    for _ in range(layers):
+        scores = torch.randn(len(lengths), n_heads, length, length, generator=generator, dtype=torch.float64)
+        seen = (distance >= 0) & (distance < window) & real
+        maps.append(scores.masked_fill(~seen, -torch.inf).softmax(-1))
+    return Trace(heads=heads, maps=maps)
+
+
+def mirrored(trace: Trace, lengths) -> Trace:
+    """The same maps seen from the other end of each sequence."""
+    index = reversal(lengths, trace.maps[0].shape[-1])
+    rows = torch.arange(len(lengths))[:, None, None]
+    maps = [m[rows, :, index[:, :, None], index[:, None, :]].permute(0, 3, 1, 2) for m in trace.maps]
+    return Trace(heads=trace.heads, maps=maps)
+
+
+class TestTransfer:
+    lengths = torch.tensor([6, 3, 1, 0])
+
+    @given(st.lists(st.floats(-30, 30), min_size=2, max_size=6), st.integers(0, 100))
+    def test_symmetric_kl_against_the_definition(self, logits, seed):
+        p = torch.tensor(logits, dtype=torch.float64).log_softmax(0)
+        q = torch.randn(len(p), generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_softmax(0)
+        expected = 0.5 * (
+            reference.kl(p.exp().tolist(), q.exp().tolist()) + reference.kl(q.exp().tolist(), p.exp().tolist())
+        )
+        torch.testing.assert_close(symmetric_kl(p, q).item(), expected, rtol=1e-9, atol=1e-12)
+        assert symmetric_kl(p, q) >= 0
+        assert symmetric_kl(p, p) == 0
+
+    @pytest.mark.parametrize("form", ["heads", "attention"])
+    def test_equals_the_loops_without_padding(self, form):
+        past = random_trace(0, self.lengths)
+        future = random_trace(1, self.lengths, direction="future")
+
+        def cut(trace):
+            if form == "heads":
+                return [[layer[row, :n] for layer in trace.heads] for row, n in enumerate([6, 3, 1])]
+            return [[layer[row, :, :n, :n] for layer in trace.maps] for row, n in enumerate([6, 3, 1])]
+
+        slow = {"heads": reference.head_transfer, "attention": reference.attention_transfer}[form]
+        fast = transfer(past, future, self.lengths, form)
+        torch.testing.assert_close(fast.item(), slow(cut(past), cut(future)), rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.parametrize("form", ["heads", "attention"])
+    def test_zero_when_both_agree_and_symmetric(self, form):
+        past = random_trace(0, self.lengths)
+        agreeing = mirrored(past, self.lengths)
+        other = random_trace(1, self.lengths, direction="future")
+        assert transfer(past, agreeing, self.lengths, form).abs() < 1e-15
+        there = transfer(past, other, self.lengths, form)
+        assert there > 1e-3
+        # the same two directions, told from the other end
+        back = transfer(mirrored(other, self.lengths), mirrored(past, self.lengths), self.lengths, form)
+        torch.testing.assert_close(there, back)
+
+    @pytest.mark.parametrize("form", ["heads", "attention"])
+    def test_padding_has_no_part_and_no_gradient(self, form):
+        past, future = random_trace(0, self.lengths), random_trace(1, self.lengths, direction="future")
+        expected = transfer(past, future, self.lengths, form)
+        padded = torch.arange(6) >= self.lengths[:, None]
+        for layer in past.heads:
+            layer[padded] = float("inf")
+        for layer in past.maps:
+            layer[padded[:, None, :].expand(-1, 3, -1)] = 1e9
+        torch.testing.assert_close(transfer(past, future, self.lengths, form), expected)
+        leaves = past.heads if form == "heads" else past.maps
+        for leaf in leaves:
+            leaf.requires_grad_()
+        transfer(past, future, self.lengths, form).backward()
+        for leaf in leaves:
+            gradient = leaf.grad if form == "heads" else leaf.grad.transpose(1, 2)
+            assert torch.isfinite(gradient).all()
+            assert (gradient[padded] == 0).all()
+            assert (gradient[~padded] != 0).any()
+
+    def test_distances_sum_to_one_and_end_at_the_window(self):
+        trace = random_trace(0, torch.tensor([6, 5]), window=3)
+        by_distance = distance_distribution(trace.maps[0], torch.tensor([6, 5]), "past")
+        torch.testing.assert_close(by_distance.sum(-1), torch.ones(2, 3, dtype=torch.float64))
+        assert (by_distance[..., 3:] == 0).all()
+        assert (by_distance[..., :3] > 0).all()
+
+    def test_zero_for_equal_weights_on_a_palindrome(self):
+        encoder = make()
+        encoder.future.load_state_dict(encoder.past.state_dict())
+        # both directions read the same items in the same order: 1 2 3 2 1 without its last and without its first
+        items, lengths = torch.tensor([[1, 2, 3, 2, 1]]), torch.tensor([5])
+        assert encoder.both(*pair(items, lengths)).transfer.abs() < 1e-12
+        items[0, 0] = 4
+        assert encoder.both(*pair(items, lengths)).transfer > 1e-6
+
+    def test_unknown_form(self):
+        past, future = random_trace(0, self.lengths), random_trace(1, self.lengths)
+        with pytest.raises(ValueError, match="known: heads, attention"):
+            transfer(past, future, self.lengths, "maps")
+        with pytest.raises(ValueError, match="needs attention maps"):
+            transfer(Trace(heads=past.heads), Trace(heads=future.heads), self.lengths, "attention")
+
+
+class TestObjective:
+    @pytest.mark.parametrize("form", ["heads", "attention"])
+    def test_weighs_the_three_terms(self, form):
+        encoder = make(dual_alpha=0.3, dual_beta=0.7, dual_transfer=form)
+        items, lengths = random_batch([7, 4, 2])
+        total, terms = encoder.training_loss(*pair(items, lengths), mean_squared)
+        states = encoder.both(*pair(items, lengths))
+        past, future, predicted, seen = [], [], [], []
+        for row, n in enumerate([7, 4, 2]):
+            for place in range(n - 1):
+                past.append(states.past[row, place, 0])
+                predicted.append(items[row, place + 1])
+                future.append(states.future[row, place, 0])
+                seen.append(items[row, place])
+        expected_past = sum((s - t) ** 2 for s, t in zip(past, predicted, strict=True)) / len(past)
+        expected_future = sum((s - t) ** 2 for s, t in zip(future, seen, strict=True)) / len(future)
+        assert list(terms) == ["past_loss", "future_loss", "transfer_loss"]
+        assert terms["past_loss"] == pytest.approx(expected_past.item())
+        assert terms["future_loss"] == pytest.approx(expected_future.item())
+        assert terms["transfer_loss"] == pytest.approx(states.transfer.item())
+        expected = 0.3 * expected_past + 0.7 * expected_future + 0.7 * states.transfer
+        torch.testing.assert_close(total, expected)
+
+    def test_every_parameter_learns_from_it(self):
+        encoder = make()
+        items, lengths = random_batch([7, 4])
+        encoder.training_loss(*pair(items, lengths), mean_squared)[0].backward()
+        parameters = [*encoder.parameters(), encoder.item_embedding.weight]
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in parameters)
+
+    @pytest.mark.parametrize(
+        ("switch", "terms"),
+        [
+            ({"dual_directions": "past"}, ["past_loss"]),
+            ({"dual_directions": "future"}, ["future_loss"]),
+            ({"dual_transfer": "none"}, ["past_loss", "future_loss"]),
+            ({"dual_beta": 0.0}, ["past_loss", "future_loss"]),
+            ({"dual_directions": "shared"}, ["past_loss", "future_loss", "transfer_loss"]),
+        ],
+    )
+    def test_switched_off_terms_are_not_there(self, switch, terms):
+        encoder = make(**switch)
+        items, lengths = random_batch([7, 4])
+        total, found = encoder.training_loss(*pair(items, lengths), mean_squared)
+        assert list(found) == terms
+        if len(terms) == 1:
+            assert total.item() == pytest.approx(found[terms[0]])
+
+    def test_the_directions_alone_are_the_parts_of_the_pair(self):
+        whole, past, future = make(), make(dual_directions="past"), make(dual_directions="future")
+        past.load_state_dict(whole.state_dict(), strict=False)
+        future.load_state_dict(whole.state_dict(), strict=False)
+        items, lengths = random_batch([7, 4])
+        _, terms = whole.training_loss(*pair(items, lengths), mean_squared)
+        assert past.training_loss(*pair(items, lengths), mean_squared)[1]["past_loss"] == pytest.approx(
+            terms["past_loss"]
+        )
+        assert future.training_loss(*pair(items, lengths), mean_squared)[1]["future_loss"] == pytest.approx(
+            terms["future_loss"]
+        )
+
+    @pytest.mark.parametrize("cls", BACKBONES)
+    def test_sequences_of_two_and_histories_of_one(self, cls):
+        encoder = make(cls)
+        items, lengths = random_batch([2, 2])
+        states = encoder.both(*pair(items, lengths))
+        assert states.past.shape == states.future.shape == (2, 1, 16)
+        total, _ = encoder.training_loss(*pair(items, lengths), mean_squared)
+        assert torch.isfinite(total)
+        assert torch.isfinite(encoder(items[:, :1], lengths - 1)).all()
+
+
+class TestSwitches:
+    def keys(self, **switch):
+        return set(make(**switch).state_dict())
+
+    def test_shared_has_one_network(self):
+        assert self.keys(dual_directions="shared") == self.keys(dual_directions="past")
+        assert {k for k in self.keys() if not k.startswith("future.")} == self.keys(dual_directions="past")
+        assert {k for k in self.keys() if not k.startswith("past.")} == self.keys(dual_directions="future")
+
+    @pytest.mark.parametrize("switch", [{"dual_transfer": "none"}, {"dual_alpha": 1.0}, {"dual_beta": 0.0}])
+    def test_the_objective_changes_no_network(self, switch):
+        changed = make(**switch)
+        full = make()
+        assert changed.state_dict().keys() == full.state_dict().keys()
+        items, lengths = random_batch([7, 4])
+        assert torch.equal(changed.both(*pair(items, lengths)).past, full.both(*pair(items, lengths)).past)
+        assert torch.equal(changed.both(*pair(items, lengths)).future, full.both(*pair(items, lengths)).future)
+
+    @pytest.mark.parametrize(
+        "switch", [{"relative_positions": "none"}, {"layer_norm": False}, {"residual": False}, {"windows": "full"}]
+    )
+    def test_backbone_switches_reach_both_directions(self, switch):
+        encoder, full = make(**switch), make()
+        for direction in (encoder.past, encoder.future):
+            for layer in direction.layers:
+                found = {
+                    "relative_positions": layer.attention.relative_positions,
+                    "layer_norm": not isinstance(layer.output_norm, nn.Identity),
+                    "residual": layer.residual,
+                    "windows": "full" if set(layer.attention.windows) == {9} else "multi_scale",
+                }
+                usual = {
+                    "relative_positions": "transformer_xl",
+                    "layer_norm": True,
+                    "residual": True,
+                    "windows": "multi_scale",
+                }
+                assert found == usual | switch
+        items, lengths = random_batch([8])
+        loss = encoder.training_loss(*pair(items, lengths), mean_squared)[1]
+        other = full.training_loss(*pair(items, lengths), mean_squared)[1]
+        assert loss["past_loss"] != other["past_loss"]
+        assert loss["future_loss"] != other["future_loss"]
+
+    def test_future_dropout(self):
+        encoder = make(dual_future_dropout=False, hidden_dropout_prob=0.5, attn_dropout_prob=0.4)
+        rates = {name: module.p for name, module in encoder.named_modules() if isinstance(module, nn.Dropout)}
+        assert {rate for name, rate in rates.items() if name.startswith("past.")} == {0.5, 0.4}
+        assert rates["future.dropout"] == 0.5
+        assert {rate for name, rate in rates.items() if name.startswith("future.layers")} == {0.0}
+        with pytest.raises(ValueError, match="RunningMean has none"):
+            make(DualRunningMean, dual_future_dropout=False)
+
+
+class TestConfiguration:
+    def test_resolves_by_name_with_the_backbones_options(self):
+        cls = resolve("encoders", "dual")
+        assert cls is DualRecEncoder
+        found = options(
+            cls, {"dual_alpha": 0.2, "dual_windows": [2, 3, 4, 9], "n_heads": 4, "direction": "past"}, "dual"
+        )
+        assert found == {"dual_alpha": 0.2, "windows": [2, 3, 4, 9], "n_heads": 4}
+        assert "layer_dropout" not in inspect.signature(cls).parameters
+
+    @pytest.mark.parametrize(
+        ("option", "value", "message"),
+        [
+            ("dual_alpha", -0.1, r"outside \[0, 1\]"),
+            ("dual_alpha", 1.1, r"outside \[0, 1\]"),
+            ("dual_alpha", float("nan"), r"outside \[0, 1\]"),
+            ("dual_beta", -1e-9, "at least 0"),
+            ("dual_beta", float("nan"), "at least 0"),
+            ("dual_directions", "forward", "known: both, shared, past, future"),
+            ("dual_transfer", "kl", "known: heads, attention, none"),
+            ("n_heads", 3, "n_heads=3"),
+            ("windows", [1, 2, 3, 10], "10 is outside 1..9"),
+        ],
+    )
+    def test_faults(self, option, value, message):
+        with pytest.raises(ValueError, match=message):
+            make(**{option: value})
+
+    def test_attention_transfer_needs_attention(self):
+        for cls in (DualRunningMean, DualFMLPEncoderHere):
+            with pytest.raises(ValueError, match="needs attention maps"):
+                make(cls, dual_transfer="attention")
+            make(cls, dual_transfer="attention", dual_beta=0.0)
+
+    def test_missing_direction_is_said(self):
+        items, lengths = random_batch([3])
+        with pytest.raises(ValueError, match="no past direction"):
+            make(dual_directions="future").trace_past(items, lengths)
+        with pytest.raises(ValueError, match="no future direction"):
+            make(dual_directions="past").trace_future(items, lengths)

@@ -1,0 +1,178 @@
+"""FMLP-Rec: the published filter, its causal form, and where they agree."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from recbole_hyper.components import resolve
+from recbole_hyper.encoders.fmlp import FMLPEncoder, FrequencyFilter
+
+N_ITEMS = 30
+
+
+def make(seed: int = 0, **options):
+    torch.manual_seed(seed)
+    embedding = nn.Embedding(N_ITEMS, 6, padding_idx=0, dtype=torch.float64)
+    encoder = FMLPEncoder(embedding, **({"max_length": 9, "hidden_dropout_prob": 0.0} | options)).double()
+    with torch.no_grad():
+        for layer in encoder.layers:
+            layer.filter.weight.mul_(40)
+    return encoder.eval()
+
+
+def random_batch(lengths: list[int], seed: int = 1):
+    generator = torch.Generator().manual_seed(seed)
+    items = torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        items[row, :length] = torch.randint(1, N_ITEMS, (length,), generator=generator)
+    return items, torch.tensor(lengths)
+
+
+def kernel_by_sums(filter: FrequencyFilter) -> torch.Tensor:
+    """The real kernel w (N, d) from the half spectrum, by the sum that defines the inverse transform."""
+    n = filter.length
+    real, imaginary = filter.weight.detach().double().unbind(-1)
+    kernel = torch.zeros(n, real.shape[1], dtype=torch.float64)
+    for t in range(n):
+        for f in range(n // 2 + 1):
+            # frequencies between 0 and N/2 stand for themselves and their mirror
+            twice = 1 if f == 0 or 2 * f == n else 2
+            angle = 2 * math.pi * f * t / n
+            kernel[t] += twice * (real[f] * math.cos(angle) - (0 if twice == 1 else imaginary[f]) * math.sin(angle)) / n
+    return kernel
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("length", [1, 2, 5, 8])
+def test_filters_are_convolutions(n, length):
+    if length > n:
+        pytest.skip("longer than the filter")
+    torch.manual_seed(0)
+    filter = FrequencyFilter(n, 3).double()
+    kernel = kernel_by_sums(filter)
+    inputs = torch.randn(2, length, 3, dtype=torch.float64)
+    causal = torch.zeros_like(inputs)
+    for i in range(length):
+        for j in range(i + 1):
+            causal[:, i] += kernel[i - j] * inputs[:, j]
+    torch.testing.assert_close(filter.causal(inputs), causal)
+    if length == n:
+        circular = torch.zeros_like(inputs)
+        for i in range(n):
+            for j in range(n):
+                circular[:, i] += kernel[(i - j) % n] * inputs[:, j]
+        torch.testing.assert_close(filter.circular(inputs), circular)
+        torch.testing.assert_close(filter.circular(inputs)[:, -1], filter.causal(inputs)[:, -1])
+
+
+def test_the_published_filter_leaks_and_the_causal_one_does_not():
+    filter = FrequencyFilter(8, 3).double()
+    inputs = torch.randn(1, 8, 3, dtype=torch.float64)
+    other = inputs.clone()
+    other[0, 5] += 1.0
+    assert ((filter.circular(other) - filter.circular(inputs)).abs() > 1e-9).all(-1).all()
+    moved = ((filter.causal(other) - filter.causal(inputs)).abs() > 1e-9).any(-1)[0]
+    assert moved.tolist() == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize("filter", ["causal", "circular"])
+def test_a_state_depends_on_its_prefix_only(filter):
+    encoder = make(filter=filter)
+    items, lengths = random_batch([7])
+    before = encoder(items, lengths)[0]
+    for changed in range(7):
+        other = items.clone()
+        other[0, changed] = items[0, changed] % (N_ITEMS - 1) + 1
+        moved = (encoder(other, lengths)[0] - before).abs().amax(-1) > 1e-9
+        assert moved.tolist() == [place >= changed for place in range(7)]
+
+
+@pytest.mark.parametrize("filter", ["causal", "circular"])
+@given(seed=st.integers(0, 1000), lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5))
+@settings(max_examples=15, deadline=None)
+def test_mixed_lengths_equal_single_users(filter, seed, lengths):
+    encoder = make(seed=seed, filter=filter)
+    items, lengths = random_batch(lengths, seed=seed)
+    together, trace = encoder.trace(items, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        alone, lone_trace = encoder.trace(items[row : row + 1, :length], lengths[row : row + 1])
+        torch.testing.assert_close(together[row, :length], alone[0])
+        for one, other in zip(trace.heads, lone_trace.heads, strict=True):
+            torch.testing.assert_close(one[row, :length], other[0])
+
+
+def test_circular_states_are_those_of_the_published_network_on_every_prefix():
+    """Each prefix as a row of its own, left-padded to N, the published block, last position: written out plainly."""
+    encoder = make(filter="circular")
+    items, lengths = random_batch([9, 4])
+    states = encoder(items, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        for end in range(1, length + 1):
+            window = torch.zeros(9, dtype=torch.int64)
+            window[9 - end :] = items[row, :end]
+            real = (window > 0)[:, None]
+            # position parameters count from the newest item
+            x = encoder.norm(encoder.item_embedding(window) + encoder.position.flip(0)) * real
+            for layer in encoder.layers:
+                spectrum = torch.fft.rfft(x, dim=0, norm="ortho") * torch.view_as_complex(layer.filter.weight)
+                hidden = layer.filter_norm(x + torch.fft.irfft(spectrum, n=9, dim=0, norm="ortho"))
+                inner = layer.narrow(torch.nn.functional.gelu(layer.widen(hidden)))
+                x = layer.output_norm(hidden + inner) * real
+            torch.testing.assert_close(states[row, end - 1], x[-1])
+
+
+def test_one_layer_recommends_the_same_with_either_filter():
+    causal, circular = make(n_layers=1), make(n_layers=1, filter="circular")
+    circular.load_state_dict(causal.state_dict())
+    items, lengths = random_batch([9, 4, 1])
+    last = torch.arange(3), lengths - 1
+    torch.testing.assert_close(causal(items, lengths)[last], circular(items, lengths)[last])
+    two, two_circular = make(), make(filter="circular")
+    two_circular.load_state_dict(two.state_dict())
+    assert not torch.allclose(two(items, lengths)[last], two_circular(items, lengths)[last])
+
+
+@pytest.mark.parametrize("filter", ["causal", "circular"])
+def test_gradients_against_finite_differences(filter):
+    encoder = make(max_length=4, n_layers=2, inner_size=5, filter=filter, layer_norm_eps=1e-3)
+    items, lengths = random_batch([4, 2])
+    names = [name for name, _ in encoder.named_parameters()]
+    real = (torch.arange(4) < lengths[:, None]).unsqueeze(-1)
+
+    def run(*parameters):
+        call = torch.func.functional_call(encoder, dict(zip(names, parameters, strict=True)), (items, lengths))
+        return call * real
+
+    assert torch.autograd.gradcheck(run, tuple(p.detach().clone().requires_grad_() for p in encoder.parameters()))
+
+
+def test_parameters_and_their_start():
+    torch.manual_seed(0)
+    encoder = FMLPEncoder(nn.Embedding(100, 64, padding_idx=0))
+    assert encoder.layers[0].filter.weight.shape == (26, 64, 2)
+    assert encoder.layers[0].widen.out_features == 256
+    assert abs(encoder.layers[0].filter.weight.std().item() - 0.02) < 0.001
+    assert resolve("encoders", "fmlp") is FMLPEncoder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"filter": "linear"}, "known: causal, circular"),
+        ({"hidden_act": "swish"}, "known: gelu, relu"),
+        ({"n_layers": 0}, "at least one layer"),
+    ],
+)
+def test_faults(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_too_long_a_sequence():
+    items, lengths = random_batch([10])
+    with pytest.raises(ValueError, match="sequences of 10 items came, the limit is max_length=9"):
+        make()(items, lengths)
