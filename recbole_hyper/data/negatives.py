@@ -1,0 +1,212 @@
+"""Negative items: uniform draws that avoid the target, the padding item and, where asked, what the user has seen.
+
+All draws are vectorised and happen on the device of the sampler, with an explicit generator.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+# after so many rounds of redrawing, what still collides is drawn exactly from the allowed items
+_ROUNDS = 8
+# cells of the allowed-items mask that the exact draw holds at once
+_MASK_CELLS = 1 << 24
+
+
+class NegativeSampler:
+    """Draws negatives for the users of a store.
+
+    Args:
+        n_items: number of items, padding (id 0) included.
+        offsets: (U + 1,) CSR offsets of the users' items; None where nothing counts as seen.
+        items: (nnz,) item ids that each user has seen (the training part, so that the target is among them).
+        device: where the draws happen.
+        seed: of the generator; None takes it from torch's default generator.
+
+    Raises:
+        ValueError: fewer than two items besides padding, so that a target leaves no negative.
+    """
+
+    def __init__(
+        self,
+        n_items: int,
+        offsets: npt.ArrayLike | Tensor | None = None,
+        items: npt.ArrayLike | Tensor | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        seed: int | None = None,
+    ) -> None:
+        if n_items < 3:
+            raise ValueError(
+                f"a catalogue of {max(n_items - 1, 0)} item has no negatives; losses that sample need at least 2"
+            )
+        self.n_items = n_items
+        self.device = torch.device(device)
+        self.generator = torch.Generator(self.device)
+        self.generator.manual_seed(int(torch.randint(2**62, ()).item()) if seed is None else seed)
+        self._keys = torch.empty(0, dtype=torch.int64, device=self.device)
+        if offsets is not None and items is not None:
+            starts = torch.as_tensor(offsets, dtype=torch.int64, device=self.device)
+            seen = torch.as_tensor(items, device=self.device).to(torch.int64)
+            users = torch.repeat_interleave(starts.diff())
+            # one sorted array of user * n_items + item answers "has u seen i" by binary search
+            self._keys = torch.unique(users * n_items + seen)
+
+    def bind(self, users: Tensor | npt.ArrayLike, rows: Tensor, targets: Tensor) -> BoundNegatives:
+        """Return the negatives of one batch.
+
+        Args:
+            users: (S,) store row of each sequence.
+            rows: (n,) the sequence (0 <= row < S) of each supervised position.
+            targets: (n,) the item of each supervised position.
+        """
+        users = torch.as_tensor(users, dtype=torch.int64, device=self.device)
+        return BoundNegatives(self, users, rows.to(self.device), targets.to(self.device))
+
+    def seen(self, users: Tensor, items: Tensor) -> Tensor:
+        """Return whether each user (store row) has seen each item; shapes broadcast."""
+        return _member(self._keys, users * self.n_items + items)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the generator's state, for a checkpoint."""
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue from a checkpoint's generator state."""
+        self.generator.set_state(state["generator"].cpu())
+
+
+class BoundNegatives:
+    """Negatives of one batch; made by :meth:`NegativeSampler.bind`. Satisfies ``losses.base.Negatives``."""
+
+    def __init__(self, sampler: NegativeSampler, users: Tensor, rows: Tensor, targets: Tensor) -> None:
+        self._sampler, self._users, self._rows, self._targets = sampler, users, rows, targets
+
+    def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
+        """Return (n, k) items, uniform over those allowed to each position.
+
+        Args:
+            k: negatives per position.
+            exclude_seen: leave out everything the user has seen, else the target alone.
+            replacement: whether an item may come twice for a position.
+
+        Raises:
+            ValueError: k below 1, or more than the allowed items when drawing without replacement.
+        """
+        return self._draw(k, self._users[self._rows], self._targets.unsqueeze(1), exclude_seen, replacement)
+
+    def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
+        """Return (S, k) items, one set per sequence, and the sequence (n,) of each position.
+
+        A set avoids all targets of its sequence. Arguments and errors as in ``per_position``.
+        """
+        targets = self._targets_by_sequence()
+        return self._draw(k, self._users, targets, exclude_seen, replacement), self._rows
+
+    def _targets_by_sequence(self) -> Tensor:
+        """Return (S, T) the targets of each sequence, padded with 0, which is never drawn anyway."""
+        n_sequences = len(self._users)
+        order = torch.argsort(self._rows, stable=True)
+        rows = self._rows[order]
+        counts = torch.bincount(rows, minlength=n_sequences)
+        position = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+        width = int(counts.max()) if n_sequences else 0
+        table = torch.zeros(n_sequences, max(width, 1), dtype=torch.int64, device=rows.device)
+        table[rows, position] = self._targets[order]
+        return table
+
+    def _draw(self, k: int, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
+        """Draw (m, k) items for ``users`` (m,), never those in ``avoid`` (m, w)."""
+        if k < 1:
+            raise ValueError(f"the number of negatives must be at least 1, got {k}")
+        sampler = self._sampler
+        n_items, generator = sampler.n_items, sampler.generator
+        rows = torch.arange(len(users), device=users.device)
+        avoid_keys = torch.unique(rows.unsqueeze(1) * n_items + avoid)
+
+        def refused(row: Tensor, item: Tensor) -> Tensor:
+            bad = _member(avoid_keys, row * n_items + item)
+            return bad | sampler.seen(users[row], item) if exclude_seen else bad
+
+        def fresh(size: tuple[int, ...]) -> Tensor:
+            return torch.randint(1, n_items, size, generator=generator, device=users.device)
+
+        drawn = fresh((len(users), k))
+        row, column = torch.nonzero(refused(rows.unsqueeze(1), drawn), as_tuple=True)
+        for _ in range(_ROUNDS):
+            if not replacement:
+                row, column = _union(row, column, *_repeats(drawn), k)
+            if not len(row):
+                return drawn
+            drawn[row, column] = fresh((len(row),))
+            bad = refused(row, drawn[row, column])
+            row, column = row[bad], column[bad]
+        if not replacement:
+            row, column = _union(row, column, *_repeats(drawn), k)
+        if len(row):
+            self._draw_exactly(drawn, torch.unique(row), users, avoid, exclude_seen, replacement)
+        return drawn
+
+    def _draw_exactly(
+        self, drawn: Tensor, rows: Tensor, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool
+    ) -> None:
+        """Redraw whole rows of ``drawn`` from the list of allowed items."""
+        sampler, k = self._sampler, drawn.shape[1]
+        n_items = sampler.n_items
+        for part in rows.split(max(1, _MASK_CELLS // n_items)):
+            items = torch.arange(n_items, device=part.device)
+            unseen = torch.ones(len(part), n_items, device=part.device)
+            unseen[:, 0] = 0
+            allowed = unseen.scatter(1, avoid[part], 0)
+            if exclude_seen:
+                seen = sampler.seen(users[part].unsqueeze(1), items)
+                narrowed = allowed.masked_fill(seen, 0)
+                exhausted = narrowed.sum(1) == 0
+                if bool(exhausted.any()):
+                    warnings.warn(
+                        "a user has seen every item: its negatives are drawn from all items but the targets",
+                        stacklevel=4,
+                    )
+                allowed = torch.where(exhausted.unsqueeze(1), allowed, narrowed)
+            least = int(allowed.sum(1).min())
+            if least < (1 if replacement else k):
+                raise ValueError(
+                    f"{k} negatives {'with' if replacement else 'without'} replacement are asked for, but a sequence "
+                    f"leaves only {least} of {n_items - 1} items; lower n_negatives"
+                )
+            drawn[part] = torch.multinomial(allowed, k, replacement=replacement, generator=sampler.generator)
+
+
+class UniformNegatives(BoundNegatives):
+    """Negatives without users: uniform over all items but padding and the row's own target, one sequence in all."""
+
+    def __init__(self, targets: Tensor, n_items: int, generator: torch.Generator | None = None) -> None:
+        sampler = NegativeSampler(n_items, device=targets.device, seed=None if generator is None else 0)
+        if generator is not None:
+            sampler.generator = generator
+        row = torch.zeros_like(targets)
+        super().__init__(sampler, torch.zeros(1, dtype=torch.int64, device=targets.device), row, targets)
+
+
+def _member(keys: Tensor, wanted: Tensor) -> Tensor:
+    """Return whether each of ``wanted`` occurs in the sorted ``keys``."""
+    if not len(keys):
+        return torch.zeros_like(wanted, dtype=torch.bool)
+    place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+    return keys[place] == wanted
+
+
+def _repeats(drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cells that repeat an earlier item of their row."""
+    ordered, order = torch.sort(drawn, dim=1, stable=True)
+    row, later = torch.nonzero(ordered[:, 1:] == ordered[:, :-1], as_tuple=True)
+    return row, order[row, later + 1]
+
+
+def _union(row: Tensor, column: Tensor, other_row: Tensor, other_column: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    cells = torch.unique(torch.cat((row * k + column, other_row * k + other_column)))
+    return cells // k, cells % k

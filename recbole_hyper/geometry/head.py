@@ -1,0 +1,136 @@
+"""The output head: a geometry bound to the item matrix, the offsets and the curvature of one model."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
+
+
+class OutputHead(nn.Module):
+    """Scores states against items.
+
+    Args:
+        geometry: how a state scores an item.
+        weight: item matrix (n_items, d), usually the item embedding's own Parameter (tied). It is held by reference
+            and not registered again: it belongs to the module that owns it, and appears once in a state dict.
+        offset: True for a trained offset per item (starts at 0), a Parameter (n_items,) to use that one, False for
+            none. Euclidean: a bias; Poincare: the scalar r of the hyperplane.
+        curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries.
+        learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature``.
+        padding_idx: the item that is never scored by a loss or a ranking; None if there is none.
+
+    Raises:
+        ValueError: curvature not above 0, or shapes that do not agree.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        weight: Tensor,
+        *,
+        offset: bool | Tensor | None = False,
+        curvature: Curvature = 1.0,
+        learn_curvature: bool = False,
+        padding_idx: int | None = 0,
+    ) -> None:
+        super().__init__()
+        if weight.dim() != 2:
+            raise ValueError(f"weight must have shape (n_items, d), got {tuple(weight.shape)}")
+        geometry.check_curvature(curvature)
+        self.geometry = geometry
+        self.padding_idx = padding_idx
+        # in a tuple, so that nn.Module does not register the tied parameter a second time
+        self._weight = (weight,)
+        self.offset: Tensor | None
+        if isinstance(offset, Tensor):
+            if offset.shape != weight.shape[:1]:
+                raise ValueError(f"offset must have shape ({weight.shape[0]},), got {tuple(offset.shape)}")
+            self.offset = offset
+        else:
+            self.offset = nn.Parameter(weight.new_zeros(weight.shape[0])) if offset else None
+        self._curvature: Curvature = curvature
+        self.log_curvature: nn.Parameter | None = None
+        if learn_curvature and geometry.curved:
+            self.log_curvature = nn.Parameter(weight.new_tensor(math.log(float(curvature))))
+
+    @property
+    def weight(self) -> Tensor:
+        """Item matrix (n_items, d)."""
+        return self._weight[0]
+
+    @property
+    def curvature(self) -> Curvature:
+        """The curvature in use: a float, or a 0-d tensor through which gradient flows."""
+        return self._curvature if self.log_curvature is None else self.log_curvature.exp()
+
+    @property
+    def n_items(self) -> int:
+        """Number of items, padding included."""
+        return self.weight.shape[0]
+
+    def logits(self, states: Tensor, items: Tensor | None = None) -> Tensor:
+        """Return the logits (n, m) of states (n, d) for ``items`` (m,), or for all items (padding included)."""
+        weight, offset = self._select(items)
+        return self.geometry.logits(states, weight, offset, curvature=self.curvature)
+
+    def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
+        """Return the logits (n, k) of states (n, d), each with its own items (n, k)."""
+        weight, offset = self._select(items)
+        return self.geometry.pair_logits(states, weight, offset, curvature=self.curvature)
+
+    def scorer(self) -> Scorer:
+        """Return a scorer with the items lifted once, for ranking; later training does not change it."""
+        return Scorer(self)
+
+    def _select(self, items: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if items is None:
+            return self.weight, self.offset
+        # embedding's backward is a plain scatter, index's is a sort: many times slower
+        weight = nn.functional.embedding(items, self.weight)
+        return weight, None if self.offset is None else self.offset[items]
+
+    def extra_repr(self) -> str:
+        """Describe the head in print(model)."""
+        curvature = f", curvature={float(torch.as_tensor(self.curvature).detach()):.4g}" if self.geometry.curved else ""
+        return f"{type(self.geometry).__name__}, n_items={self.n_items}{curvature}, offset={self.offset is not None}"
+
+
+class Scorer:
+    """Scores without gradient, items lifted once.
+
+    Holds one copy of the lifted items (n_items, d + 1 at most), or the item matrix itself where the lift is trivial.
+    """
+
+    @torch.no_grad()
+    def __init__(self, head: OutputHead) -> None:
+        self._geometry = head.geometry
+        self._offset = head.offset
+        self._curvature = head.curvature
+        self._weight = head.weight
+        self._lifted: dict[bool, tuple[ItemTerms, Tensor]] = {}
+        self.n_items = head.n_items
+
+    @torch.no_grad()
+    def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
+        """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
+        with torch.autocast(states.device.type, enabled=False):
+            states = states.to(torch.promote_types(states.dtype, torch.float32))
+            factored = self._geometry.factored(states, self._offset, self._curvature)
+            lifted = self._geometry.lift_states(
+                states, curvature=self._curvature, offset=self._offset is not None, factored=factored
+            )
+            terms, vectors = self._items(factored)
+            part = slice(start, stop)
+            return self._geometry.combine(lifted, terms.rows(part), vectors[part].to(lifted.vectors.dtype))
+
+    def _items(self, factored: bool) -> tuple[ItemTerms, Tensor]:
+        if factored not in self._lifted:
+            weight = self._weight.detach()
+            weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
+            terms = self._geometry.lift_items(weight, self._offset, curvature=self._curvature, factored=factored)
+            self._lifted = {factored: (terms, terms.vectors(weight))}
+        return self._lifted[factored]

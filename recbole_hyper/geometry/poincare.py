@@ -1,0 +1,82 @@
+"""Multinomial logistic regression on the Poincare ball, as one matrix product on the hyperboloid."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recbole_hyper.components import component
+from recbole_hyper.geometry import _math
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+
+# |z| is smoothed to sqrt(|z|^2 + NORM_FLOOR^2): far below any trained norm, its square still a normal float32
+NORM_FLOOR = 1e-15
+
+
+@component("geometry", "poincare")
+class Poincare(Geometry):
+    r"""The hyperbolic head of HSASRec (Ganea et al. 2018, eq. 25), without ball arithmetic.
+
+    State F goes to the ball by exp_0; item j is the hyperplane with tangent vector z_j (its embedding) and scalar
+    offset r_j. With :math:`s=\sqrt c|F|`, :math:`b=2\sqrt c\,r`, :math:`\hat z=z/|z|` the published score is exactly
+
+    .. math:: \frac{2|z|}{\sqrt c}\,\mathrm{asinh}\big(\sinh 2s\cosh b\,\langle\hat F,\hat z\rangle-\cosh 2s\sinh b\big)
+
+    so A = [sinh(2s) F/|F|, -cosh(2s)], B = [cosh(b) z/|z|, sinh(b)], scale = 2|z|/sqrt(c), link = asinh. As c -> 0 it
+    tends to 4(<z, F> - r|z|). The last column is left out without offsets.
+
+    Where 2s + |b| exceeds what the dtype can square (43 in float32), exp(2s) and exp(|b|) are taken out as exponents.
+    The product <A, B> then has an absolute error of about eps * exp(2s + |b|), as the states' own rounding has.
+
+    At z = 0 the score has no gradient; |z| is smoothed by 1e-15, which gives the limit of small |z| instead.
+    """
+
+    def lift_states(
+        self, states: Tensor, *, curvature: Curvature, offset: bool, factored: bool = False
+    ) -> LiftedStates:
+        """Return A (n, d + 1), or (n, d) without offsets; with ``factored`` times exp(-exponent), exponent = 2s."""
+        square = 4 * curvature * states.square().sum(-1)
+        exponent = square.detach().sqrt() if factored else None
+        sinhc, cosh = _math.sinhc_cosh(square, exponent)
+        space = states * (2 * _root(curvature) * sinhc).unsqueeze(-1)
+        vectors = torch.cat((space, -cosh.unsqueeze(-1)), dim=-1) if offset else space
+        return LiftedStates(vectors, exponent)
+
+    def lift_items(
+        self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature, factored: bool = False
+    ) -> ItemTerms:
+        """Return the terms of B; with ``factored`` times exp(-exponent), exponent = |b|."""
+        norm = torch.sqrt(weight.square().sum(-1) + NORM_FLOOR**2)
+        scale = norm * (2 / _root(curvature))
+        if offset is None:
+            return ItemTerms(1 / norm, None, scale, torch.zeros_like(norm) if factored else None)
+        b = offset * (2 * _root(curvature))
+        exponent = b.detach().abs() if factored else None
+        sinh, cosh = _math.sinh_cosh(b, exponent)
+        return ItemTerms(cosh / norm, sinh.unsqueeze(-1), scale, exponent)
+
+    def link(self, inner: Tensor, exponent: Tensor | None = None) -> Tensor:
+        """Return asinh(inner * exp(exponent))."""
+        return _math.asinh(inner) if exponent is None else _math.scaled_asinh(inner, exponent)
+
+    def link_(self, inner: Tensor, slope: Tensor, scratch: Tensor, exponent: Tensor | None = None) -> None:
+        """Replace ``inner`` by asinh(inner * exp(exponent)); slope is its derivative by the old ``inner``."""
+        if exponent is None:
+            _math.asinh_(inner, slope, scratch)
+            return
+        value, derivative = _math.scaled_asinh_values(inner, exponent)
+        inner.copy_(value)
+        slope.copy_(derivative)
+
+    def factored(self, states: Tensor, offset: Tensor | None, curvature: Curvature) -> bool:
+        """Return True where 2s + |b| could exceed the range of the dtype (one reduction and one read of the result)."""
+        with torch.no_grad():
+            largest = states.square().sum(-1).amax().sqrt() if states.numel() else states.new_zeros(())
+            if offset is not None and offset.numel():
+                largest = largest + offset.abs().amax().to(largest.dtype)
+            # written so that a NaN takes the plain path and stays visible
+            return bool(2 * _root(curvature) * largest > _math.exponent_limit(states.dtype))
+
+
+def _root(curvature: Curvature) -> Curvature:
+    return curvature.sqrt() if isinstance(curvature, Tensor) else float(curvature) ** 0.5

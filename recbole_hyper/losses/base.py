@@ -1,0 +1,89 @@
+"""What a loss is: supervised states and a head in, one number out; and how much memory it will need."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.geometry.base import Curvature, Geometry
+
+
+class Head(Protocol):
+    """What a loss needs from an output head (see geometry.head.OutputHead)."""
+
+    geometry: Geometry
+    offset: Tensor | None
+    padding_idx: int | None
+
+    @property
+    def weight(self) -> Tensor:
+        """Item matrix (n_items, d)."""
+
+    @property
+    def curvature(self) -> Curvature:
+        """A float, or a 0-d tensor through which gradient flows."""
+
+    @property
+    def n_items(self) -> int:
+        """Number of items, padding included."""
+
+    def logits(self, states: Tensor, items: Tensor | None = None) -> Tensor:
+        """Return (n, m) logits for all items or for ``items`` (m,)."""
+
+    def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
+        """Return (n, k) logits for own items (n, k)."""
+
+
+class Negatives(Protocol):
+    """Draws negatives for the rows of one batch; never the row's target, never padding."""
+
+    def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
+        """Return (n, k) item ids."""
+
+    def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
+        """Return (S, k) item ids, one set per sequence, and the sequence of each row (n,)."""
+
+
+class Loss(nn.Module, ABC):
+    """A loss that stores its options; the computation stands in a pure function beside it.
+
+    Attributes:
+        statistics: numbers about the last call, for the training log; empty where there are none.
+        uses_negatives: whether ``negatives`` is drawn from.
+    """
+
+    uses_negatives: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statistics: dict[str, float] = {}
+
+    @abstractmethod
+    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+        """Return the mean loss of the supervised positions, a 0-d tensor.
+
+        Args:
+            states: (n, d) encoder states, padding dropped.
+            targets: (n,) int64 item ids, never the padding item.
+            head: scores states against items.
+            negatives: draws items the user has not seen; without it a loss draws from all items but the target.
+        """
+
+    @abstractmethod
+    def memory_bytes(
+        self,
+        n: int,
+        d: int,
+        n_items: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        geometry: Geometry | None = None,
+    ) -> int:
+        """Return the bytes that one call needs at its peak, forward and backward, on CPU.
+
+        Counted: everything allocated beyond the parameters, their gradients and the states (their gradient is
+        counted). ``geometry`` None stands for the one that needs most.
+        """

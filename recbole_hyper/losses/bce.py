@@ -1,0 +1,61 @@
+"""Binary cross-entropy with sampled negatives: the loss of the SASRec paper."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recbole_hyper.components import component
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.losses import _pairs
+from recbole_hyper.losses.base import Head, Loss, Negatives
+
+
+def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
+    r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))`.
+
+    Args:
+        positive: (n,) target logits. negative: (n, k) logits of the negatives.
+    """
+    return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()
+
+
+@component("losses", "bce")
+class BinaryCrossEntropy(Loss):
+    """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
+
+    Negatives come from items outside the user's whole training sequence, with replacement; the sum over them is not
+    divided by k.
+
+    Args:
+        n_negatives: k >= 1.
+    """
+
+    uses_negatives = True
+
+    def __init__(self, *, n_negatives: int = 1) -> None:
+        super().__init__()
+        if n_negatives < 1:
+            raise ValueError(f"n_negatives must be at least 1, got {n_negatives}")
+        self.n_negatives = n_negatives
+
+    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+        """Return the mean loss over the n rows."""
+        drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=True)
+        logits = head.pair_logits(states, torch.cat((targets.unsqueeze(1), drawn), dim=1))
+        return binary_cross_entropy(logits[:, 0], logits[:, 1:])
+
+    def memory_bytes(
+        self,
+        n: int,
+        d: int,
+        n_items: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        geometry: Geometry | None = None,
+    ) -> int:
+        """Return the bytes of the gathered items (n, k + 1, d), their lift, their gradients and the logits."""
+        itemsize = max(4, torch.empty((), dtype=dtype).element_size())
+        copies = 3 if geometry is not None and not geometry.has_link else 6
+        return n * (self.n_negatives + 1) * (d + 1) * itemsize * copies
