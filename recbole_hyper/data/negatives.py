@@ -24,8 +24,9 @@ class NegativeSampler:
         n_items: number of items, padding (id 0) included.
         offsets: (U + 1,) CSR offsets of the users' items; None where nothing counts as seen.
         items: (nnz,) item ids that each user has seen (the training part, so that the target is among them).
-        device: where the draws happen.
-        seed: of the generator; None takes it from torch's default generator.
+        generator: of all draws; None for torch's default one, whose state a checkpoint keeps anyway.
+
+    The draws happen on the device of ``offsets`` (CPU if they are no tensor).
 
     Raises:
         ValueError: fewer than two items besides padding, so that a target leaves no negative.
@@ -37,18 +38,16 @@ class NegativeSampler:
         offsets: npt.ArrayLike | Tensor | None = None,
         items: npt.ArrayLike | Tensor | None = None,
         *,
-        device: torch.device | str = "cpu",
-        seed: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         if n_items < 3:
             raise ValueError(
                 f"a catalogue of {max(n_items - 1, 0)} item has no negatives; losses that sample need at least 2"
             )
         self.n_items = n_items
-        self.device = torch.device(device)
-        self.generator = torch.Generator(self.device)
-        self.generator.manual_seed(int(torch.randint(2**62, ()).item()) if seed is None else seed)
-        self._keys = torch.empty(0, dtype=torch.int64, device=self.device)
+        self.generator = generator
+        self.device = offsets.device if isinstance(offsets, Tensor) else torch.device("cpu")
+        self._keys = torch.empty(0, dtype=torch.int64)
         if offsets is not None and items is not None:
             starts = torch.as_tensor(offsets, dtype=torch.int64, device=self.device)
             seen = torch.as_tensor(items, device=self.device).to(torch.int64)
@@ -70,14 +69,6 @@ class NegativeSampler:
     def seen(self, users: Tensor, items: Tensor) -> Tensor:
         """Return whether each user (store row) has seen each item; shapes broadcast."""
         return _member(self._keys, users * self.n_items + items)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the generator's state, for a checkpoint."""
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from a checkpoint's generator state."""
-        self.generator.set_state(state["generator"].cpu())
 
 
 class BoundNegatives:
@@ -185,9 +176,8 @@ class UniformNegatives(BoundNegatives):
     """Negatives without users: uniform over all items but padding and the row's own target, one sequence in all."""
 
     def __init__(self, targets: Tensor, n_items: int, generator: torch.Generator | None = None) -> None:
-        sampler = NegativeSampler(n_items, device=targets.device, seed=None if generator is None else 0)
-        if generator is not None:
-            sampler.generator = generator
+        sampler = NegativeSampler(n_items, generator=generator)
+        sampler.device = targets.device
         row = torch.zeros_like(targets)
         super().__init__(sampler, torch.zeros(1, dtype=torch.int64, device=targets.device), row, targets)
 
