@@ -1,0 +1,69 @@
+"""The command line: the only place that reads sys.argv. A subcommand is a module of recbole_hyper.commands."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from recbole_hyper import commands
+
+# subcommands that take configuration keys as --key=value beside their own options
+TAKE_KEYS = {"run", "compare", "sweep"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns the exit status: 0, 1 for an error of the user's, 2 for a bad command, 130 for Ctrl-C."""
+    arguments = _parse(list(sys.argv[1:] if argv is None else argv))
+    try:
+        return int(arguments.main(arguments) or 0)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError) as error:
+        if getattr(arguments, "traceback", False):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
+        module = importlib.import_module(f"recbole_hyper.commands.{name}")
+        sub = subparsers.add_parser(
+            name.replace("_", "-"), help=module.HELP, description=module.HELP, allow_abbrev=False
+        )
+        sub.add_argument("--traceback", action="store_true", help="show where an error came from")
+        module.add_arguments(sub)
+        sub.set_defaults(main=module.main)
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and arguments.command not in TAKE_KEYS:
+        parser.error(f"unknown arguments: {' '.join(rest)}")
+    arguments.keys = _keys(rest, parser)
+    return arguments
+
+
+def _keys(rest: list[str], parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Turn ``--key=value`` and ``--key value`` into a dictionary."""
+    keys: dict[str, Any] = {}
+    words = iter(rest)
+    for word in words:
+        if not word.startswith("--"):
+            parser.error(f"{word!r} is not of the form --key=value")
+        key, equals, value = word[2:].partition("=")
+        if not equals:
+            value = next(words, "")
+            if not value or value.startswith("--"):
+                parser.error(f"--{key} needs a value: --{key}=VALUE")
+        if key in keys and keys[key] != value:
+            parser.error(f"--{key} is given twice, as {keys[key]!r} and as {value!r}")
+        keys[key] = value
+    return keys
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""``recbole-hyper run --model=NAME --dataset=NAME [--key=value ...]``: train, select, test, report."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "train a model, select on validation, test once, write result.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options; every other ``--key=value`` is a configuration key."""
+    parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
+    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
+    parser.add_argument("--config_files", default="", help="YAML files, separated by spaces; later ones win")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run; configuration keys are in ``arguments.keys``."""
+    from recbole_hyper.quick_start import run
+
+    run(arguments.model, arguments.dataset, config_files=arguments.config_files.split(), config_dict=arguments.keys)
+    return 0

@@ -1,0 +1,218 @@
+"""What recbole 1.2.0 needs to run on current numpy, scipy, pandas and torch.
+
+The only module that patches another package. Every shim says which RecBole code needs it, is applied once when
+recbole_hyper is imported, and does nothing where the installed versions do not need it. Two gaps of RecBole are closed
+elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.quick_start`, and its
+checkpoints (not loadable with ``weights_only``) by :mod:`recbole_hyper.training.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+
+
+def _restore_numpy_aliases() -> None:
+    """Names that numpy 1.24 and 2.0 removed.
+
+    ``np.float`` and ``np.str`` are used by recbole.evaluator.metrics, recbole.data.interaction and
+    recbole.data.dataset; ``float_``, ``complex_`` and ``unicode_`` by ``Config.compatibility_settings``.
+    """
+    aliases: dict[str, Any] = {
+        "bool": np.bool_,
+        "int": np.int_,
+        "float": np.float64,
+        "complex": np.complex128,
+        "object": np.object_,
+        "str": np.str_,
+        "long": np.int_,
+        "unicode": np.str_,
+        "float_": np.float64,
+        "complex_": np.complex128,
+        "unicode_": np.str_,
+    }
+    for name, value in aliases.items():
+        if name not in np.__dict__:
+            setattr(np, name, value)
+
+
+def _restore_dok_update() -> None:
+    """``dok_matrix._update``, gone since scipy 1.13: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
+    if not hasattr(scipy.sparse.dok_matrix, "_update"):
+        scipy.sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
+
+
+def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
+    """``Dataset._load_feat``: an empty cell of a sequence column stays empty, the fast reader is used where it can be.
+
+    The original fills it with ``df[field].fillna(inplace=True)``, which acts on a copy under pandas 3, and then calls
+    ``split`` on a float.
+    """
+    from recbole.utils import FeatureSource, FeatureType
+
+    load_col, unload_col = self._get_load_and_unload_col(source)
+    if load_col == set():
+        return None
+    separator, encoding = self.config["field_separator"], self.config["encoding"]
+    with open(filepath, encoding=encoding) as file:
+        header = file.readline().rstrip("\r\n").split(separator)
+    columns: dict[str, str] = {}
+    for entry in header:
+        field, colon, type_name = entry.partition(":")
+        if not colon or type_name not in {kind.value for kind in FeatureType}:
+            raise ValueError(
+                f"{filepath}: header entry {entry!r} is not 'name:type' with type token, float, token_seq or "
+                f"float_seq, separated by {separator!r}; the header reads {header}"
+            )
+        if (load_col is not None and field not in load_col) or (unload_col is not None and field in unload_col):
+            continue
+        kind = FeatureType(type_name)
+        if isinstance(source, FeatureSource) or source != "link":
+            self.field2source[field] = source
+            self.field2type[field] = kind
+            if not kind.value.endswith("seq"):
+                self.field2seqlen[field] = 1
+            if "float" in kind.value:
+                self.field2bucketnum[field] = 2
+        columns[entry] = field
+    if not columns:
+        self.logger.warning(f"No columns has been loaded from [{source}]")
+        return None
+    frame = pd.read_csv(
+        filepath,
+        sep=separator,
+        usecols=list(columns),
+        dtype={entry: np.float64 if entry.endswith(":float") else str for entry in columns},
+        encoding=encoding,
+        engine="c" if len(separator) == 1 else "python",
+        **({"float_precision": "round_trip"} if len(separator) == 1 else {}),
+    ).rename(columns=columns)
+    for field in columns.values():
+        kind = self.field2type[field]
+        if not kind.value.endswith("seq"):
+            continue
+        dtype = str if kind == FeatureType.TOKEN_SEQ else float
+        values = [
+            np.array([dtype(part) for part in cell.split(self.config["seq_separator"]) if part])
+            for cell in frame[field].fillna("")
+        ]
+        length = max(map(len, values))
+        limit = (self.config["seq_len"] or {}).get(field, length)
+        frame[field] = pd.Series([value[:limit] for value in values], index=frame.index, dtype=object)
+        self.field2seqlen[field] = min(limit, length)
+    return frame
+
+
+def _fill_nan(self: Any) -> None:
+    """``Dataset._fill_nan``: the fill reaches the frame, so a missing token becomes id 0 and not -2**63."""
+    from recbole.utils import FeatureType
+
+    for name in self.feat_name_list:
+        frame = getattr(self, name)
+        for field in frame:
+            kind = self.field2type[field]
+            if kind == FeatureType.TOKEN:
+                frame[field] = frame[field].fillna(0).astype(np.int64)
+            elif kind == FeatureType.FLOAT:
+                frame[field] = frame[field].fillna(frame[field].mean())
+            else:
+                empty = np.array([], dtype=np.int64 if kind == FeatureType.TOKEN_SEQ else np.float64)
+                filled = [empty if isinstance(value, float) else value for value in frame[field]]
+                frame[field] = pd.Series(filled, index=frame.index, dtype=object)
+
+
+def _remap(self: Any, remap_list: list) -> None:
+    """``Dataset._remap``: sequence columns are split by their own lengths (``Series.agg(len)`` now gives one number)."""
+    from recbole.utils import FeatureType
+
+    if not remap_list:
+        return
+    parts = [
+        np.concatenate([*frame[field], np.array([], dtype=object)])
+        if kind == FeatureType.TOKEN_SEQ
+        else frame[field].to_numpy(dtype=object)
+        for frame, field, kind in remap_list
+    ]
+    ids, tokens = pd.factorize(np.concatenate(parts))
+    tokens = np.array(["[PAD]", *tokens])
+    token_id = {token: index for index, token in enumerate(tokens)}
+    for (frame, field, kind), new_ids in zip(
+        remap_list, np.split(ids + 1, np.cumsum([len(part) for part in parts])[:-1]), strict=True
+    ):
+        if field not in self.field2id_token:
+            self.field2id_token[field] = tokens
+            self.field2token_id[field] = token_id
+        if kind == FeatureType.TOKEN_SEQ:
+            pieces = np.split(new_ids, np.cumsum(frame[field].map(len))[:-1])
+            frame[field] = pd.Series(pieces, index=frame.index, dtype=object)
+        else:
+            frame[field] = new_ids
+
+
+def _normalize(self: Any) -> None:
+    """``Dataset._normalize``: as the original, with sequence columns split by their own lengths."""
+    from recbole.utils import FeatureType
+
+    if self.config["normalize_field"] is not None and self.config["normalize_all"] is True:
+        raise ValueError("Normalize_field and normalize_all can't be set at the same time.")
+    fields = self.config["normalize_field"] or (self.float_like_fields if self.config["normalize_all"] else [])
+    for field in fields:
+        if field not in self.field2type:
+            raise ValueError(f"Field [{field}] does not exist.")
+        kind = self.field2type[field]
+        if kind not in (FeatureType.FLOAT, FeatureType.FLOAT_SEQ):
+            self.logger.warning(f"{field} is not a FLOAT/FLOAT_SEQ feat, which will not be normalized.")
+            continue
+        for frame in self.field2feats(field):
+            sequence = kind == FeatureType.FLOAT_SEQ
+            values = np.concatenate(list(frame[field])) if sequence else frame[field].to_numpy(dtype=float)
+            low, high = values.min(), values.max()
+            scaled = (values - low) / (high - low) if high > low else np.ones_like(values)
+            if sequence:
+                pieces = np.split(scaled, np.cumsum(frame[field].map(len))[:-1])
+                frame[field] = pd.Series(pieces, index=frame.index, dtype=object)
+            else:
+                frame[field] = scaled
+
+
+def _benchmark_presets(self: Any) -> None:
+    """``SequentialDataset._benchmark_presets``: a length per row instead of the length of the column."""
+    from recbole.utils import FeatureSource, FeatureType
+
+    suffix = self.config["LIST_SUFFIX"]
+    for field in self.inter_feat:
+        if field + suffix in self.inter_feat:
+            setattr(self, f"{field}_list_field", field + suffix)
+    self.set_field_property(self.item_list_length_field, FeatureType.TOKEN, FeatureSource.INTERACTION, 1)
+    self.inter_feat[self.item_list_length_field] = self.inter_feat[self.item_id_list_field].map(len)
+
+
+def _repair_dataset_on_pandas_3() -> None:
+    """recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell."""
+    if int(pd.__version__.split(".")[0]) < 3:
+        return
+    dataset = importlib.import_module("recbole.data.dataset.dataset").Dataset
+    sequential = importlib.import_module("recbole.data.dataset.sequential_dataset").SequentialDataset
+    for method in (_load_feat, _fill_nan, _remap, _normalize):
+        setattr(dataset, method.__name__, method)
+    sequential._benchmark_presets = _benchmark_presets
+
+
+def _quiet_known_warnings() -> None:
+    """Warnings that RecBole's own code raises at every step and that its user cannot act on."""
+    warnings.filterwarnings("ignore", message=".*torch.cuda.amp.GradScaler.*", category=FutureWarning)
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable.*", category=UserWarning)
+    warnings.filterwarnings("ignore", message=".*escape sequence.*", module="recbole.*")
+
+
+def apply() -> None:
+    """Apply every shim; calling it again changes nothing."""
+    _restore_numpy_aliases()
+    _restore_dok_update()
+    _quiet_known_warnings()
+    _repair_dataset_on_pandas_3()

@@ -1,0 +1,430 @@
+"""RecBole's Config with this project's models and properties, bound strictly before any data are read.
+
+Order, later wins: RecBole's overall.yaml, ours, the YAMLs of the named parts (encoder, geometry, loss), the model YAML
+(ours or RecBole's), RecBole's dataset YAMLs, our dataset YAML, config files, the dictionary, the command line.
+``eval_args`` is merged key by key; every other key is replaced as a whole, as RecBole does.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import difflib
+import importlib
+import importlib.util
+import inspect
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import recbole
+import yaml
+from recbole.config import Config as RecBoleConfig
+from recbole.evaluator.register import metric_information, metric_types
+from recbole.utils import ModelType
+
+from recbole_hyper import components
+
+RECBOLE_PROPERTIES = Path(recbole.__file__).parent / "properties"
+MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
+PART_FAMILIES = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
+PART_FOLDERS = {"encoder": "encoder", "geometry": "geometry", "loss_type": "loss"}
+# keys that RecBole reads although none of its YAML files names them
+RECBOLE_SILENT_KEYS = {
+    "model", "dataset", "local_rank", "nproc", "world_size", "ip", "port", "offset", "additional_feat_suffix",
+    "numerical_features", "wandb_project", "log_wandb", "val_interval", "eval_type", "reg_weight", "loss_type",
+}  # fmt: skip
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot run; the message says which key, what came, what is allowed."""
+
+
+def properties_folder() -> Path:
+    """Return the folder of this project's YAML files: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    for folder in (package / "properties", package.parent / "properties"):
+        if (folder / "overall.yaml").is_file():
+            return folder
+    raise FileNotFoundError(f"the properties/ folder is missing from {package} and {package.parent}; reinstall")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping."""
+    loader = RecBoleConfig._build_yaml_loader(None)  # type: ignore[arg-type]
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.load(file, Loader=loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold 'key: value' lines, but holds a {type(content).__name__}")
+    return content
+
+
+def recbole_models() -> dict[str, Path]:
+    """Return the file of every general and sequential model of RecBole, by model name."""
+    root = Path(recbole.__file__).parent / "model"
+    yamls = {path.stem.lower(): path.stem for path in (RECBOLE_PROPERTIES / "model").glob("*.yaml")}
+    return {
+        yamls.get(path.stem, path.stem): path
+        for folder in MODEL_FOLDERS
+        for path in (root / folder).glob("*.py")
+        if not path.stem.startswith("_")
+    }
+
+
+def model_class(name: str) -> type:
+    """Return the model class called ``name``: ours first, else RecBole's.
+
+    Raises:
+        ConfigError: no such model; the message lists the nearest names.
+    """
+    ours = components.names("models")
+    if name in ours:
+        return components.resolve("models", name)
+    stock = recbole_models()
+    if name in stock:
+        folder = stock[name].parent.name
+        module = importlib.import_module(f"recbole.model.{folder}.{name.lower()}")
+        return getattr(module, name)
+    lower = {known.lower(): known for known in [*stock, *ours]}
+    near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=4, cutoff=0.5)]
+    raise ConfigError(
+        f"model {name!r} is unknown. "
+        + (f"Did you mean {', '.join(near)}? " if near else "")
+        + f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
+    )
+
+
+def parse_value(text: Any) -> Any:
+    """Turn a command-line string into the Python value that it spells; anything else stays a string. Runs no code."""
+    if not isinstance(text, str):
+        return text
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text in ("None", "~", "null"):
+        return None
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError):
+        pass
+    if text[:1] in "{[":
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            pass
+    return text
+
+
+def all_known_keys() -> set[str]:
+    """Return every key that some YAML of RecBole or of this project, or a part's constructor, names."""
+    known = set(RECBOLE_SILENT_KEYS)
+    files = [*RECBOLE_PROPERTIES.glob("*.yaml"), *(RECBOLE_PROPERTIES / "model").glob("*.yaml")]
+    files += [
+        *(RECBOLE_PROPERTIES / "dataset").glob("sample.yaml"),
+        *(RECBOLE_PROPERTIES / "dataset").glob("ml-*.yaml"),
+    ]
+    files += list((RECBOLE_PROPERTIES / "quick_start_config").glob("*.yaml"))
+    ours = properties_folder()
+    files += [ours / "overall.yaml"]
+    files += [
+        path
+        for folder in ("model", "encoder", "geometry", "loss", "dataset")
+        for path in (ours / folder).glob("*.yaml")
+    ]
+    for path in files:
+        known.update(read_yaml(path))
+    return known
+
+
+class Config(RecBoleConfig):
+    """Configuration of one run.
+
+    Args:
+        model: name or class of a model of this package or of RecBole.
+        dataset: name of the dataset folder below ``data_path``.
+        config_file_list: YAML files, later ones win.
+        config_dict: keys that win over the files; the dictionary is not changed.
+
+    Raises:
+        ConfigError: unknown key, model or part; a value of the wrong type or outside its range; a missing dataset.
+    """
+
+    def __init__(
+        self,
+        model: str | type | None = None,
+        dataset: str | None = None,
+        config_file_list: Sequence[str | os.PathLike[str]] | None = None,
+        config_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        for path in config_file_list or []:
+            if not Path(path).is_file():
+                raise ConfigError(f"config file {str(path)!r} does not exist (looked in {Path.cwd()})")
+        super().__init__(model, dataset, [str(path) for path in config_file_list or []], dict(config_dict or {}))
+        self._check_types()
+        self._check_ranges()
+        self._check_metrics()
+        if issubclass(self.model_class, _base_model()):
+            self.model_class.check_config(self)  # type: ignore[attr-defined]
+
+    # --- RecBole's hooks ---------------------------------------------------------------------------------------------
+    def compatibility_settings(self) -> None:
+        """Nothing: ``compat`` has restored what RecBole needs, and RecBole's own version breaks on numpy 2."""
+
+    def _load_config_files(self, file_list: Sequence[str]) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for path in file_list:
+            _merge(merged, read_yaml(Path(path)))
+        return merged
+
+    def _load_cmd_line(self) -> dict[str, Any]:
+        # the command line is parsed in cli.py and comes in as config_dict; sys.argv may be pytest's or ray's
+        return {}
+
+    def _convert_config_dict(self, config_dict: Mapping[str, Any]) -> dict[str, Any]:
+        # RecBole evaluates strings as Python code
+        return {key: parse_value(value) for key, value in config_dict.items()}
+
+    def _init_parameters_category(self) -> None:
+        super()._init_parameters_category()
+        # RecBole appends to these module-level lists at every construction
+        self.parameters = copy.deepcopy(self.parameters)
+
+    def _merge_external_config_dict(self) -> None:
+        self.external_config_dict: dict[str, Any] = {}
+        _merge(self.external_config_dict, self.file_config_dict)
+        _merge(self.external_config_dict, self.variable_config_dict)
+
+    def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
+        model = model or self.external_config_dict.get("model")
+        dataset = dataset or self.external_config_dict.get("dataset")
+        if model is None or dataset is None:
+            missing = "model" if model is None else "dataset"
+            raise ConfigError(f"no {missing} was named; give --{missing}=NAME")
+        cls = model if inspect.isclass(model) else model_class(str(model))
+        return cls.__name__, cls, str(dataset)
+
+    def _load_internal_config_dict(self, model: str, model_class: Any, dataset: str) -> None:
+        ours = properties_folder()
+        super()._load_internal_config_dict(model, model_class, dataset)
+        stock = dict(self.internal_config_dict)
+        recbole_model_yaml = RECBOLE_PROPERTIES / "model" / f"{model}.yaml"
+        merged: dict[str, Any] = {}
+        _merge(merged, stock)
+        _merge(merged, read_yaml(ours / "overall.yaml"))
+        if model_class.type == ModelType.GENERAL:
+            # negatives of general models exclude the user's own items, as RecBole's default does
+            merged["repeatable"] = False
+        if issubclass(model_class, _base_model()):
+            model_yaml = (
+                read_yaml(ours / "model" / f"{model}.yaml") if (ours / "model" / f"{model}.yaml").is_file() else {}
+            )
+            for key, folder in PART_FOLDERS.items():
+                name = self.external_config_dict.get(key) or model_yaml.get(key) or model_class.parts[key]
+                components.resolve(PART_FAMILIES[key], str(name))
+                merged[key] = name
+                part_yaml = ours / folder / f"{name}.yaml"
+                if part_yaml.is_file():
+                    _merge(merged, read_yaml(part_yaml))
+            _merge(merged, model_yaml)
+        elif recbole_model_yaml.is_file():
+            own = read_yaml(recbole_model_yaml)
+            _merge(merged, own)
+            if own.get("loss_type") == "CE" and model_class.type == ModelType.SEQUENTIAL:
+                # RecBole refuses its own default of one negative for a cross-entropy model
+                merged["train_neg_sample_args"] = None
+        dataset_yaml = ours / "dataset" / f"{dataset}.yaml"
+        if dataset_yaml.is_file():
+            _merge(merged, read_yaml(dataset_yaml))
+        self.internal_config_dict = merged
+
+    def _get_final_config_dict(self) -> dict[str, Any]:
+        self._check_keys()
+        final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
+        _merge(final, copy.deepcopy(self.external_config_dict))
+        if final.get("loss_type") == "BPR" and "train_neg_sample_args" not in self.external_config_dict:
+            final["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 1}
+        return final
+
+    def _set_default_parameters(self) -> None:
+        root = self.final_config_dict["data_path"]
+        self._check_metric_names()
+        super()._set_default_parameters()
+        if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
+            self.final_config_dict["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
+        else:
+            self.final_config_dict["data_path"] = os.path.join(root, self.dataset)
+        self._check_dataset(root)
+
+    def _init_device(self) -> None:
+        if not self.final_config_dict.get("use_gpu", True):
+            # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU
+            self.final_config_dict["gpu_id"] = ""
+        super()._init_device()
+
+    def _set_eval_neg_sample_args(self, phase: Any) -> None:
+        mode = self.final_config_dict["eval_args"]["mode"][phase]
+        if (isinstance(mode, str) and (mode == "full" or mode[:3] in ("uni", "pop"))) or _is_file(mode):
+            # candidates are drawn once by the protocol, and general models' samplers are not asked for any
+            self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
+            return
+        raise ConfigError(
+            f"eval_args mode {mode!r} is not offered; allowed: full, uniN or popN (N sampled candidates, such as uni99), "
+            "or the path of a file with the candidates of each user"
+        )
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+    def _check_keys(self) -> None:
+        known = all_known_keys() | set(self.internal_config_dict)
+        for key in self.external_config_dict:
+            if key in known:
+                continue
+            near = difflib.get_close_matches(key, known, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(f"unknown key {key!r}{hint}")
+
+    def _check_dataset(self, root: str) -> None:
+        file = Path(self.final_config_dict["data_path"]) / f"{self.dataset}.inter"
+        if self.final_config_dict.get("benchmark_filename") or file.is_file():
+            return
+        siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
+        near = difflib.get_close_matches(self.dataset, siblings, n=1)
+        raise ConfigError(
+            f"dataset {self.dataset!r} was not found: {file.absolute()} does not exist. "
+            + (f"Did you mean {near[0]!r}? " if near else "")
+            + (f"Datasets there: {', '.join(dict.fromkeys(siblings))}. " if siblings else "")
+            + f"Prepare it with 'recbole-hyper prepare {self.dataset}', or give the folder that holds it with "
+            "--data_path=DIR"
+        )
+
+    def _check_types(self) -> None:
+        """A value must have the type of the default that it replaces."""
+        for key, value in self.external_config_dict.items():
+            default = self.internal_config_dict.get(key)
+            if value is None or default is None or key in FREE_KEYS:
+                continue
+            if isinstance(default, bool):
+                good, wanted = isinstance(value, bool), "true or false"
+            elif isinstance(default, int):
+                good, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+            elif isinstance(default, float):
+                good, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+            elif isinstance(default, str):
+                good, wanted = isinstance(value, str), "text"
+            else:
+                continue
+            if not good:
+                raise ConfigError(f"{key}={value!r}: {wanted} is expected (default: {default!r})")
+
+    def _check_ranges(self) -> None:
+        for key, (good, wanted) in RANGES.items():
+            value = self.final_config_dict.get(key)
+            if value is not None and not (_is_number(value) and good(value)):
+                raise ConfigError(f"{key}={value!r}: {wanted} is expected")
+        for key, value in self.final_config_dict.items():
+            if key.endswith("dropout_prob") and not (_is_number(value) and 0 <= value < 1):
+                raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
+        clip = self.final_config_dict.get("clip_grad_norm")
+        if clip is not None and not (isinstance(clip, dict) and set(clip) <= {"max_norm", "norm_type"}):
+            raise ConfigError(f"clip_grad_norm={clip!r}: {{'max_norm': 5.0, 'norm_type': 2}} is expected")
+        if (self.final_config_dict.get("nproc") or 1) > 1:
+            raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
+
+    def _check_metric_names(self) -> None:
+        metrics = self.final_config_dict["metrics"]
+        for metric in [metrics] if isinstance(metrics, str) else metrics:
+            if metric.lower() not in metric_types:
+                near = difflib.get_close_matches(metric.lower(), metric_types, n=2)
+                hint = f" Did you mean {' or '.join(near)}?" if near else ""
+                raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(metric_types))}.{hint}")
+
+    def _check_metrics(self) -> None:
+        from recbole_hyper.evaluation.metrics import SUPPORTED_NEEDS
+
+        metrics = [metric.lower() for metric in self.final_config_dict["metrics"]]
+        for metric in metrics:
+            missing = set(metric_information[metric]) - SUPPORTED_NEEDS
+            if missing:
+                raise ConfigError(
+                    f"metric {metric!r} needs {', '.join(sorted(missing))}, which a ranking does not give"
+                )
+        name, at, k = str(self.final_config_dict["valid_metric"]).lower().partition("@")
+        if name not in metrics or (at and (not k.isdigit() or int(k) not in self.final_config_dict["topk"])):
+            raise ConfigError(
+                f"valid_metric={self.final_config_dict['valid_metric']!r} is not computed: metrics are "
+                f"{self.final_config_dict['metrics']} at topk {self.final_config_dict['topk']}"
+            )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the complete configuration as plain values, runnable again as a config file."""
+        dropped = {"device", "eval_type", "MODEL_TYPE", "MODEL_INPUT_TYPE", "single_spec", "local_rank"}
+        dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger"}
+        content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
+        content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
+        if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
+            content["train_neg_sample_args"] = None
+        return content
+
+
+def _base_model() -> type:
+    from recbole_hyper.models.base import HyperRecommender
+
+    return HyperRecommender
+
+
+def _merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
+    """Update ``target``; ``eval_args`` key by key, so that a mode alone does not reset the split."""
+    for key, value in update.items():
+        if key == "eval_args" and isinstance(value, Mapping) and isinstance(target.get(key), Mapping):
+            target[key] = {**target[key], **value}
+        else:
+            target[key] = value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).is_file()
+
+
+def _whole(low: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and value >= low
+
+
+# keys whose type may differ from that of their default
+FREE_KEYS = {
+    "curvature",
+    "metrics",
+    "topk",
+    "eval_args",
+    "gpu_id",
+    "train_neg_sample_args",
+    "load_col",
+    "loss_memory_budget",
+}
+
+RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "hidden_size": (_whole(1), "a whole number of at least 1"),
+    "inner_size": (_whole(1), "a whole number of at least 1"),
+    "n_layers": (_whole(1), "a whole number of at least 1"),
+    "n_heads": (_whole(1), "a whole number of at least 1"),
+    "MAX_ITEM_LIST_LENGTH": (_whole(1), "a whole number of at least 1"),
+    "train_batch_size": (_whole(1), "a whole number of at least 1"),
+    "eval_batch_size": (_whole(1), "a whole number of at least 1"),
+    "epochs": (_whole(0), "a whole number of at least 0"),
+    "eval_step": (_whole(0), "a whole number of at least 0"),
+    "stopping_step": (_whole(0), "a whole number of at least 0"),
+    "n_negatives": (_whole(1), "a whole number of at least 1"),
+    "seed": (_whole(0), "a whole number of at least 0"),
+    "learning_rate": (lambda value: value > 0, "a number above 0"),
+    "weight_decay": (lambda value: value >= 0, "a number of at least 0"),
+    "ranking_memory_budget": (lambda value: value >= 1, "a number of bytes of at least 1"),
+    "confidence": (lambda value: 0 < value < 1, "a share between 0 and 1, such as 0.95"),
+}

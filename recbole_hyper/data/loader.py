@@ -1,0 +1,226 @@
+"""Split -> batches: right-padded windows with every position supervised, and RecBole's (prefix, target) rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from recbole.data.interaction import Interaction
+
+from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.types import Cases, Int64
+
+WINDOW_RULES = ("all", "last", "random")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Training windows: window ``i`` predicts positions ``starts[i] + 1 .. ends[i]`` of row ``rows[i]``."""
+
+    rows: Int64
+    starts: Int64
+    ends: Int64
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> Int64:
+        """(n,) number of inputs, which is the number of targets."""
+        return self.ends - self.starts
+
+
+def windows(
+    train_lengths: Int64, max_length: int, rule: str = "all", generator: np.random.Generator | None = None
+) -> Windows:
+    """Cut the training part of every row into windows of at most ``max_length`` targets.
+
+    Args:
+        train_lengths: (U,) interactions of each row that are trained on; rows with fewer than 2 give no window.
+        max_length: MAX_ITEM_LIST_LENGTH.
+        rule: "all" cuts from the end until every target is covered once; "last" keeps the last window only, as the
+            HSASRec and SCE papers; "random" draws one window where the row is longer, as the DualRec paper.
+        generator: needed for "random".
+    """
+    rows = np.flatnonzero(train_lengths >= 2)
+    last = train_lengths[rows] - 1
+    if rule == "last":
+        return Windows(rows, np.maximum(last - max_length, 0), last)
+    if rule == "random":
+        if generator is None:
+            raise ValueError("random windows need a generator")
+        ends = last - generator.integers(0, np.maximum(last - max_length, 0) + 1)
+        return Windows(rows, np.maximum(ends - max_length, 0), ends)
+    if rule != "all":
+        raise ValueError(f"train_windows={rule!r} is unknown; allowed: {', '.join(WINDOW_RULES)}")
+    pieces = -(-last // max_length)
+    order = ranges(np.zeros_like(pieces), pieces)
+    ends = np.repeat(last, pieces) - order * max_length
+    return Windows(np.repeat(rows, pieces), np.maximum(ends - max_length, 0), ends)
+
+
+def gather(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.int64]:
+    """Return the (n, width) item ids of ``starts .. ends - 1`` of each row, right-padded with 0."""
+    columns = np.arange(width)
+    inside = columns < (ends - starts)[:, None]
+    index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    return np.where(inside, store.items[index], 0).astype(np.int64)
+
+
+def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:
+    """Return windows as RecBole's Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target)."""
+    item = config["ITEM_ID_FIELD"]
+    targets = gather(store, part.rows, part.starts + 1, part.ends + 1, width)
+    return Interaction(
+        {
+            config["USER_ID_FIELD"]: torch.from_numpy(store.users[part.rows]),
+            item: torch.from_numpy(store.items[store.offsets[part.rows] + part.ends].astype(np.int64)),
+            item + config["LIST_SUFFIX"]: torch.from_numpy(gather(store, part.rows, part.starts, part.ends, width)),
+            config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(part.lengths),
+            "target_list": torch.from_numpy(targets),
+        }
+    )
+
+
+def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
+    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target."""
+    item, store = config["ITEM_ID_FIELD"], cases.store
+    starts = np.maximum(cases.ends - width, cases.starts)
+    return Interaction(
+        {
+            config["USER_ID_FIELD"]: torch.from_numpy(store.users[cases.rows]),
+            item: torch.from_numpy(cases.targets.astype(np.int64)),
+            item + config["LIST_SUFFIX"]: torch.from_numpy(gather(store, cases.rows, starts, cases.ends, width)),
+            config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(cases.ends - starts),
+        }
+    )
+
+
+class BatchLoader:
+    """Base of the training loaders: what RecBole's trainer asks of a loader, and nothing per row in Python.
+
+    Args:
+        dataset: RecBole dataset restricted to the training part.
+        config: configuration of the run.
+
+    The order of an epoch depends on ``seed`` and on ``generator`` alone; its state is part of a checkpoint.
+    """
+
+    def __init__(self, dataset: Any, config: Any) -> None:
+        self.dataset = self._dataset = dataset
+        self.config = config
+        self.shuffle = bool(config["shuffle"])
+        self.batch_size = int(config["train_batch_size"])
+        self.drop_last = bool(config["drop_last"])
+        self.generator = np.random.default_rng(config["seed"])
+
+    def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
+        """Return (number of rows, maker of a batch from row numbers, length of each row)."""
+        raise NotImplementedError
+
+    def _count(self) -> int:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        count = self._count()
+        return (
+            count // self.batch_size
+            if self.drop_last and count >= self.batch_size
+            else math.ceil(count / self.batch_size)
+        )
+
+    def __iter__(self) -> Iterator[Interaction]:
+        count, make, lengths = self._plan()
+        order = self.generator.permutation(count) if self.shuffle else np.arange(count)
+        if self.shuffle:
+            order = self._bucket(order, lengths)
+        batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
+        if self.shuffle:
+            # the short last batch of the plan comes at a random place, unless it is dropped
+            self.generator.shuffle(batches)  # type: ignore[arg-type]
+        if self.drop_last and len(batches) > 1:
+            batches = [batch for batch in batches if len(batch) == self.batch_size]
+        for batch in batches:
+            yield make(batch)
+
+    def _bucket(self, order: Int64, lengths: Int64) -> Int64:
+        """Sort by length inside chunks of 32 batches: little padding, and batches that still differ every epoch."""
+        chunk = 32 * self.batch_size
+        group = np.arange(len(order)) // chunk
+        return order[np.lexsort((lengths[order], group))]
+
+
+class WindowLoader(BatchLoader):
+    """Training batches for this project's models: right-padded windows, cut to the longest of the batch."""
+
+    def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
+        super().__init__(dataset, config)
+        self.store, self.train_lengths = store, train_lengths
+        self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
+        self._windows = windows(train_lengths, self.max_length, self.rule, self.generator)
+
+    def _count(self) -> int:
+        return len(self._windows)
+
+    def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
+        if self.rule == "random":
+            self._windows = windows(self.train_lengths, self.max_length, self.rule, self.generator)
+        plan = self._windows
+
+        def make(index: Int64) -> Interaction:
+            part = Windows(plan.rows[index], plan.starts[index], plan.ends[index])
+            return window_interaction(self.store, part, int(part.lengths.max()), self.config)
+
+        return len(plan), make, plan.lengths
+
+
+class PrefixLoader(BatchLoader):
+    """Training batches for RecBole's sequential models: its (prefix, target) rows, made when they are needed.
+
+    The table of all prefixes that RecBole builds never exists. ``train_batch_size`` counts rows, as in RecBole.
+    Negatives, where the model asks for them, are uniform over items other than the target (RecBole's
+    RepeatableSampler excludes nothing else).
+    """
+
+    def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
+        super().__init__(dataset, config)
+        self.store = store
+        self.width = int(config["MAX_ITEM_LIST_LENGTH"])
+        targets = np.maximum(train_lengths - 1, 0)
+        self._rows = np.repeat(np.arange(store.n_rows, dtype=np.int32), targets)
+        self._ends = (ranges(np.zeros_like(targets), targets) + 1).astype(np.int32)
+        arguments = config["train_neg_sample_args"]
+        self._negatives = 0 if arguments["distribution"] == "none" else int(arguments["sample_num"])
+        if self._negatives and (arguments["distribution"] != "uniform" or arguments.get("dynamic")):
+            raise ValueError(
+                f"train_neg_sample_args={arguments}: sequential models of RecBole get uniform negatives here"
+            )
+        if self._negatives:
+            self.batch_size = max(1, self.batch_size // (1 + self._negatives))
+
+    def _count(self) -> int:
+        return len(self._rows)
+
+    def _bucket(self, order: Int64, lengths: Int64) -> Int64:
+        # RecBole pads every row to MAX_ITEM_LIST_LENGTH, so there is nothing to gain from sorting
+        return order
+
+    def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
+        def make(index: Int64) -> Interaction:
+            cases = Cases.build(self.store, self._rows[index], self._ends[index])
+            batch = case_interaction(cases, self.width, self.config)
+            if self._negatives:
+                item = self.config["ITEM_ID_FIELD"]
+                positives = batch[item].numpy()
+                drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
+                drawn += drawn >= positives  # skips the target
+                batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
+                batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
+            return batch
+
+        return len(self._rows), make, self._ends.astype(np.int64)

@@ -1,0 +1,165 @@
+"""One row per user in compressed (CSR) arrays: the only form in which interactions travel after loading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+PAD = "[PAD]"
+_ARRAYS = ("offsets", "items", "times")
+
+
+@dataclass(frozen=True)
+class SequenceStore:
+    """Interactions of all users, each user's in stable time order.
+
+    Attributes:
+        offsets: (U + 1,) row ``u`` lies in ``items[offsets[u]:offsets[u + 1]]``.
+        items: (nnz,) item ids from 1; 0 is padding and never occurs.
+        times: (nnz,) float64 times in the unit of the data (usually Unix seconds).
+        users: (U,) RecBole's user id of each row.
+        user_tokens: (n_users,) original user ids by RecBole's id; entry 0 is padding.
+        item_tokens: (n_items,) original item ids by RecBole's id; entry 0 is padding.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int32]
+    times: npt.NDArray[np.float64]
+    users: npt.NDArray[np.int64]
+    user_tokens: npt.NDArray[np.str_]
+    item_tokens: npt.NDArray[np.str_]
+
+    @classmethod
+    def from_interactions(
+        cls,
+        users: npt.ArrayLike,
+        items: npt.ArrayLike,
+        times: npt.ArrayLike,
+        user_tokens: npt.ArrayLike,
+        item_tokens: npt.ArrayLike,
+    ) -> SequenceStore:
+        """Group interactions by user and sort each user's by float64 time; equal times keep the order given.
+
+        Args:
+            users: (nnz,) user ids from 1.
+            items: (nnz,) item ids from 1.
+            times: (nnz,) finite times.
+            user_tokens: original ids, entry 0 for padding.
+            item_tokens: original ids, entry 0 for padding.
+        """
+        users, times = np.asarray(users, dtype=np.int64), np.asarray(times, dtype=np.float64)
+        items = np.asarray(items, dtype=np.int32)
+        if len(items) and items.min() < 1:
+            raise ValueError("item ids start at 1; 0 is padding")
+        if not np.isfinite(times).all():
+            raise ValueError(f"{int((~np.isfinite(times)).sum())} interactions have no finite time")
+        order = np.lexsort((times, users))
+        present, counts = np.unique(users, return_counts=True)
+        return cls(
+            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            items=items[order],
+            times=times[order],
+            users=present,
+            user_tokens=np.asarray(user_tokens, dtype=str),
+            item_tokens=np.asarray(item_tokens, dtype=str),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of users with at least one interaction."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_items(self) -> int:
+        """Number of item ids, padding included."""
+        return len(self.item_tokens)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(U,) number of interactions of each row."""
+        return np.diff(self.offsets)
+
+    def row(self, row: int) -> npt.NDArray[np.int32]:
+        """Return the item ids of one row."""
+        return self.items[self.offsets[row] : self.offsets[row + 1]]
+
+    def prefix_index(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the positions in ``items`` of the first ``lengths[u]`` interactions of every row, row by row."""
+        return ranges(self.offsets[:-1], lengths)
+
+    def select(self, keep: npt.NDArray[np.bool_]) -> SequenceStore:
+        """Return a store of the interactions where ``keep`` (nnz,) is True; rows keep their numbers and may be empty."""
+        lengths = np.add.reduceat(np.append(keep, False).astype(np.int64), self.offsets[:-1])
+        lengths[self.lengths == 0] = 0
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return replace(self, offsets=offsets, items=self.items[keep], times=self.times[keep])
+
+    @property
+    def row_of(self) -> npt.NDArray[np.int64]:
+        """(nnz,) row of each interaction."""
+        return np.repeat(np.arange(self.n_rows), self.lengths)
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """(nnz,) position of each interaction in its row."""
+        return ranges(np.zeros(self.n_rows, dtype=np.int64), self.lengths)
+
+    def matrix(self, lengths: npt.NDArray[np.int64] | None = None) -> scipy.sparse.csr_matrix:
+        """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions of every row (default: all)."""
+        lengths = self.lengths if lengths is None else lengths
+        matrix = scipy.sparse.csr_matrix(
+            (
+                np.ones(int(lengths.sum()), dtype=np.float32),
+                self.items[self.prefix_index(lengths)].astype(np.int64),
+                np.concatenate([[0], np.cumsum(lengths)]),
+            ),
+            shape=(self.n_rows, self.n_items),
+        )
+        matrix.sum_duplicates()
+        matrix.data[:] = 1.0
+        return matrix
+
+    def fingerprint(self) -> str:
+        """Return a sha256 over users, items, times and tokens: equal for equal data in equal order."""
+        digest = hashlib.sha256()
+        for array in (self.offsets, self.items, self.times, self.users):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for tokens in (self.user_tokens, self.item_tokens):
+            digest.update("\n".join(tokens).encode())
+        return digest.hexdigest()[:32]
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
+            part = folder / f".{name}.{os.getpid()}.npy"
+            np.save(part, getattr(self, name), allow_pickle=False)
+            part.replace(folder / f"{name}.npy")
+        part = folder / f".meta.{os.getpid()}.json"
+        part.write_text(json.dumps({"fingerprint": self.fingerprint(), "n_rows": self.n_rows, "n_items": self.n_items}))
+        part.replace(folder / "meta.json")
+
+    @classmethod
+    def load(cls, folder: Path) -> SequenceStore:
+        """Map a saved store into memory; processes on one machine share its pages."""
+        if not (folder / "meta.json").is_file():
+            raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
+        arrays = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
+            for name in (*_ARRAYS, "users", "user_tokens", "item_tokens")
+        }
+        return cls(**arrays)
+
+
+def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Concatenate ``arange(start, start + length)`` of every pair, without a loop."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) - np.repeat(ends - lengths - starts, lengths)

@@ -1,0 +1,56 @@
+"""What every encoder is: a history becomes one state per position."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+
+class Encoder(nn.Module, ABC):
+    """Turn right-padded histories into states.
+
+    Args:
+        item_embedding: the (n_items, d) table that the output head shares; row 0 is padding.
+
+    A causal encoder's state at position ``j`` depends on items ``0 .. j`` alone, and neither on padding nor on the
+    other rows of the batch. ``state_size`` is the width of the states.
+    """
+
+    def __init__(self, item_embedding: nn.Embedding) -> None:
+        super().__init__()
+        # shared with the head, registered once by the model: as a plain attribute it does not appear in state_dict twice
+        self.__dict__["item_embedding"] = item_embedding
+        self.state_size = item_embedding.embedding_dim
+
+    item_embedding: nn.Embedding
+
+    @abstractmethod
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Encode ``items`` (B, L), right-padded with 0, of ``lengths`` (B,), into states (B, L, d)."""
+
+
+def positions_from_end(lengths: Tensor, width: int) -> Tensor:
+    """Return (B, width) positions counted from the newest item, which has 0; padding is clamped to 0."""
+    return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
+
+
+def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
+    """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
+
+    Args:
+        module: any module.
+        rule: "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole, biases set to 0).
+        std: standard deviation of "normal".
+    """
+    if rule not in ("xavier", "normal"):
+        raise ValueError(f"initializer={rule!r}: allowed are xavier, normal")
+    for name, parameter in module.named_parameters():
+        if parameter.dim() >= 2:
+            if rule == "xavier":
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.normal_(parameter, std=std)
+        elif rule == "normal" and name.endswith("bias"):
+            nn.init.zeros_(parameter)

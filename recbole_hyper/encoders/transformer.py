@@ -1,0 +1,172 @@
+"""The SASRec transformer (Kang and McAuley, 2018), as the HSASRec and SCE papers run it and as RecBole runs it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Encoder, initialize, positions_from_end
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+NORM_PLACEMENTS = ("query", "pre", "post")
+
+
+class SelfAttention(nn.Module):
+    """Causal multi-head attention; queries may differ from keys and values.
+
+    Args:
+        hidden_size: width d, divided among ``n_heads``.
+        n_heads: number of heads.
+        attn_dropout_prob: dropout of the attention weights.
+    """
+
+    def __init__(self, hidden_size: int, n_heads: int, attn_dropout_prob: float) -> None:
+        super().__init__()
+        if hidden_size % n_heads:
+            raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}")
+        self.n_heads, self.dropout = n_heads, attn_dropout_prob
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key_value = nn.Linear(hidden_size, 2 * hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, query: Tensor, memory: Tensor) -> Tensor:
+        """Attend from ``query`` (B, L, d) to positions of ``memory`` (B, L, d) that are not later; returns (B, L, d)."""
+        batch, length, width = query.shape
+        heads = (batch, length, self.n_heads, width // self.n_heads)
+        key, value = self.key_value(memory).split(width, dim=-1)
+        attended = F.scaled_dot_product_attention(
+            self.query(query).view(heads).transpose(1, 2),
+            key.view(heads).transpose(1, 2),
+            value.view(heads).transpose(1, 2),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=True,  # right padding lies behind every real position, so no other mask is needed
+        )
+        return self.output(attended.transpose(1, 2).reshape(batch, length, width))
+
+
+class TransformerBlock(nn.Module):
+    """One block: attention, then a position-wise feed-forward part.
+
+    ``norm_placement`` says where layer norm stands:
+
+    * "query" (HSASRec and SCE code): q = LN(x); y = LN(q + Att(q, x)); out = y + FF(y). The residual starts from the
+      normalised query, keys and values are not normalised.
+    * "pre": a = x + Att(LN x, LN x); out = a + FF(LN a).
+    * "post" (RecBole, original Transformer): a = LN(x + drop(Att(x, x))); out = LN(a + FF(a)).
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        n_heads: int,
+        inner_size: int,
+        hidden_dropout_prob: float,
+        attn_dropout_prob: float,
+        hidden_act: str,
+        layer_norm_eps: float,
+        norm_placement: str,
+    ) -> None:
+        super().__init__()
+        self.norm_placement = norm_placement
+        self.attention = SelfAttention(hidden_size, n_heads, attn_dropout_prob)
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.feed_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.inner = nn.Linear(hidden_size, inner_size)
+        self.outer = nn.Linear(inner_size, hidden_size)
+        self.activation = ACTIVATIONS[hidden_act]
+        self.dropout = nn.Dropout(hidden_dropout_prob)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (B, L, d) to (B, L, d)."""
+        if self.norm_placement == "query":
+            query = self.attention_norm(states)
+            states = self.feed_norm(query + self.attention(query, states))
+            return states + self.dropout(self.outer(self.dropout(self.activation(self.inner(states)))))
+        if self.norm_placement == "pre":
+            normed = self.attention_norm(states)
+            states = states + self.dropout(self.attention(normed, normed))
+            return states + self.dropout(self.outer(self.activation(self.inner(self.feed_norm(states)))))
+        states = self.attention_norm(states + self.dropout(self.attention(states, states)))
+        return self.feed_norm(states + self.dropout(self.outer(self.activation(self.inner(states)))))
+
+
+@component("encoders", "transformer")
+class TransformerEncoder(Encoder):
+    """Causal transformer over item embeddings and learned positions counted from the end of the sequence.
+
+    Args:
+        item_embedding: shared (n_items, d) table.
+        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
+        n_layers, n_heads, inner_size: blocks, heads, width of the feed-forward part (None: d, as the papers).
+        hidden_dropout_prob, attn_dropout_prob: dropout rates in [0, 1).
+        hidden_act: relu, gelu or swish.
+        layer_norm_eps: epsilon of every layer norm.
+        norm_placement: query, pre or post, see :class:`TransformerBlock`. "query" and "pre" end with a layer norm,
+            "post" starts with one.
+        scale_embeddings: multiply item embeddings by sqrt(d), as the papers.
+        initializer: xavier (the papers) or normal with ``initializer_range`` (RecBole).
+
+    Raises:
+        ValueError: heads that do not divide d, an unknown activation, placement or initializer.
+    """
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        max_length: int,
+        n_layers: int = 2,
+        n_heads: int = 1,
+        inner_size: int | None = None,
+        hidden_dropout_prob: float = 0.3,
+        attn_dropout_prob: float = 0.3,
+        hidden_act: str = "relu",
+        layer_norm_eps: float = 1e-8,
+        norm_placement: str = "query",
+        scale_embeddings: bool = True,
+        initializer: str = "xavier",
+        initializer_range: float = 0.02,
+    ) -> None:
+        super().__init__(item_embedding)
+        width = item_embedding.embedding_dim
+        if hidden_act not in ACTIVATIONS:
+            raise ValueError(f"hidden_act={hidden_act!r}: allowed are {', '.join(ACTIVATIONS)}")
+        if norm_placement not in NORM_PLACEMENTS:
+            raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
+        self.scale = math.sqrt(width) if scale_embeddings else 1.0
+        self.max_length = max_length
+        self.position_embedding = nn.Embedding(max_length, width)
+        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(
+                width,
+                n_heads=n_heads,
+                inner_size=inner_size or width,
+                hidden_dropout_prob=hidden_dropout_prob,
+                attn_dropout_prob=attn_dropout_prob,
+                hidden_act=hidden_act,
+                layer_norm_eps=layer_norm_eps,
+                norm_placement=norm_placement,
+            )
+            for _ in range(n_layers)
+        )
+        norm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.input_norm = norm if norm_placement == "post" else nn.Identity()
+        self.output_norm = nn.Identity() if norm_placement == "post" else norm
+        initialize(self, rule=initializer, std=initializer_range)
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
+        if items.shape[1] > self.max_length:
+            raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
+        positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
+        states = torch.add(positions, self.item_embedding(items), alpha=self.scale)
+        states = self.dropout(self.input_norm(states))
+        for block in self.blocks:
+            states = block(states)
+        return self.output_norm(states)

@@ -1,0 +1,85 @@
+"""RecBole's metrics, computed from ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from recbole.evaluator.collector import DataStruct
+from recbole.evaluator.register import metric_information, metrics_dict
+
+from recbole_hyper.types import Ranks
+
+SUPPORTED_NEEDS = {
+    "rec.topk",
+    "rec.items",
+    "rec.meanrank",
+    "data.num_items",
+    "data.num_users",
+    "data.count_items",
+    "data.count_users",
+}
+
+
+def compute_metrics(
+    ranks: Ranks,
+    metrics: Sequence[str],
+    topk: Sequence[int],
+    decimals: int,
+    *,
+    n_items: int,
+    n_users: int,
+    item_counts: Counter | None = None,
+    user_counts: Counter | None = None,
+) -> dict[str, float]:
+    """Return ``{"ndcg@10": ...}`` from RecBole's own metric classes, as means over cases.
+
+    Args:
+        ranks: outcome of :func:`rank_cases`.
+        metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all must need only ``SUPPORTED_NEEDS``.
+        topk: cut-offs.
+        decimals: metric_decimal_place.
+        n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
+            padding as an item).
+        n_users: number of users.
+        item_counts, user_counts: training interactions by id, for popularity metrics.
+    """
+    if not len(ranks.ranks):
+        raise ValueError("no case was ranked, so no metric exists")
+    largest = max(topk)
+    hits = np.zeros((len(ranks.ranks), largest + 1), dtype=np.int64)
+    inside = np.flatnonzero(ranks.ranks <= largest)
+    hits[inside, ranks.ranks[inside] - 1] = 1
+    hits[:, -1] = 1  # every case has one target
+    struct = DataStruct()
+    struct.set("rec.topk", torch.from_numpy(hits))
+    items = ranks.top_items
+    if items.shape[1] < largest:
+        items = np.pad(items, ((0, 0), (0, largest - items.shape[1])))
+    struct.set("rec.items", torch.from_numpy(items[:, :largest].astype(np.int64)))
+    ones = np.ones_like(ranks.ranks)
+    struct.set("rec.meanrank", torch.from_numpy(np.stack([ranks.ranks, ranks.n_candidates, ones], axis=1)).double())
+    struct.set("data.num_items", n_items)
+    struct.set("data.num_users", n_users)
+    struct.set("data.count_items", item_counts or Counter())
+    struct.set("data.count_users", user_counts or Counter())
+    settings = _Settings({"topk": list(topk), "metric_decimal_place": decimals})
+    result: dict[str, float] = {}
+    for name in metrics:
+        key = name.lower()
+        missing = set(metric_information[key]) - SUPPORTED_NEEDS
+        if missing:
+            raise ValueError(f"metric {name!r} needs {', '.join(sorted(missing))}, which ranks do not hold")
+        values = metrics_dict[key](settings).calculate_metric(struct)
+        result.update({metric: float(value) for metric, value in values.items()})
+    return result
+
+
+class _Settings(dict):
+    """The two keys of RecBole's Config that metric classes read."""
+
+    def __getattr__(self, key: str) -> Any:
+        return self[key]

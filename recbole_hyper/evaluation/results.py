@@ -1,0 +1,128 @@
+"""Files of a run, written so that a reader never sees half of one, and the table that a run ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from recbole_hyper.types import Cases, Ranks
+
+PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to a temporary name beside ``path``, then rename it."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping as JSON; values that are not finite become null."""
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping as YAML that ``--config_files`` reads again."""
+    write_text(path, yaml.safe_dump(plain(content, nan_to_null=False), sort_keys=True, allow_unicode=True))
+
+
+def plain(value: Any, nan_to_null: bool = True) -> Any:
+    """Turn numpy scalars, tuples and paths into what JSON and YAML know."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry, nan_to_null) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(entry, nan_to_null) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value) and nan_to_null:
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def write_cases(path: Path, cases: Cases, ranks: Ranks) -> None:
+    """Write a row per case as parquet: user_id, item_id, position (length of the history), timestamp, rank, n_candidates."""
+    store = cases.store
+    frame = pd.DataFrame(
+        {
+            "user_id": store.user_tokens[store.users[cases.rows]],
+            "item_id": store.item_tokens[cases.targets],
+            "position": cases.ends - cases.starts,
+            "timestamp": cases.times,
+            "rank": ranks.ranks,
+            "n_candidates": ranks.n_candidates,
+        }
+    )
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        frame.to_parquet(part, index=False)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of python, of the platform and of the packages that decide a result."""
+    found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def commit() -> str | None:
+    """Return the commit of the checkout that this package runs from ("+" when changed), None outside a checkout."""
+    folder = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        head = git("rev-parse", "HEAD")
+        return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def table(rows: list[Mapping[str, Any]], columns: list[str] | None = None) -> str:
+    """Return rows as a plain text table; numbers right, text left."""
+    columns = columns or list(rows[0])
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)]
+    numeric = [all(_is_number(row.get(column)) or row.get(column) is None for row in rows) for column in columns]
+
+    def line(entries: list[str]) -> str:
+        parts = [e.rjust(w) if n else e.ljust(w) for e, w, n in zip(entries, widths, numeric, strict=True)]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float | np.floating):
+        return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

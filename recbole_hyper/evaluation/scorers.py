@@ -1,0 +1,75 @@
+"""How a model scores the cases of a slice: this project's models by states, RecBole's by their full_sort_predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recbole_hyper.data.loader import case_interaction, gather
+from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.types import Cases
+
+# input positions encoded at one time: bounds activations whatever eval_batch_size and MAX_ITEM_LIST_LENGTH are
+TOKENS_PER_BATCH = 1 << 15
+
+
+def make_scorer(model: Any, config: Any) -> Scorer:
+    """Return the scorer of a model: its own ``case_scorer`` if it has one, states and head, or full_sort_predict."""
+    if hasattr(model, "case_scorer"):
+        return model.case_scorer()
+    if hasattr(model, "head"):
+        return _state_scorer(model, config)
+    return _full_sort_scorer(model, config)
+
+
+def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
+    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items."""
+    starts = np.maximum(cases.ends - max_length, cases.starts)
+    lengths = cases.ends - starts
+    order = np.argsort(lengths, kind="stable")
+    states: Tensor | None = None
+    first = 0
+    while first < len(order):
+        # histories of like length share a batch, so that hardly any padding is encoded
+        size = max(1, TOKENS_PER_BATCH // int(lengths[order[min(first + TOKENS_PER_BATCH - 1, len(order) - 1)]]))
+        index = order[first : first + size]
+        width = int(lengths[index].max())
+        items = gather(cases.store, cases.rows[index], starts[index], cases.ends[index], width)
+        encoded = model(torch.from_numpy(items).to(device), torch.from_numpy(lengths[index]).to(device))
+        if states is None:
+            states = encoded.new_empty(len(order), encoded.shape[1])
+        states[torch.from_numpy(index).to(device)] = encoded
+        first += size
+    if states is None:
+        raise ValueError("no case to encode")
+    return states
+
+
+def _state_scorer(model: Any, config: Any) -> Scorer:
+    head, length, device = model.head.scorer(), int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]
+
+    @torch.no_grad()
+    def score(cases: Cases) -> Tensor:
+        return head.scores(encode_cases(model, cases, length, device), 0, head.n_items)
+
+    return score
+
+
+def _full_sort_scorer(model: Any, config: Any) -> Scorer:
+    length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
+    size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
+
+    @torch.no_grad()
+    def score(cases: Cases) -> Tensor:
+        parts = []
+        for start in range(0, len(cases), size):
+            batch = case_interaction(cases[slice(start, start + size)], length, config)
+            # RecBole asks for scores of all items without naming one
+            del batch.interaction[config["ITEM_ID_FIELD"]]
+            parts.append(model.full_sort_predict(batch.to(device)).view(-1, n_items))
+        return torch.cat(parts).to(torch.float32)
+
+    return score

@@ -1,0 +1,159 @@
+"""The composition that every model of this package is: encoder -> output geometry -> loss, as a RecBole recommender."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from recbole.model.abstract_recommender import SequentialRecommender
+from recbole.utils import InputType
+from torch import Tensor, nn
+
+from recbole_hyper import components
+from recbole_hyper.data.dataset import TARGET_LIST
+from recbole_hyper.data.negatives import NegativeSampler
+from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.base import Loss
+
+
+class HyperRecommender(SequentialRecommender):
+    """A sequential recommender that names its parts.
+
+    A subclass sets ``parts`` and gets its defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry``
+    and ``--loss_type`` replace a part of any model. The item embedding that the encoder reads is the item matrix of
+    the head.
+
+    Training batches carry windows: ``item_id_list`` (B, L), ``item_length`` (B,) and ``target_list`` (B, L), 0 where
+    there is no target; all positions are supervised. RecBole's (prefix, target) rows work too: without ``target_list``
+    the last state predicts ``item_id``.
+
+    Attributes:
+        loss_terms: the parts of the last training loss by name, for train.csv.
+    """
+
+    parts: ClassVar[dict[str, str]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
+    input_type = InputType.POINTWISE
+
+    def __init__(self, config: Any, dataset: Any) -> None:
+        super().__init__(config, dataset)
+        self.item_embedding = nn.Embedding(self.n_items, config["hidden_size"], padding_idx=0)
+        self._init_embedding(config)
+        self.encoder = self.build_encoder(config, self.item_embedding)
+        self.head = self.build_head(config, self.item_embedding.weight, resolve_curvature(config, dataset))
+        self.loss = self.build_loss(config)
+        self.loss_terms: dict[str, float] = {}
+        self._sampler = self._negative_sampler(dataset)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+    @classmethod
+    def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
+        """Build the encoder that ``config`` names, with the options of its constructor that ``config`` holds."""
+        part = components.resolve("encoders", config["encoder"])
+        values = {**config.final_config_dict, "max_length": config["MAX_ITEM_LIST_LENGTH"]}
+        return part(item_embedding, **components.options(part, values, config["encoder"], "encoder"))
+
+    @classmethod
+    def build_head(cls, config: Any, weight: Tensor, curvature: float) -> OutputHead:
+        """Build the output head that ``config`` names over the item matrix ``weight``."""
+        geometry = components.resolve("geometry", config["geometry"])
+        options = components.options(geometry, config.final_config_dict, config["geometry"], "geometry")
+        return OutputHead(
+            geometry(**options),
+            weight,
+            offset=bool(config["item_bias"]),
+            curvature=curvature,
+            learn_curvature=config["curvature"] == "learn",
+        )
+
+    @classmethod
+    def build_loss(cls, config: Any) -> Loss:
+        """Build the loss that ``config`` names."""
+        part = components.resolve("losses", config["loss_type"])
+        return part(**components.options(part, config.final_config_dict, config["loss_type"], "loss"))
+
+    @classmethod
+    def check_config(cls, config: Any) -> None:
+        """Build every part over a few items, so that a bad value fails before any data are read."""
+        from recbole_hyper.config import ConfigError
+
+        with torch.random.fork_rng(devices=[]):
+            embedding = nn.Embedding(4, config["hidden_size"], padding_idx=0)
+            try:
+                cls.build_encoder(config, embedding)
+                cls.build_head(config, embedding.weight, fixed_curvature(config["curvature"]) or 1.0)
+                cls.build_loss(config)
+            except (ValueError, TypeError) as error:
+                raise ConfigError(str(error)) from error
+
+    def _init_embedding(self, config: Any) -> None:
+        with torch.no_grad():
+            if config["initializer"] == "normal":
+                nn.init.normal_(self.item_embedding.weight, std=config["initializer_range"])
+            else:
+                nn.init.xavier_uniform_(self.item_embedding.weight)
+            self.item_embedding.weight[0].zero_()
+
+    def _negative_sampler(self, dataset: Any) -> NegativeSampler:
+        # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty
+        matrix = dataset.inter_matrix("csr")
+        matrix.sort_indices()
+        offsets, items = torch.from_numpy(matrix.indptr).long(), torch.from_numpy(matrix.indices).long()
+        return NegativeSampler(self.n_items, offsets.to(self.device), items.to(self.device))
+
+    # --- RecBole's methods -------------------------------------------------------------------------------------------
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the state (B, d) at the newest item of right-padded histories ``items`` (B, L)."""
+        return self.last_states(self.encoder(items, lengths), lengths)
+
+    @staticmethod
+    def last_states(states: Tensor, lengths: Tensor) -> Tensor:
+        """Pick from states (B, L, d) the one (B, d) at the newest item."""
+        return states[torch.arange(len(states), device=states.device), lengths - 1]
+
+    def calculate_loss(self, interaction: Any) -> Tensor:
+        """Return the training loss of a batch, shape ()."""
+        items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
+        states = self.encoder(items, lengths)
+        users = interaction[self.USER_ID]
+        if TARGET_LIST in interaction:
+            rows, columns = interaction[TARGET_LIST].nonzero(as_tuple=True)
+            supervised, targets = states[rows, columns], interaction[TARGET_LIST][rows, columns]
+        else:
+            rows = torch.arange(len(users), device=users.device)
+            supervised, targets = self.last_states(states, lengths), interaction[self.POS_ITEM_ID]
+        return self._loss(supervised, targets, users, rows)
+
+    def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor) -> Tensor:
+        """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
+        loss = self.loss(states, targets, self.head, self._sampler.bind(users, rows, targets))
+        self.loss_terms = dict(self.loss.statistics)
+        return loss
+
+    def predict(self, interaction: Any) -> Tensor:
+        """Return the score (B,) of each row's own item."""
+        states = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
+        return self.head.pair_logits(states, interaction[self.ITEM_ID][:, None])[:, 0]
+
+    def full_sort_predict(self, interaction: Any) -> Tensor:
+        """Return the scores (B, n_items) of all items; column 0 is padding, which every ranking masks."""
+        return self.head.logits(self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]))
+
+
+def fixed_curvature(value: Any) -> float | None:
+    """Return the curvature as a number, None for "auto" and "learn"; raises ValueError for anything else."""
+    if value in ("auto", "learn", None):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"curvature={value!r}: a number above 0, 'auto' (estimated from the training data) or 'learn'")
+    return float(value)
+
+
+def resolve_curvature(config: Any, dataset: Any) -> float:
+    """Return the curvature to start from: the number given, the estimate from the training data, or 1 for "learn"."""
+    value = fixed_curvature(config["curvature"])
+    if value is not None:
+        return value
+    if config["curvature"] == "learn":
+        return float(config["curvature_init"] or 1.0)
+    raise ValueError("curvature: auto is estimated before the model is built; see quick_start")

@@ -1,0 +1,13 @@
+"""DualSASRec: dual_transformer encoder, dot product, cross-entropy."""
+
+from __future__ import annotations
+
+from recbole_hyper.components import component
+from recbole_hyper.models._dual import DualRecommender
+
+
+@component("models")
+class DualSASRec(DualRecommender):
+    """SASRec's transformer in both directions (DualRec paper, Table 4)."""
+
+    parts = {"encoder": "dual_transformer", "geometry": "euclidean", "loss_type": "ce"}

@@ -1,0 +1,134 @@
+"""A protocol decides what is trained on, what is asked for, and among which candidates the answer is ranked."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from recbole_hyper import components
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
+from recbole_hyper.types import Cases, Int64, Split
+
+
+class ProtocolError(ValueError):
+    """A split that cannot be made or that would not be honest; the message says why and what to change."""
+
+
+class Protocol(ABC):
+    """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
+
+    Args:
+        argument: value given for NAME.
+        successive: ask for every interaction of an evaluation part, each with the history up to it (where it applies).
+        refit: train the final model on train + validation (where it applies).
+    """
+
+    title: ClassVar[str]
+
+    def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False) -> None:
+        self.argument, self.successive, self.refit = argument, successive, refit
+
+    @abstractmethod
+    def split(self, store: SequenceStore) -> Split:
+        """Return the split of ``store``; raises ProtocolError where a part would be empty."""
+
+
+def make_split(store: SequenceStore, config: Any) -> Split:
+    """Split ``store`` as ``eval_args`` says, draw the candidates, and check that the split is honest.
+
+    Raises:
+        UnknownComponentError: unknown split name.
+        ProtocolError: an empty part, a leak, or a candidates file that does not fit.
+    """
+    arguments = config["eval_args"]
+    if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
+        raise ProtocolError(
+            f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
+        )
+    if arguments["order"] != "TO":
+        raise ProtocolError(f"eval_args order={arguments['order']!r}: sequences are in time order, set order: TO")
+    ((name, argument),) = arguments["split"].items()
+    cls = components.resolve("protocols", name)
+    protocol = cls(argument, successive=bool(arguments.get("successive", False)), refit=bool(config["refit"]))
+    split = protocol.split(store)
+    if not len(split.test) and not len(split.valid):
+        raise ProtocolError(
+            f"{protocol.title}: no validation and no test case is left from {store.n_rows} users with "
+            f"{len(store.items)} interactions; loosen the filters or move the boundaries"
+        )
+    if not (split.train_lengths >= 2).any():
+        raise ProtocolError(f"{protocol.title}: no user has 2 training interactions, so there is nothing to learn from")
+    check(split)
+    split.counts["protocol"] = protocol.title
+    modes = arguments["mode"]
+    return dataclasses.replace(
+        split,
+        valid=_with_candidates(split.valid, modes["valid"], split, config["seed"]),
+        test=_with_candidates(split.test, modes["test"], split, config["seed"]),
+    )
+
+
+def check(split: Split) -> None:
+    """Raise ProtocolError if an evaluated interaction is trained on, or a validation case asks for a later test item.
+
+    Only rows of the training store are compared; cases over other (filtered) stores carry their own boundary check.
+    """
+    for name, cases in (("validation", split.valid), ("test", split.test)):
+        if not len(cases):
+            continue
+        if (cases.ends <= cases.starts).any():
+            raise ProtocolError(f"{name}: {int((cases.ends <= cases.starts).sum())} cases have an empty history")
+        if cases.store is split.store:
+            leaked = cases.ends < split.train_lengths[cases.rows]
+            if leaked.any():
+                raise ProtocolError(f"{name}: {int(leaked.sum())} targets are part of the training data")
+    if len(split.valid) and len(split.test) and split.valid.store is split.test.store:
+        first_test = np.full(split.store.n_rows, np.iinfo(np.int64).max)
+        np.minimum.at(first_test, split.test.rows, split.test.ends)
+        late = split.valid.ends >= first_test[split.valid.rows]
+        if late.any():
+            raise ProtocolError(
+                f"{int(late.sum())} validation targets are not earlier than a test target of their user"
+            )
+
+
+def repeated_targets(cases: Cases) -> int:
+    """Return how many targets occur in their own history; with ``exclude_seen`` each of them is a sure miss."""
+    store = cases.store
+    keys = store.row_of * store.n_items + store.items
+    order = np.lexsort((store.positions, keys))
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = keys[order][1:] != keys[order][:-1]
+    repeated = np.zeros(len(keys), dtype=bool)
+    repeated[order] = ~first
+    return int(repeated[store.offsets[cases.rows] + cases.ends].sum())
+
+
+def drop_cold(store: SequenceStore, known: np.ndarray) -> SequenceStore:
+    """Return ``store`` without the interactions whose item is not ``known`` (n_items,)."""
+    return store.select(known[store.items])
+
+
+def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:
+    """Return the (n_items,) mask of items that occur in the first ``lengths[row]`` interactions of a row."""
+    known = np.zeros(store.n_items, dtype=bool)
+    known[store.items[store.prefix_index(lengths)]] = True
+    return known
+
+
+def _with_candidates(cases: Cases, mode: str, split: Split, seed: int) -> Cases:
+    if mode == "full" or not len(cases):
+        return cases
+    if Path(mode).is_file():
+        return dataclasses.replace(cases, candidates=read_candidates(Path(mode), cases))
+    weights = None
+    if mode[:3] == "pop":
+        trained = split.store.items[split.store.prefix_index(split.train_lengths)]
+        weights = np.bincount(trained, minlength=split.store.n_items).astype(np.float64)
+    drawn = draw_candidates(split.store, int(mode[3:]), seed, weights=weights, catalogue=split.catalogue)
+    return dataclasses.replace(cases, candidates=drawn[cases.rows])

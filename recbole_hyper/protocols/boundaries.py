@@ -1,0 +1,60 @@
+"""Points in time that a split names: a quantile of all times, a date, or a duration counted from the end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(minute|hour|day|week|month|year)s?\s*$")
+# Unix times above this are milliseconds: in seconds it is the year 5138
+_MILLISECONDS = 1e11
+
+
+def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
+    """Return the first time that belongs to the part that starts at ``where``.
+
+    Args:
+        times: all times, Unix seconds (or milliseconds, recognised by their size) where dates or durations are used.
+        where: a number between 0 and 1 (quantile of all interactions, the nearest one), a date such as "2003-01-31",
+            or a duration from the end such as "4 months" or "6 weeks" (calendar months and years).
+
+    Raises:
+        ValueError: anything else, or a point outside the range of the data.
+    """
+    if isinstance(where, int | float) and not isinstance(where, bool):
+        if not 0 < where < 1:
+            raise ValueError(f"{where!r}: a quantile lies between 0 and 1")
+        return float(np.quantile(times, where, method="nearest"))
+    unit = 1e3 if times.max() > _MILLISECONDS else 1.0
+    latest = pd.Timestamp(times.max() / unit, unit="s")
+    match = _DURATION.match(str(where))
+    if match:
+        amount, name = float(match[1]), match[2]
+        if name in ("month", "year"):
+            if amount != int(amount):
+                raise ValueError(f"{where!r}: months and years are whole numbers")
+            point = latest - pd.DateOffset(**{f"{name}s": int(amount)})
+        else:
+            point = latest - pd.Timedelta(**{f"{name}s": amount})
+    else:
+        try:
+            point = pd.Timestamp(str(where))
+        except ValueError as error:
+            raise ValueError(
+                f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
+            ) from error
+    seconds = (point - pd.Timestamp(0)).total_seconds() * unit
+    if not times.min() < seconds <= times.max():
+        first = pd.Timestamp(times.min() / unit, unit="s")
+        raise ValueError(f"{where!r} is {point}, outside the data, which reach from {first} to {latest}")
+    return float(seconds)
+
+
+def date(time: float) -> str:
+    """Return a time as a date where it can be one, else as a number."""
+    seconds = time / 1e3 if time > _MILLISECONDS else time
+    return str(pd.Timestamp(seconds, unit="s")) if seconds > 1e8 else f"{time:g}"

@@ -1,0 +1,120 @@
+"""Candidates to rank a target among: drawn once per user and kept, or read from a published file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.types import Cases
+
+_CHUNK = 1 << 22  # drawn numbers at one time
+
+
+def draw_candidates(
+    store: SequenceStore,
+    count: int,
+    seed: int,
+    *,
+    weights: npt.NDArray[np.float64] | None = None,
+    catalogue: npt.NDArray[np.bool_] | None = None,
+) -> npt.NDArray[np.int32]:
+    """Draw ``count`` distinct items outside each user's whole sequence: one list per user, for validation and test alike.
+
+    Items are drawn one after another without replacement, uniformly or in proportion to ``weights`` (n_items,).
+
+    Args:
+        store: sequences; what a user ever interacted with is never drawn, nor is padding.
+        count: candidates per user.
+        seed: of the draw; the same seed gives the same lists.
+        weights: popularity for ``popN``; None is uniform.
+        catalogue: (n_items,) items that may be drawn.
+
+    Returns:
+        (U, count) item ids.
+
+    Raises:
+        ValueError: a user has fewer than ``count`` items left to draw.
+    """
+    if count < 1:
+        raise ValueError(f"uniN and popN need N of at least 1, got {count}")
+    generator = np.random.default_rng([seed, 0xCA4D])
+    allowed = np.ones(store.n_items) if weights is None else weights.astype(np.float64).copy()
+    allowed[0] = 0.0
+    if catalogue is not None:
+        allowed[~catalogue] = 0.0
+    cumulative = np.cumsum(allowed)
+    keys = np.unique(store.row_of * store.n_items + store.items)
+    result = np.zeros((store.n_rows, count), dtype=np.int32)
+    width = 2 * count + 8
+    for start in range(0, store.n_rows, max(1, _CHUNK // width)):
+        rows = np.arange(start, min(start + max(1, _CHUNK // width), store.n_rows))
+        draws = np.searchsorted(cumulative, generator.random((len(rows), width)) * cumulative[-1], side="right")
+        pairs = rows[:, None] * store.n_items + draws
+        at = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+        good = (keys[at] != pairs) & ~_repeats(draws)
+        rank = np.cumsum(good, axis=1)
+        full = rank[:, -1] >= count
+        chosen = good & (rank <= count)
+        result[rows[full]] = draws[full][chosen[full]].reshape(-1, count)
+        for row in rows[~full]:  # a user who knows most of the catalogue: draw from what is left
+            left = allowed.copy()
+            left[store.row(row)] = 0.0
+            if np.count_nonzero(left) < count:
+                raise ValueError(
+                    f"user {store.user_tokens[store.users[row]]!r} leaves {np.count_nonzero(left)} items to draw "
+                    f"{count} candidates from; use a smaller number or mode: full"
+                )
+            result[row] = generator.choice(store.n_items, count, replace=False, p=left / left.sum())
+    return result
+
+
+def _repeats(draws: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Mark the draws of a row that were drawn before in that row."""
+    order = np.argsort(draws, axis=1, kind="stable")
+    values = np.take_along_axis(draws, order, axis=1)
+    again = np.zeros(draws.shape, dtype=bool)
+    again[:, 1:] = values[:, 1:] == values[:, :-1]
+    result = np.empty_like(again)
+    np.put_along_axis(result, order, again, axis=1)
+    return result
+
+
+def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
+    """Read the format of DualRec and FMLP-Rec: a line per user, 'user item item ...', original ids, space-separated.
+
+    Returns:
+        (n, k) item ids, one row per case.
+
+    Raises:
+        ValueError: a user without a line, lists of different lengths, unknown items, a target among its candidates.
+    """
+    store = cases.store
+    item_ids = {token: index for index, token in enumerate(store.item_tokens)}
+    lists: dict[str, list[str]] = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            user, *items = line.split()
+            lists[user] = items
+    users = store.user_tokens[store.users[cases.rows]]
+    missing = sorted(set(users) - set(lists))
+    if missing:
+        raise ValueError(
+            f"{path} has lines for {len(lists)} users, but {len(missing)} of the {len(set(users))} evaluated users have "
+            f"none (first: {', '.join(missing[:3])})"
+        )
+    sizes = {len(lists[user]) for user in users}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"{path}: every user needs equally many candidates, found {sorted(sizes)[:5]}")
+    try:
+        result = np.array([[item_ids[item] for item in lists[user]] for user in users], dtype=np.int32)
+    except KeyError as error:
+        raise ValueError(f"{path}: item {error.args[0]!r} is not in the data") from None
+    clash = (result == cases.targets[:, None]).any(axis=1)
+    if clash.any():
+        raise ValueError(
+            f"{path}: {int(clash.sum())} users have their target among the candidates (first: {users[clash][0]})"
+        )
+    return result

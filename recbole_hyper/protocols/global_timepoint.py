@@ -1,0 +1,83 @@
+"""Global timepoint split with successive evaluation (HSASRec paper, section 4.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recbole_hyper.components import component
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.protocols.base import Protocol, ProtocolError, drop_cold, known_items
+from recbole_hyper.protocols.boundaries import boundary, date
+from recbole_hyper.types import Cases, Split
+
+
+@component("protocols", "GT")
+class GlobalTimepoint(Protocol):
+    """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point in time, validation up to the second, test after.
+
+    Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). With
+    ``successive: true`` every interaction of a part is a case, with everything before it as history, earlier cases
+    included; else the first of each user. Interactions with items that were not trained on are left out, as targets
+    and in histories. Users who appear later stay: their first interaction is history and no case. With ``refit: True``
+    the final model is trained on train + validation, and items of both count as known in the test.
+    """
+
+    title = "global timepoint"
+
+    def split(self, store: SequenceStore) -> Split:
+        """Return the split; see the class."""
+        points = self.argument
+        if not (isinstance(points, dict) and set(points) == {"valid", "test"}):
+            raise ProtocolError(f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected")
+        try:
+            first, second = boundary(store.times, points["valid"]), boundary(store.times, points["test"])
+        except ValueError as error:
+            raise ProtocolError(f"split {{GT: {points!r}}}: {error}") from error
+        if first >= second:
+            raise ProtocolError(
+                f"split {{GT: {points!r}}}: validation ({date(first)}) must start before test ({date(second)})"
+            )
+        train_lengths = self._before(store, first)
+        refit_lengths = self._before(store, second)
+        valid_known = known_items(store, train_lengths)
+        test_known = known_items(store, refit_lengths) if self.refit else valid_known
+        valid, lost_valid = self._cases(store, valid_known, first, second)
+        test, lost_test = self._cases(store, test_known, second, np.inf)
+        for name, cases in (("validation", valid), ("test", test)):
+            if not len(cases):
+                raise ProtocolError(f"split {{GT: {points!r}}}: the {name} part has no case; move the points apart")
+        new_users = np.setdiff1d(test.rows, np.flatnonzero(refit_lengths)).size
+        return Split(
+            store,
+            train_lengths,
+            valid,
+            test,
+            refit_lengths=refit_lengths if self.refit else None,
+            catalogue=test_known,
+            counts={
+                "validation starts": date(first),
+                "test starts": date(second),
+                "validation interactions with unknown items, left out": lost_valid,
+                "test interactions with unknown items, left out": lost_test,
+                "validation users": int(np.unique(valid.rows).size),
+                "test users": int(np.unique(test.rows).size),
+                "test users without earlier interactions": int(new_users),
+            },
+        )
+
+    @staticmethod
+    def _before(store: SequenceStore, point: float) -> np.ndarray:
+        counts = np.bincount(store.row_of[store.times < point], minlength=store.n_rows)
+        return counts.astype(np.int64)
+
+    def _cases(self, store: SequenceStore, known: np.ndarray, start: float, end: float) -> tuple[Cases, int]:
+        inside = (store.times >= start) & (store.times < end)
+        lost = int((inside & ~known[store.items]).sum())
+        kept = drop_cold(store, known)
+        rows, positions = kept.row_of, kept.positions
+        asked = (kept.times >= start) & (kept.times < end) & (positions > 0)
+        rows, positions = rows[asked], positions[asked]
+        if not self.successive:
+            rows, index = np.unique(rows, return_index=True)
+            positions = positions[index]
+        return Cases.build(kept, rows, positions), lost

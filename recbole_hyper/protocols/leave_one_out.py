@@ -1,0 +1,54 @@
+"""Leave-one-out: the last interaction of a user is the test target, the one before it the validation target."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recbole_hyper.components import component
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.types import Cases, Split
+
+PARTS = {"valid_and_test": 2, "valid_only": 1, "test_only": 1}
+
+
+@component("protocols", "LS")
+class LeaveOneOut(Protocol):
+    """``{LS: valid_and_test | valid_only | test_only}``, with RecBole's treatment of short histories.
+
+    With valid_and_test a user of 2 interactions is trained on only, one of 3 has a test case and no validation case,
+    one of 4 or more has both. The history of a test case holds the validation item.
+    """
+
+    title = "leave-one-out"
+
+    def split(self, store: SequenceStore) -> Split:
+        """Return the split; see the class."""
+        if self.argument not in PARTS:
+            raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
+        if self.refit:
+            raise ProtocolError("refit: True needs a split by time (GT); leave-one-out papers do not refit")
+        lengths = store.lengths
+        held_out = np.minimum(PARTS[self.argument], np.maximum(lengths - 2, 0))
+        train_lengths = lengths - held_out
+        last = np.flatnonzero(held_out >= 1)
+        before = np.flatnonzero(held_out >= 2)
+        cases = Cases.build(store, last, lengths[last] - 1)
+        none = Cases.build(store, [], [])
+        valid, test = none, cases
+        if self.argument == "valid_only":
+            valid, test = cases, none
+        elif self.argument == "valid_and_test":
+            valid = Cases.build(store, before, lengths[before] - 2)
+        return Split(
+            store,
+            train_lengths,
+            valid,
+            test,
+            counts={
+                "users": store.n_rows,
+                "users with 1 interaction, neither trained on nor asked for": int((lengths == 1).sum()),
+                "users with 2 interactions, trained on only": int((lengths == 2).sum()),
+                "users with 3 interactions, without a validation case": int((lengths == 3).sum()),
+            },
+        )

@@ -1,0 +1,84 @@
+"""Temporal users split (SCE paper, section 4.1): users active after a point in time are held out altogether."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recbole_hyper.components import component
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.protocols.base import Protocol, ProtocolError, drop_cold, known_items
+from recbole_hyper.protocols.boundaries import boundary, date
+from recbole_hyper.types import Cases, Split
+
+DEFAULTS = {"point": 0.95, "history": "after", "min_item_users": 5, "min_user_items": 20}
+
+
+@component("protocols", "TU")
+class TemporalUsers(Protocol):
+    """``{TU: 0.95}`` or ``{TU: {point: 0.95, history: after, min_item_users: 5, min_user_items: 20}}``.
+
+    In the paper's order: items of fewer than ``min_item_users`` distinct users are dropped, then users of fewer than
+    ``min_user_items`` distinct items (one pass each, so that a few items fall below the bound again). Users without an
+    interaction at or after the point are trained on, the others are held out. Of a held-out user, restricted to
+    trained items, the last interaction is the test target, the one before it the validation target, and at least one
+    more must be left as history. ``history: after`` takes only the part from the point on (the paper's code),
+    ``history: full`` all of the user's interactions.
+    """
+
+    title = "temporal users"
+
+    def split(self, store: SequenceStore) -> Split:
+        """Return the split; see the class."""
+        given = self.argument if isinstance(self.argument, dict) else {"point": self.argument}
+        if not set(given) <= set(DEFAULTS):
+            raise ProtocolError(f"split {{TU: {self.argument!r}}}: known settings are {', '.join(DEFAULTS)}")
+        settings = {**DEFAULTS, **given}
+        if settings["history"] not in ("after", "full"):
+            raise ProtocolError(f"split {{TU: ...}}: history={settings['history']!r}; allowed are after, full")
+        if self.refit:
+            raise ProtocolError("refit: True needs a split by time (GT); held-out users are not trained on")
+        filtered = _filter(store, int(settings["min_item_users"]), int(settings["min_user_items"]))
+        if not len(filtered.items):
+            raise ProtocolError("split {TU: ...}: no interaction is left after min_item_users and min_user_items")
+        try:
+            point = boundary(filtered.times, settings["point"])
+        except ValueError as error:
+            raise ProtocolError(f"split {{TU: {self.argument!r}}}: {error}") from error
+        after = filtered.times >= point
+        held_out = np.zeros(store.n_rows, dtype=bool)
+        held_out[filtered.row_of[after]] = True
+        train_lengths = np.where(held_out, 0, filtered.lengths)
+        if not train_lengths.any():
+            raise ProtocolError(
+                f"split {{TU: {self.argument!r}}}: every user is active from {date(point)} on, none is left"
+            )
+        known = known_items(filtered, train_lengths)
+        # train rows keep their place: the cases point into a store of their own
+        asked = drop_cold(filtered, known)
+        starts = np.zeros(store.n_rows, dtype=np.int64)
+        if settings["history"] == "after":
+            starts = np.bincount(asked.row_of[asked.times < point], minlength=store.n_rows).astype(np.int64)
+        complete = np.flatnonzero(held_out & (asked.lengths - starts >= 3))
+        ends = asked.lengths[complete]
+        return Split(
+            filtered,
+            train_lengths,
+            Cases.build(asked, complete, ends - 2, starts[complete]),
+            Cases.build(asked, complete, ends - 1, starts[complete]),
+            catalogue=known,
+            counts={
+                "interactions left by the filters": len(filtered.items),
+                "test starts": date(point),
+                "training users": int((train_lengths > 0).sum()),
+                "held-out users": int(held_out.sum()),
+                "held-out users with fewer than 3 usable interactions, left out": int(held_out.sum() - len(complete)),
+            },
+        )
+
+
+def _filter(store: SequenceStore, min_item_users: int, min_user_items: int) -> SequenceStore:
+    """Drop rare items, then short users, once each, counting distinct users and distinct items."""
+    item_users = np.asarray((store.matrix() > 0).sum(axis=0)).ravel()
+    kept = store.select(item_users[store.items] >= min_item_users)
+    user_items = np.asarray((kept.matrix() > 0).sum(axis=1)).ravel()
+    return kept.select((user_items >= min_user_items)[kept.row_of])

@@ -1,0 +1,438 @@
+"""Run, load and recommend: the way from a configuration to a result."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from recbole.data.utils import get_dataloader
+from recbole.sampler import Sampler
+from recbole.utils import ModelType, init_seed
+
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.dataset import SequenceDataset, describe
+from recbole_hyper.data.loader import PrefixLoader, WindowLoader
+from recbole_hyper.evaluation.results import commit, table, versions, write_cases, write_json, write_yaml
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.protocols.base import make_split, repeated_targets
+from recbole_hyper.training.checkpoint import WEIGHTS, load_weights
+from recbole_hyper.training.memory import PeakMemory
+from recbole_hyper.training.trainer import Evaluation, make_trainer
+from recbole_hyper.types import Cases, Split
+
+# a resumed run may differ in these: they do not change what is learned
+RESUMABLE_KEYS = {
+    "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
+    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
+}  # fmt: skip
+
+logger = logging.getLogger("recbole_hyper")
+
+
+def run(
+    model: str | type | None = None,
+    dataset: str | None = None,
+    *,
+    config_files: Sequence[str | Path] | None = None,
+    config_dict: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train, select on validation, test once, and write everything to ``output_dir``.
+
+    Args:
+        model: name or class of a model of this package or of RecBole.
+        dataset: name of a dataset folder below ``data_path``.
+        config_files: YAML files, later ones win.
+        config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
+
+    Returns:
+        The content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result`` beside
+        model, dataset, protocol, seed, valid, test, seconds, peak_memory_bytes, counts, fingerprint and versions.
+
+    Raises:
+        ConfigError: a configuration that cannot run, before any data are read.
+        DataError, ProtocolError: data or a split that cannot be used.
+        DivergedError, NonFiniteScoreError: training went wrong.
+    """
+    settings = dict(config_dict or {})
+    files = [*_files_of_resumed_run(settings), *(config_files or [])]
+    config = Config(model, dataset, config_file_list=files, config_dict=settings)
+    output_dir = _output_dir(config)
+    start = perf_counter()
+    with _logging(output_dir, config["state"]):
+        if config["n_threads"]:
+            torch.set_num_threads(int(config["n_threads"]))
+        init_seed(config["seed"], config["reproducibility"])
+        data = SequenceDataset(config)
+        split = make_split(data.store, config)
+        load_seconds = perf_counter() - start
+        _log_split(split)
+        origin = _settle_curvature(config, data, split)
+        write_yaml(output_dir / "config.yaml", config.plain())
+        outcome = _train_and_test(config, data, split, output_dir)
+        result = {
+            "model": config["model"],
+            "dataset": config["dataset"],
+            "protocol": split.counts["protocol"],
+            "eval_args": config["eval_args"],
+            "exclude_seen": config["exclude_seen"],
+            "ties": "a target ranks behind every candidate with an equal score",
+            "seed": config["seed"],
+            **origin,
+            **outcome,
+            **describe(split),
+            "protocol_counts": split.counts,
+            "versions": versions(),
+            "commit": commit(),
+            "config": config.plain(),
+        }
+        result["seconds"]["load"] = load_seconds
+        result["seconds"]["total"] = perf_counter() - start
+        write_json(output_dir / "result.json", result)
+        _print_summary(result, output_dir)
+    return result
+
+
+def _train_and_test(config: Config, data: SequenceDataset, split: Split, output_dir: Path) -> dict[str, Any]:
+    model, loader, training_data = build(config, data, split, split.train_lengths)
+    counts = (_counter(training_data, data.iid_field), _counter(training_data, data.uid_field))
+    valid, test = (Evaluation(name, getattr(split, name), split, *counts) for name in ("valid", "test"))
+    trainer = make_trainer(config, model, output_dir)
+    if config["resume"]:
+        epoch = trainer.resume(loader)
+        logger.info("resuming at epoch %d", epoch)
+    progress = bool(config["show_progress"]) and sys.stderr.isatty()
+    if not len(valid):
+        logger.warning(
+            "the split has no validation case: training runs all %d epochs without selection", config["epochs"]
+        )
+    try:
+        trainer.fit(loader, valid, verbose=True, show_progress=progress)
+    except KeyboardInterrupt:
+        logger.error("interrupted; continue with --resume=True --output_dir=%s", output_dir)
+        raise
+    trainer.load_best()
+    results: dict[str, Any] = {"valid": {}, "test": {}}
+    if len(valid):
+        ranks = trainer.rank(valid, progress)
+        results["valid"] = trainer.metrics(valid, ranks)
+        if config["save_cases"]:
+            write_cases(output_dir / "cases_valid.parquet", valid.cases, ranks)
+    seconds = dict(trainer.seconds)
+    epochs, best = len(trainer.history), trainer.best_epoch
+    refit_epochs = 0
+    if split.refit_lengths is not None and isinstance(model, HyperRecommender):
+        refit_epochs = best + 1
+        trainer, seconds["refit"] = _refit(config, data, split, output_dir, refit_epochs, progress)
+    test_seconds = perf_counter()
+    with PeakMemory(config["device"]) as memory:
+        if len(test):
+            ranks = trainer.rank(test, progress)
+            results["test"] = trainer.metrics(test, ranks)
+            if config["save_cases"]:
+                write_cases(output_dir / "cases_test.parquet", test.cases, ranks)
+            results["test_ties"] = ranks.tied
+    seconds["test"] = perf_counter() - test_seconds
+    peaks = {**trainer.peak_memory, "test": memory.bytes}
+    return {
+        **results,
+        "best_valid_score": results["valid"].get(config["valid_metric"].lower()),
+        "valid_score_bigger": config["valid_metric_bigger"],
+        "best_valid_result": results["valid"],
+        "test_result": results["test"],
+        "best_epoch": best,
+        "epochs": epochs,
+        "refit_epochs": refit_epochs,
+        "seconds": seconds,
+        "peak_memory_bytes": max(peaks.values()),
+        "peak_memory_bytes_per_phase": peaks,
+        "parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        **({"curvature": float(model.head.curvature)} if isinstance(model, HyperRecommender) else {}),
+    }
+
+
+def _refit(
+    config: Config, data: SequenceDataset, split: Split, output_dir: Path, epochs: int, progress: bool
+) -> tuple[Any, float]:
+    """Train a new model on train + validation for the chosen number of epochs; no selection takes place."""
+    if split.refit_lengths is None:
+        raise ValueError("this split names no refit part")
+    logger.info("refit on train + validation for %d epochs", epochs)
+    start = perf_counter()
+    init_seed(config["seed"], config["reproducibility"])
+    folder = output_dir / "refit"
+    folder.mkdir(exist_ok=True)
+    chosen = config["epochs"]
+    config["epochs"] = epochs
+    model, loader, _ = build(config, data, split, split.refit_lengths)
+    trainer = make_trainer(config, model, folder)
+    if config["resume"]:
+        trainer.resume(loader)
+    trainer.fit(loader, None, verbose=True, show_progress=progress)
+    config["epochs"] = chosen
+    trainer.load_best()
+    return trainer, perf_counter() - start
+
+
+def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
+    """Return (model, training loader, dataset restricted to the training part) for the first ``lengths`` of each row."""
+    training = data.restrict(split.store, lengths)
+    model = config.model_class(config, training).to(config["device"])
+    if isinstance(model, HyperRecommender):
+        return model, WindowLoader(training, split.store, lengths, config), training
+    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL:
+        return model, PrefixLoader(training, split.store, lengths, config), training
+    if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):
+        raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
+    arguments = config["train_neg_sample_args"]
+    sampler = None
+    if arguments["distribution"] != "none":
+        sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
+    loader = get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
+    return model, loader, training
+
+
+def load(output_dir: str | Path) -> tuple[HyperRecommender, Config, SequenceDataset]:
+    """Load a finished run: (model with its tested weights in evaluation mode, configuration, dataset).
+
+    Raises:
+        ConfigError: no finished run there, or a model of RecBole that keeps more than tensors.
+        CheckpointError: the weights do not fit the data that are there now.
+    """
+    folder = Path(output_dir)
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"{folder} holds no run: config.yaml is missing")
+    content = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    content.update(output_dir=str(folder), resume=False)
+    config = Config(config_dict=content)
+    if not issubclass(config.model_class, HyperRecommender):
+        raise ConfigError(f"{config['model']}: only models of this package can be loaded again")
+    data = SequenceDataset(config)
+    split = make_split(data.store, config)
+    refit = folder / "refit" / WEIGHTS
+    lengths = split.train_lengths if split.refit_lengths is None or not refit.is_file() else split.refit_lengths
+    model, _, _ = build(config, data, split, lengths)
+    load_weights(refit if refit.is_file() else folder / WEIGHTS, model)
+    return model.eval(), config, data
+
+
+def recommend(
+    output_dir: str | Path,
+    users: Sequence[str] | None = None,
+    *,
+    sequences: Sequence[Sequence[str]] | None = None,
+    k: int = 10,
+    exclude_seen: bool = True,
+) -> pd.DataFrame:
+    """Recommend items from a finished run, for known users (with all they did) or for any histories of item ids.
+
+    Args:
+        output_dir: folder of the run.
+        users: original user ids; None with ``sequences``.
+        sequences: histories of original item ids, oldest first.
+        k: items per user.
+        exclude_seen: leave out what the history holds.
+
+    Returns:
+        A row per recommendation: user_id (or the index of the sequence), position from 1, item_id, score.
+
+    Raises:
+        ValueError: neither or both of users and sequences, an unknown user or item, an empty history.
+    """
+    if (users is None) == (sequences is None):
+        raise ValueError("give users or sequences, one of the two")
+    model, config, data = load(output_dir)
+    store = data.store
+    item_id = {token: index for index, token in enumerate(store.item_tokens)}
+    if users is not None:
+        row_of = {store.user_tokens[user]: row for row, user in enumerate(store.users)}
+        unknown = [user for user in users if str(user) not in row_of]
+        if unknown:
+            raise ValueError(f"{len(unknown)} users are not in the data (first: {unknown[0]!r})")
+        histories = [store.row(row_of[str(user)]).tolist() for user in users]
+        names: Sequence[Any] = list(users)
+    else:
+        assert sequences is not None
+        missing = [item for sequence in sequences for item in sequence if str(item) not in item_id]
+        if missing:
+            raise ValueError(f"{len(missing)} items are not in the data (first: {missing[0]!r})")
+        histories = [[item_id[str(item)] for item in sequence] for sequence in sequences]
+        names = range(len(histories))
+    if any(not history for history in histories):
+        raise ValueError("every history needs at least one item")
+    if not 1 <= k < store.n_items:
+        raise ValueError(f"k={k}: between 1 and {store.n_items - 1} items can be recommended")
+    rows = []
+    with torch.no_grad():
+        for name, history in zip(names, histories, strict=True):
+            recent = torch.tensor([history[-int(config["MAX_ITEM_LIST_LENGTH"]) :]], device=config["device"])
+            scores = model.head.logits(model(recent, torch.tensor([recent.shape[1]], device=recent.device)))[0]
+            scores[0] = -torch.inf
+            if exclude_seen:
+                scores[torch.tensor(sorted(set(history)), device=scores.device)] = -torch.inf
+            best = scores.sort(descending=True, stable=True)
+            for position in range(k):
+                if best.values[position] == -torch.inf:
+                    break
+                item = store.item_tokens[int(best.indices[position])]
+                rows.append((name, position + 1, item, float(best.values[position])))
+    return pd.DataFrame(rows, columns=["user_id", "position", "item_id", "score"])
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+def _files_of_resumed_run(settings: Mapping[str, Any]) -> list[Path]:
+    if not settings.get("resume") or not settings.get("output_dir"):
+        return []
+    file = Path(settings["output_dir"]) / "config.yaml"
+    return [file] if file.is_file() else []
+
+
+def _output_dir(config: Config) -> Path:
+    """Create the folder of the run, and make sure that it is this run's to write to."""
+    name = config["output_dir"]
+    if not name:
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        name = str(Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
+        config["output_dir"] = name
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(f"output_dir={name!r} cannot be written: {error}") from error
+    if (folder / "config.yaml").is_file():
+        if not config["resume"]:
+            raise ConfigError(
+                f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True"
+            )
+        _require_same_run(config, yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    return folder
+
+
+def _require_same_run(config: Config, before: dict[str, Any]) -> None:
+    now = yaml.safe_load(yaml.safe_dump(_plain(config.plain())))
+    changed = sorted(
+        key
+        for key in (set(now) | set(before)) - RESUMABLE_KEYS
+        if now.get(key) != before.get(key) and not (key == "curvature" and now.get(key) == "auto")
+    )
+    if changed:
+        detail = "; ".join(f"{key}: {before.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
+        raise ConfigError(
+            f"this run cannot be resumed with another configuration ({detail}); choose another output_dir"
+        )
+
+
+def _plain(content: dict[str, Any]) -> Any:
+    from recbole_hyper.evaluation.results import plain
+
+    return plain(content, nan_to_null=False)
+
+
+def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
+    """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
+    if not issubclass(config.model_class, HyperRecommender) or config["geometry"] == "euclidean":
+        return {}
+    value = config["curvature"]
+    if value != "auto":
+        return {"curvature_origin": "learned" if value == "learn" else "given"}
+    from recbole_hyper.curvature import estimate_curvature
+
+    matrix = split.store.matrix(split.train_lengths)[:, 1:]
+    folder = Path(config["data_path"])
+    cache = folder / f"{data.dataset_name}.curvature.json"
+    try:
+        estimate = estimate_curvature(
+            matrix, seed=config["seed"], cache_path=cache, fingerprint=_train_fingerprint(split)
+        )
+    except OSError:
+        estimate = estimate_curvature(matrix, seed=config["seed"])  # the data folder is read-only
+    config["curvature"] = float(estimate.curvature)
+    logger.info(
+        "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
+        estimate.curvature, estimate.lower, estimate.upper, estimate.verdict,
+    )  # fmt: skip
+    return {
+        "curvature_origin": "estimated from the training data",
+        "curvature_interval": [float(estimate.lower), float(estimate.upper)],
+        "curvature_verdict": str(estimate.verdict),
+    }
+
+
+def _train_fingerprint(split: Split) -> str:
+    import hashlib
+
+    return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
+
+
+def _counter(training: SequenceDataset, field: str) -> Counter:
+    ids, counts = torch.unique(training.inter_feat[field], return_counts=True)
+    return Counter(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
+
+
+def _log_split(split: Split) -> None:
+    parts: list[tuple[str, Cases]] = [("validation", split.valid), ("test", split.test)]
+    for name, cases in parts:
+        split.counts[f"{name} cases"] = len(cases)
+        if len(cases):
+            split.counts[f"{name} targets that repeat an item of their history"] = repeated_targets(cases)
+    split.counts["training interactions"] = int(split.train_lengths.sum())
+    for name, value in split.counts.items():
+        logger.info("%s: %s", name, value)
+
+
+def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
+    names = list(result["test"] or result["valid"])
+    rows = [{"metric": name, "valid": result["valid"].get(name), "test": result["test"].get(name)} for name in names]
+    seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
+    print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {seen}, seed {result['seed']}")
+    print(
+        f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
+        f"{result['seconds']['train']:.1f} s training, peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
+    )
+    print(table(rows))
+    print(output_dir / "result.json")
+
+
+@contextlib.contextmanager
+def _logging(output_dir: Path, level: str) -> Iterator[None]:
+    """Log to the terminal and to run.log, without colours in the file."""
+    root = logging.getLogger()
+    before, old_level = list(root.handlers), root.level
+    terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / "run.log", encoding="utf-8")
+    plain, form = _NoColour(), "%(asctime)s %(message)s"
+    for handler in (terminal, file):
+        handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
+    file.addFilter(plain)
+    if not sys.stderr.isatty():
+        terminal.addFilter(plain)
+    root.handlers = [terminal, file]
+    root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
+    try:
+        yield
+    finally:
+        root.handlers = before
+        root.setLevel(old_level)
+        file.close()
+
+
+class _NoColour(logging.Filter):
+    """Strip the escape sequences that RecBole puts into its messages."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the message in place and let it pass."""
+        record.msg = re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", record.getMessage())
+        record.args = None
+        return True

@@ -1,0 +1,103 @@
+"""Checkpoints that load without running code: weights in safetensors, training state under ``weights_only``."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+WEIGHTS = "model.safetensors"
+STATE = "checkpoint.pt"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is missing, damaged, or of another run."""
+
+
+def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:
+    """Write the model's tensors and a JSON text of ``metadata``, to a temporary name first."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    seen: dict[int, str] = {}
+    for name, tensor in list(tensors.items()):
+        # safetensors refuses tensors that share memory
+        if tensor.data_ptr() in seen and tensor.numel():
+            tensors[name] = tensor.clone()
+        seen[tensor.data_ptr()] = name
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        save_file(tensors, str(part), metadata={"recbole_hyper": json.dumps(metadata)})
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Load tensors into ``model`` and return the metadata; raises CheckpointError if they do not fit."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    try:
+        model.load_state_dict(load_file(str(path)))
+        with safe_open(str(path), framework="pt") as file:
+            return json.loads((file.metadata() or {}).get("recbole_hyper", "{}"))
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not fit this model: {error}") from error
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write a training state of tensors and plain values, to a temporary name first."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        torch.save(state, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Read a training state; no pickled code is run."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); start again in another output_dir") from error
+
+
+def random_state(loader: Any) -> dict[str, Any]:
+    """Return the state of every random generator that training uses."""
+    keys, values = np.random.get_state()[:2], np.random.get_state()
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": json.dumps([keys[0], keys[1].tolist(), *values[2:]]),
+        "python": json.dumps(random.getstate()),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    generator = getattr(loader, "generator", None)
+    if isinstance(generator, np.random.Generator):
+        state["loader"] = json.dumps(generator.bit_generator.state)
+    elif isinstance(generator, torch.Generator):
+        state["loader"] = generator.get_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any], loader: Any) -> None:
+    """Undo what happened to every generator since :func:`random_state`."""
+    torch.set_rng_state(state["torch"])
+    name, keys, *rest = json.loads(state["numpy"])
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
+    version, internal, gauss = json.loads(state["python"])
+    random.setstate((version, tuple(internal), gauss))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    generator = getattr(loader, "generator", None)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = json.loads(state["loader"])
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(state["loader"])

@@ -1,0 +1,48 @@
+"""Peak memory of a phase: resident set sampled on the CPU, the allocator's statistics on a GPU."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+import psutil
+import torch
+
+
+class PeakMemory:
+    """Context manager that measures the peak memory of its body.
+
+    ``bytes`` is the largest resident set of this process seen while the body ran (sampled every ``interval`` seconds),
+    or, on a CUDA device, the peak of the allocator. ``growth`` is that peak less what was in use at the start.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu", interval: float = 0.02) -> None:
+        self.device, self.interval = torch.device(device), interval
+        self.bytes = self.growth = 0
+
+    def __enter__(self) -> PeakMemory:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._start = torch.cuda.memory_allocated(self.device)
+            return self
+        self._process = psutil.Process()
+        self._start = self._peak = self._process.memory_info().rss
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+        return self
+
+    def _sample(self) -> None:
+        while not self._stop.wait(self.interval):
+            self._peak = max(self._peak, self._process.memory_info().rss)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.device.type == "cuda":
+            self.bytes = torch.cuda.max_memory_allocated(self.device)
+        else:
+            self._stop.set()
+            self._thread.join()
+            self.bytes = max(self._peak, self._process.memory_info().rss)
+        self.growth = self.bytes - self._start

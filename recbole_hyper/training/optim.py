@@ -1,0 +1,41 @@
+"""The optimizer of a run: RecBole's names, parameter groups, betas, and the fused kernels where torch has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from recbole_hyper.config import ConfigError
+
+FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
+
+
+def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
+    """Build ``learner`` over the parameters of ``model``.
+
+    ``curvature_learning_rate``, where set, is the rate of a learned curvature, which gets no weight decay.
+
+    Raises:
+        ConfigError: an unknown learner.
+    """
+    learner = config["learner"].lower()
+    rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    curved = [parameter for name, parameter in named if name.endswith("log_curvature")]
+    groups: list[dict[str, Any]] = [
+        {
+            "params": [parameter for name, parameter in named if not name.endswith("log_curvature")],
+            "weight_decay": decay,
+        }
+    ]
+    if curved:
+        groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})
+    if learner in FUSED:
+        betas = tuple(config["adam_betas"] or (0.9, 0.999))
+        return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
+    if learner in PLAIN:
+        return PLAIN[learner](groups, lr=rate)
+    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN])}")

@@ -1,0 +1,298 @@
+"""RecBole's trainers with this project's ranking, checkpoints and records."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import recbole.trainer.trainer as host
+import torch
+from recbole.utils import get_trainer
+
+from recbole_hyper.evaluation.metrics import compute_metrics
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.results import write_text
+from recbole_hyper.evaluation.scorers import make_scorer
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.training.checkpoint import (
+    STATE,
+    WEIGHTS,
+    load_state,
+    load_weights,
+    random_state,
+    restore_random_state,
+    save_state,
+    save_weights,
+)
+from recbole_hyper.training.memory import PeakMemory
+from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.types import Cases, Ranks, Split
+
+
+class DivergedError(ValueError):
+    """The training loss became NaN or infinite; the message names epoch and step."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One part of a split to be ranked: what the trainer takes in the place of an evaluation loader."""
+
+    name: str
+    cases: Cases
+    split: Split
+    item_counts: Counter
+    user_counts: Counter
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+
+def make_trainer(config: Any, model: Any, output_dir: Path) -> Any:
+    """Return RecBole's trainer for ``model`` (a model may have its own), with the behaviour of :class:`RunTrainer`."""
+    base = host.Trainer if isinstance(model, HyperRecommender) else get_trainer(config["MODEL_TYPE"], config["model"])
+    return type(f"Run{base.__name__}", (RunTrainer, base), {})(config, model, output_dir)
+
+
+class RunTrainer:
+    """Mixin over a RecBole trainer. Its epoch loop and early stopping are RecBole's own.
+
+    What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
+    of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
+    loss that is not finite names its epoch and step; tensorboard files are written on request only.
+
+    Attributes:
+        history: rows of train.csv.
+        seconds: wall time spent in "train" and "valid".
+        peak_memory: largest memory of each phase in bytes.
+        best_epoch: epoch of the best validation score, from 0; -1 before the first.
+    """
+
+    def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
+        self.output_dir = output_dir
+        config["checkpoint_dir"] = str(output_dir)
+        with _tensorboard(output_dir if config["log_tensorboard"] else None):
+            super().__init__(config, model)  # type: ignore[call-arg]
+        self.history: list[dict[str, Any]] = []
+        self.seconds = {"train": 0.0, "valid": 0.0}
+        self.peak_memory = {"train": 0, "valid": 0}
+        self.best_epoch = -1
+        self.finished = False
+        self._step = 0
+        self._terms: Counter = Counter()
+        self._best_other: dict[str, Any] | None = None
+
+    # --- training ----------------------------------------------------------------------------------------------------
+    def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
+        if isinstance(self.model, HyperRecommender):
+            return build_optimizer(self.model, self.config)
+        return super()._build_optimizer(**kwargs)  # type: ignore[misc]
+
+    def fit(self, train_data: Any, valid_data: Any = None, *, show_progress: bool = False, **kwargs: Any) -> Any:
+        """Train with RecBole's loop; returns (best validation score, best validation result)."""
+        self._loader = train_data
+        if self.finished:
+            return self.best_valid_score, self.best_valid_result
+        saved_validation = valid_data if valid_data is not None and len(valid_data) else None
+        outcome = super().fit(  # type: ignore[misc]
+            train_data,
+            saved_validation,
+            show_progress=show_progress,
+            callback_fn=lambda epoch, score: self._save_training_state(epoch),
+            **kwargs,
+        )
+        self.finished = True
+        self._save_training_state(self.history[-1]["epoch"] if self.history else -1)
+        return outcome
+
+    def _train_epoch(
+        self, train_data: Any, epoch_idx: int, loss_func: Callable | None = None, show_progress: bool = False
+    ) -> Any:
+        self._epoch, self._step, self._terms = epoch_idx, 0, Counter()
+        start = perf_counter()
+        with PeakMemory(self.device) as memory:
+            total = super()._train_epoch(  # type: ignore[misc]
+                train_data, epoch_idx, self._observed(loss_func or self.model.calculate_loss), show_progress
+            )
+        seconds = perf_counter() - start
+        self.seconds["train"] += seconds
+        self.peak_memory["train"] = max(self.peak_memory["train"], memory.bytes)
+        steps = max(1, self._step)
+        row: dict[str, Any] = {"epoch": epoch_idx, "train_seconds": seconds}
+        row["train_loss"] = (sum(total) if isinstance(total, tuple) else float(total or 0.0)) / steps
+        row.update({name: value / steps for name, value in self._terms.items()})
+        if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
+            row["curvature"] = float(self.model.head.curvature)
+        self.history.append(row)
+        self._write_history()
+        return total
+
+    def _observed(self, loss_func: Callable) -> Callable:
+        def observed(interaction: Any) -> Any:
+            self._step += 1
+            losses = loss_func(interaction)
+            self._terms.update(getattr(self.model, "loss_terms", {}))
+            return losses
+
+        return observed
+
+    def _check_nan(self, loss: torch.Tensor) -> None:
+        if not bool(torch.isfinite(loss)):
+            raise DivergedError(
+                f"the training loss is {float(loss)} at epoch {self._epoch}, step {self._step}; lower learning_rate "
+                f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. "
+                f"The last good state is in {self.output_dir}"
+            )
+
+    def _valid_epoch(self, valid_data: Evaluation, show_progress: bool = False) -> Any:
+        start = perf_counter()
+        with PeakMemory(self.device) as memory:
+            score, result = super()._valid_epoch(valid_data, show_progress)  # type: ignore[misc]
+        self.seconds["valid"] += perf_counter() - start
+        self.peak_memory["valid"] = max(self.peak_memory["valid"], memory.bytes)
+        self.history[-1].update(
+            {"valid_seconds": perf_counter() - start, **{f"valid_{k}": v for k, v in result.items()}}
+        )
+        self._write_history()
+        return score, result
+
+    def _write_history(self) -> None:
+        columns = list(dict.fromkeys(key for row in self.history for key in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.history)
+        write_text(self.output_dir / "train.csv", text.getvalue())
+
+    # --- evaluation --------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def evaluate(
+        self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
+    ) -> Any:
+        """Rank ``eval_data`` and return RecBole's metrics; a RecBole loader is evaluated by RecBole itself."""
+        if load_best_model:
+            self.load_best()
+        if not isinstance(eval_data, Evaluation):
+            return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)  # type: ignore[misc]
+        return self.metrics(eval_data, self.rank(eval_data, show_progress))
+
+    @torch.no_grad()
+    def rank(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
+        """Rank the cases of ``evaluation`` with the model as it is."""
+        self.model.eval()
+        return rank_cases(
+            make_scorer(self.model, self.config),
+            evaluation.cases,
+            n_items=evaluation.split.store.n_items,
+            k=max(self.config["topk"]),
+            exclude_seen=self.config["exclude_seen"],
+            catalogue=evaluation.split.catalogue,
+            memory_budget=self.config["ranking_memory_budget"],
+            progress=f"Rank {evaluation.name}" if show_progress else None,
+        )
+
+    def metrics(self, evaluation: Evaluation, ranks: Ranks) -> dict[str, float]:
+        """Return the configured metrics of ``ranks``."""
+        catalogue = evaluation.split.catalogue
+        return compute_metrics(
+            ranks,
+            self.config["metrics"],
+            self.config["topk"],
+            self.config["metric_decimal_place"],
+            n_items=evaluation.split.store.n_items - 1 if catalogue is None else int(catalogue.sum()),
+            n_users=evaluation.split.store.n_rows,
+            item_counts=evaluation.item_counts,
+            user_counts=evaluation.user_counts,
+        )
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+    def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+        """RecBole calls this where the model is the best so far, and after every epoch without validation."""
+        self.best_epoch = epoch
+        # some models of RecBole keep what they learned in matrices that are no tensors; those stay in memory
+        self._best_other = dict(self.model.other_parameter())
+        without_validation = self.history and "valid_seconds" not in self.history[-1]
+        if not without_validation or epoch + 1 >= self.epochs:
+            score = self.best_valid_score
+            metadata = {"model": self.config["model"], "epoch": epoch, "valid_score": float(score)}
+            save_weights(self.output_dir / WEIGHTS, self.model, metadata)
+        if without_validation:
+            self._save_training_state(epoch)
+
+    def load_best(self) -> None:
+        """Load the weights of the best epoch."""
+        load_weights(self.output_dir / WEIGHTS, self.model)
+        if self._best_other:
+            self.model.load_other_parameter(self._best_other)
+
+    def _save_training_state(self, epoch: int) -> None:
+        if not self.finished and (epoch + 1) % int(self.config["checkpoint_step"]):
+            return
+        save_state(
+            self.output_dir / STATE,
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "epoch": epoch,
+                "cur_step": self.cur_step,
+                "best_epoch": self.best_epoch,
+                "best_valid_score": float(self.best_valid_score),
+                "best_valid_result": dict(self.best_valid_result or {}),
+                "history": [dict(row) for row in self.history],
+                "seconds": dict(self.seconds),
+                "peak_memory": dict(self.peak_memory),
+                "random": random_state(self._loader),
+            },
+        )
+
+    def resume(self, train_data: Any) -> int:
+        """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet."""
+        path = self.output_dir / STATE
+        if not path.is_file():
+            return 0
+        state = load_state(path)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for name in ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory"):
+            setattr(self, name, state[name])
+        self.history = list(state["history"])
+        self.start_epoch = state["epoch"] + 1
+        # a run that was stopped early is done; one that had run out of epochs goes on if it now has more
+        self.finished = self.cur_step > self.stopping_step or self.start_epoch >= self.epochs
+        restore_random_state(state["random"], train_data)
+        return self.start_epoch
+
+
+class _NoTensorboard:
+    """Takes what RecBole writes to tensorboard and drops it."""
+
+    def add_scalar(self, *arguments: Any, **keywords: Any) -> None:
+        """Drop a scalar."""
+
+    def add_hparams(self, *arguments: Any, **keywords: Any) -> None:
+        """Drop the hyper-parameters."""
+
+
+@contextlib.contextmanager
+def _tensorboard(folder: Path | None) -> Iterator[None]:
+    """RecBole's trainer always opens a writer below the working directory; give it ``folder`` or none."""
+
+    def writer(logger: Any) -> Any:
+        if folder is None:
+            return _NoTensorboard()
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(folder / "tensorboard"))
+
+    original = host.get_tensorboard
+    host.get_tensorboard = writer
+    try:
+        yield
+    finally:
+        host.get_tensorboard = original

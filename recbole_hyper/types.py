@@ -1,0 +1,103 @@
+"""The flow of data on one page: what each stage hands to the next.
+
+atomic files -> SequenceStore -> Split -> batches -> states -> scores -> Ranks -> metrics
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.data.sequences import SequenceStore
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Evaluation cases: pointers into a store, so that successive evaluation copies nothing.
+
+    Case ``i`` asks for the item at position ``ends[i]`` of row ``rows[i]``, given that row's positions
+    ``starts[i] .. ends[i] - 1``.
+
+    Attributes:
+        store: the sequences that the cases point into.
+        rows: (n,) store row of each case.
+        ends: (n,) position of the target in its row = number of earlier interactions.
+        starts: (n,) first position that belongs to the history, usually 0.
+        candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
+    """
+
+    store: SequenceStore
+    rows: Int64
+    ends: Int64
+    starts: Int64
+    candidates: npt.NDArray[np.int32] | None = None
+
+    @classmethod
+    def build(
+        cls, store: SequenceStore, rows: npt.ArrayLike, ends: npt.ArrayLike, starts: npt.ArrayLike | None = None
+    ) -> Cases:
+        """Make cases from rows and target positions; the history starts at 0 unless ``starts`` is given."""
+        rows = np.asarray(rows, dtype=np.int64)
+        begin = np.zeros_like(rows) if starts is None else np.asarray(starts, dtype=np.int64)
+        return cls(store, rows, np.asarray(ends, dtype=np.int64), begin)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> Cases:
+        candidates = None if self.candidates is None else self.candidates[part]
+        return Cases(self.store, self.rows[part], self.ends[part], self.starts[part], candidates)
+
+    @property
+    def targets(self) -> npt.NDArray[np.int32]:
+        """(n,) item ids that the cases ask for."""
+        return self.store.items[self.store.offsets[self.rows] + self.ends]
+
+    @property
+    def times(self) -> npt.NDArray[np.float64]:
+        """(n,) times of the targets."""
+        return self.store.times[self.store.offsets[self.rows] + self.ends]
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a protocol makes of a store.
+
+    Attributes:
+        store: the sequences that are trained on, in time order.
+        train_lengths: (U,) training part of each row: its first ``train_lengths[row]`` interactions.
+        valid: cases that selection looks at.
+        test: cases that are looked at once, at the end.
+        refit_lengths: (U,) training part when the final model is refit on train + validation, or None for no refit.
+        catalogue: (n_items,) True where an item may be recommended, or None for all items but padding.
+        counts: what the protocol kept, dropped and why, for the report.
+    """
+
+    store: SequenceStore
+    train_lengths: Int64
+    valid: Cases
+    test: Cases
+    refit_lengths: Int64 | None = None
+    catalogue: npt.NDArray[np.bool_] | None = None
+    counts: dict[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Outcome of ranking cases.
+
+    Attributes:
+        ranks: (n,) rank of each target from 1; a target ranks behind every candidate with an equal score.
+        n_candidates: (n,) number of items that each target was ranked among, itself included.
+        top_items: (n, k) best items of each case, equal scores in item order.
+        tied: share of cases whose target had the score of another candidate.
+    """
+
+    ranks: Int64
+    n_candidates: Int64
+    top_items: npt.NDArray[np.int32]
+    tied: float
