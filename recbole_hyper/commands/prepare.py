@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.data.prepare.errors import PrepareError
     from recbole_hyper.data.prepare.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
-    from recbole_hyper.data.prepare.statistics import table
+    from recbole_hyper.data.prepare.statistics import notes, table
 
     console = Console()
     if arguments.list or arguments.name is None:
@@ -78,6 +78,8 @@ def main(arguments: argparse.Namespace) -> int:
     for label, rows in result.steps:
         print(f"{rows:>12,} interactions: {label}")
     console.print(table(result.entry.name, result.statistics, result.entry.published, positions=result.positions))
+    for line in notes(result.statistics, result.entry.published):
+        print(line)
     if result.positions:
         print("The source has no times: the timestamps are positions in each user's sequence, from 1.")
     print(result.path)

@@ -12,7 +12,10 @@ from typing import Any
 import yaml
 
 from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.data.prepare.statistics import Published
+
+DONE = ("nothing", "filter", "all")
 
 
 @dataclass(frozen=True)
@@ -22,39 +25,15 @@ class Candidate:
     Attributes:
         format: name of the raw format.
         files: patterns of the file's name, best first.
-        as_is: the file is already filtered: no duplicates policy, no filter unless the user asks.
+        done: what has already been done to the file and is left out unless the user asks for it: ``nothing``,
+            ``filter`` (a published 5-core file) or ``all`` (of the recipe).
         user_prefix: dropped from the front of every user token.
     """
 
     format: str
     files: tuple[str, ...]
-    as_is: bool = False
+    done: str = "nothing"
     user_prefix: str = ""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What is done to the interactions between reading and writing, in this order.
-
-    Attributes:
-        since: earliest time kept, a date or Unix seconds; None keeps all.
-        until: latest time kept, likewise.
-        threshold: smallest rating kept as a positive interaction; None keeps all.
-        duplicates: of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time.
-        filter: ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once).
-        min_user: fewest interactions of a user.
-        min_item: fewest interactions of an item.
-        count: what a user or item must have enough of: ``interactions`` or ``distinct`` partners.
-    """
-
-    since: str | None = None
-    until: str | None = None
-    threshold: float | None = None
-    duplicates: str = "keep"
-    filter: str = "none"
-    min_user: int = 0
-    min_item: int = 0
-    count: str = "interactions"
 
 
 @dataclass(frozen=True)
@@ -94,6 +73,8 @@ def _entry(name: str, value: Mapping[str, Any]) -> Entry:
     sources = tuple(
         _checked(Candidate, name, {**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
     )
+    if wrong := [source.done for source in sources if source.done not in DONE]:
+        raise PrepareError(f"catalogue, {name}: done is {wrong[0]!r}; allowed: {', '.join(DONE)}")
     recipe = _checked(Recipe, name, value.get("recipe", {}))
     published = tuple(_checked(Published, name, counts) for counts in value.get("published", []))
     plain = {key: item for key, item in value.items() if key not in ("sources", "recipe", "published")}

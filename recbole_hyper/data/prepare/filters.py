@@ -119,14 +119,8 @@ def filtered(
             a user or an item to stay (repeats of pairs that stay are kept).
 
     Raises:
-        PrepareError: an argument is not one of those allowed, or nothing stays.
+        PrepareError: nothing stays.
     """
-    if method not in FILTERS:
-        raise PrepareError(f"filter={method!r} is unknown; allowed: none, {', '.join(FILTERS)}")
-    if count not in COUNTS:
-        raise PrepareError(f"count={count!r} is unknown; allowed: {', '.join(COUNTS)}")
-    if min_user < 0 or min_item < 0:
-        raise PrepareError(f"min_user={min_user}, min_item={min_item}: a fewest number cannot be negative")
     rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
     some_users, some_items = users[rows], items[rows]
     mask = FILTERS[method](some_users, some_items, min_user=min_user, min_item=min_item)

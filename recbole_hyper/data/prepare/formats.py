@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.interactions import RawChunk
+from recbole_hyper.data.prepare.interactions import Interactions, RawChunk
 from recbole_hyper.data.prepare.malformed import Malformed
 from recbole_hyper.data.prepare.readers.atomic import read_atomic
 from recbole_hyper.data.prepare.readers.delimited import read_delimited
+from recbole_hyper.data.prepare.readers.generic import FIELDS, read_csv, read_parquet
+from recbole_hyper.data.prepare.readers.json_lines import read_json_lines
+from recbole_hyper.data.prepare.readers.literals import read_literals
+from recbole_hyper.data.prepare.readers.records import read_records
+from recbole_hyper.data.prepare.readers.sequences import read_sequences
+
+
+def _no_check(data: Interactions) -> None:
+    """Accept everything."""
+
 
 Reader = Callable[[BinaryIO, Malformed], Iterator[RawChunk]]
 
@@ -26,6 +40,7 @@ class Format:
         files: patterns of the usual file names, without .gz; empty where the format says nothing about names.
         options: which of Layout's fields the reader takes.
         positions: the times are positions in the user's sequence, since the format has none.
+        check: refuses interactions that cannot be right for this format.
     """
 
     about: str
@@ -33,6 +48,7 @@ class Format:
     files: Sequence[str] = ()
     options: frozenset[str] = frozenset()
     positions: bool = False
+    check: Callable[[Interactions], None] = _no_check
 
 
 @dataclass(frozen=True)
@@ -51,34 +67,155 @@ class Layout:
     header: bool | None = None
     time_format: str | None = None
 
-    def over(self, other: Layout) -> Layout:
-        """Return ``other`` with this layout's own values in place of its."""
-        own: dict[str, Any] = {key: value for key, value in vars(self).items() if value is not None}
-        return replace(other, **own)
+
+def _delimited(names: str, separator: str, time_format: str = "unix") -> Callable[..., Iterator[RawChunk]]:
+    """A reader of lines without a header; of the columns ``names`` those called like one of the fields are read."""
+    columns = names.split()
+    fields: dict[str, str] = {name: name for name in columns if name in FIELDS}
+    return partial(read_delimited, columns=fields, names=columns, separator=separator, time_format=time_format)
 
 
-_FOUR = {"user_id": "user", "item_id": "item", "rating": "rating", "timestamp": "time"}
-_MOVIELENS = ("user", "item", "rating", "time")
+def _beeradvocate(read: Callable[..., Iterator[RawChunk]]) -> Callable[..., Iterator[RawChunk]]:
+    keys = {"user_id": "review/profileName", "item_id": "beer/beerId", "timestamp": "review/time"}
+    return partial(read, keys={**keys, "rating": "review/overall"})
+
+
+def _amazon_columns(data: Interactions) -> None:
+    """Refuse ratings read with users and items exchanged: item codes (ASIN) have ten characters, user codes more."""
+    items, users = (
+        float(pc.mean(pc.cast(pc.equal(pc.utf8_length(tokens), 10), pa.float64())).as_py())
+        for tokens in (data.item_tokens, data.user_tokens)
+    )
+    if users > items:
+        raise PrepareError(
+            f"the users' column holds Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
+            "2014 are user,item,rating,time (--format=amazon-ratings-2014), those of 2018 item,user,rating,time "
+            "(--format=amazon-ratings-2018)"
+        )
+
+
+def _one_line_per_user(data: Interactions) -> None:
+    """Refuse sequences of which a user has two: their positions would be mixed."""
+    order = np.lexsort((data.times, data.users))
+    users, times = data.users[order], data.times[order]
+    twice = np.flatnonzero((users[1:] == users[:-1]) & (times[1:] == times[:-1]))
+    if len(twice):
+        name = data.user_tokens[int(users[twice[0]])].as_py()
+        raise PrepareError(f"user {name!r} has more than one line; join the lines of a user in time order")
+
+
+_GENERIC = frozenset({"columns", "time_format"})
 
 FORMATS: dict[str, Format] = {
     "movielens-tab": Format(
-        "MovieLens-100K u.data: user, item, rating, time, tab between",
-        partial(read_delimited, columns=_FOUR, names=_MOVIELENS, separator="\t"),
+        "MovieLens-100K u.data: user, item, rating, time, with tabs between",
+        _delimited("user_id item_id rating timestamp", "\t"),
         ("u.data",),
     ),
     "movielens-dat": Format(
         "MovieLens-1M and 10M ratings.dat: user::item::rating::time",
-        partial(read_delimited, columns=_FOUR, names=_MOVIELENS, separator="::"),
+        _delimited("user_id item_id rating timestamp", "::"),
         ("ratings.dat",),
     ),
     "movielens-csv": Format(
         "MovieLens-20M and later ratings.csv: header userId,movieId,rating,timestamp",
         partial(
-            read_delimited,
+            read_csv,
             columns={"user_id": "userId", "item_id": "movieId", "rating": "rating", "timestamp": "timestamp"},
-            separator=",",
         ),
         ("ratings.csv",),
+    ),
+    "amazon-json": Format(
+        "Amazon reviews of 2014 and 2018: reviews_X.json.gz, reviews_X_5.json.gz, X.json.gz, X_5.json.gz",
+        partial(
+            read_json_lines,
+            keys={"user_id": "reviewerID", "item_id": "asin", "rating": "overall", "timestamp": "unixReviewTime"},
+            numbers=("overall", "unixReviewTime"),
+        ),
+        ("reviews_*.json",),
+    ),
+    "amazon-ratings-2014": Format(
+        "Amazon ratings of 2014, ratings_X.csv: user,item,rating,time without a header",
+        _delimited("user_id item_id rating timestamp", ","),
+        ("ratings_*.csv",),
+        check=_amazon_columns,
+    ),
+    "amazon-ratings-2018": Format(
+        "Amazon ratings of 2018, X.csv: item,user,rating,time without a header",
+        _delimited("item_id user_id rating timestamp", ","),
+        check=_amazon_columns,
+    ),
+    "yelp": Format(
+        "Yelp Open Dataset, yelp_academic_dataset_review.json, also inside yelp_dataset.tar",
+        partial(
+            read_json_lines,
+            keys={"user_id": "user_id", "item_id": "business_id", "rating": "stars", "timestamp": "date"},
+            numbers=("stars",),
+            time_format="iso",
+        ),
+        ("yelp_academic_dataset_review.json", "review.json"),
+    ),
+    "gowalla": Format(
+        "SNAP loc-gowalla_totalCheckins.txt: user, time, latitude, longitude, place, with tabs between",
+        _delimited("user_id timestamp latitude longitude item_id", "\t", "iso"),
+        ("loc-gowalla_totalcheckins.txt", "gowalla_totalcheckins.txt"),
+    ),
+    "behance": Format(
+        "Behance_appreciate_1M: user, item, time, with blanks between",
+        _delimited("user_id item_id timestamp", " "),
+        ("behance_appreciate_1m",),
+    ),
+    "beeradvocate": Format(
+        "McAuley lab beeradvocate.json.gz: a Python dictionary a line",
+        _beeradvocate(read_literals),
+        ("beeradvocate.json",),
+    ),
+    "beeradvocate-txt": Format(
+        "SNAP Beeradvocate.txt: key: value lines, a blank line between reviews",
+        _beeradvocate(read_records),
+        ("beeradvocate.txt",),
+    ),
+    "beeradvocate-csv": Format(
+        "beer_reviews.csv: header with review_profilename, beer_beerid, review_time, review_overall",
+        partial(
+            read_csv,
+            columns={
+                "user_id": "review_profilename",
+                "item_id": "beer_beerid",
+                "timestamp": "review_time",
+                "rating": "review_overall",
+            },
+        ),
+        ("beer_reviews.csv",),
+    ),
+    "steam": Format(
+        "McAuley lab steam_reviews.json.gz: a Python dictionary a line, users by name, times to the day",
+        partial(
+            read_literals,
+            keys={"user_id": "username", "item_id": "product_id", "timestamp": "date"},
+            time_format="iso",
+        ),
+        ("steam_reviews.json", "steam_new.json"),
+    ),
+    "csv": Format(
+        "any csv file, with --columns, --separator, --no_header, --time_format",
+        read_csv,
+        ("*.csv", "*.tsv"),
+        _GENERIC | {"separator", "header"},
+    ),
+    "parquet": Format(
+        "any parquet file, with --columns, --time_format",
+        read_parquet,
+        ("*.parquet",),
+        _GENERIC,
+    ),
+    "sequences": Format(
+        "user item item ... a line, in time order; times become positions",
+        read_sequences,
+        (),
+        frozenset({"separator"}),
+        positions=True,
+        check=_one_line_per_user,
     ),
     "atomic": Format(
         "RecBole atomic file: header user_id:token item_id:token timestamp:float",

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import gzip
 import importlib.metadata
 import importlib.util
+import os
+import re
+import tarfile
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.prepare import catalogue, filters, formats, movielens_1m
-from recbole_hyper.data.prepare.catalogue import Candidate, Entry, Recipe
+from recbole_hyper.data.prepare import catalogue, formats, movielens_1m
+from recbole_hyper.data.prepare.catalogue import Candidate, Entry
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import InteractionBuilder, Interactions
 from recbole_hyper.data.prepare.malformed import Malformed
+from recbole_hyper.data.prepare.recipe import Recipe, apply
 from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
-from recbole_hyper.data.prepare.values import to_seconds
 from recbole_hyper.data.prepare.writer import write_interactions, write_json
 
 MAX_MALFORMED = 0.001
+CARD = "SOURCE.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,74 +76,74 @@ def prepare(
     Raises:
         PrepareError: wrong arguments, unreadable sources, nothing left, or counts that the catalogue forbids.
     """
-    entry = catalogue.find(name)
-    if entry is None:
-        if source is None:
-            raise PrepareError(_unknown(name))
-        entry = Entry(name=name, about="")
+    entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
     _check_target(path, overwrite)
-    recipe = _changed(entry.recipe, changes or {})
-    if source is not None:
-        return _prepare(entry, Path(source), path, format, layout, recipe, changes, max_malformed, progress, say)
-    if name != "ml-1m":
-        raise PrepareError(f"{name} cannot be fetched by itself: {entry.get}; then give it by --source=FILE_OR_FOLDER")
-    say(movielens_1m.TERMS)
-    with tempfile.TemporaryDirectory() as folder:
-        archive = movielens_1m.fetch(Path(folder), say)
-        return _prepare(entry, archive, path, format, layout, recipe, changes, max_malformed, progress, say)
+    with contextlib.ExitStack() as stack:
+        if source is None:
+            say(movielens_1m.TERMS)
+            source = movielens_1m.fetch(Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
+        file, candidate = choose(entry, Path(source), format)
+        unfiltered = dataclasses.replace(entry.recipe, filter="none", min_user=0, min_item=0)
+        left = {"nothing": entry.recipe, "filter": unfiltered, "all": Recipe()}
+        recipe = dataclasses.replace(left[candidate.done], **(changes or {}))
+        recipe.check()
+        malformed = Malformed(file.name, max_malformed)
+        data = _read(file, candidate, layout or formats.Layout(), malformed, progress, say)
+        data, steps = apply(data, recipe)
+        statistics = describe(data)
+        _check_counts(entry, statistics)
+        checksum = write_interactions(data, path)
+        positions = formats.FORMATS[candidate.format].positions
+        card = {
+            "dataset": name,
+            "about": entry.about or None,
+            "source": {
+                "file": file.path.name,
+                "member": file.member,
+                "sha256": file.sha256(),
+                "format": candidate.format,
+            },
+            "address": entry.address or None,
+            "terms": entry.terms or None,
+            "tokens": entry.tokens or None,
+            "timestamps": "positions in the user's sequence" if positions else "Unix seconds",
+            "recipe": dataclasses.asdict(recipe),
+            "rows": dict(steps),
+            "malformed_lines": malformed.count,
+            "statistics": dataclasses.asdict(statistics),
+            "file": {"name": path.name, "sha256": checksum},
+            "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "recbole_hyper": _version(),
+        }
+        write_json(card, path.with_name(CARD))
+    return Prepared(path, statistics, entry, tuple(steps), malformed, positions)
 
 
-def _prepare(
-    entry: Entry,
-    source: Path,
-    path: Path,
-    format: str | None,
-    layout: formats.Layout | None,
-    recipe: Recipe,
-    changes: dict[str, Any] | None,
-    max_malformed: float,
+def _read(
+    file: SourceFile,
+    candidate: Candidate,
+    layout: formats.Layout,
+    malformed: Malformed,
     progress: bool | None,
     say: Callable[[str], None],
-) -> Prepared:
-    file, candidate = choose(entry, source, format)
-    if candidate.as_is:
-        recipe = _changed(Recipe(), changes or {})
-    read = formats.reader(candidate.format, layout or formats.Layout())
-    malformed = Malformed(file.name, max_malformed)
+) -> Interactions:
+    read = formats.reader(candidate.format, layout)
     builder = InteractionBuilder(malformed)
-    say(f"reading {file.name} of {file.path.name} as {candidate.format}")
-    with file.open(progress=progress) as stream:
-        for chunk in read(stream, malformed):
-            builder.add(chunk)
+    say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
+    try:
+        with file.open(progress=progress) as stream:
+            for chunk in read(stream, malformed):
+                builder.add(chunk)
+    except (EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile) as error:
+        raise PrepareError(f"{file} is cut off or damaged ({error}); fetch it again") from error
     data = builder.finish()
     if malformed.count:
         say(f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}")
     if candidate.user_prefix:
         data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{candidate.user_prefix}", "")
-    data, steps = apply(data, recipe)
-    statistics = describe(data)
-    _check_counts(entry, statistics)
-    checksum = write_interactions(data, path)
-    positions = formats.FORMATS[candidate.format].positions
-    card = {
-        "dataset": entry.name,
-        "about": entry.about,
-        "source": {"file": file.path.name, "member": file.member, "sha256": file.sha256(), "format": candidate.format},
-        "address": entry.address or None,
-        "terms": entry.terms or "unknown to recbole_hyper; see the source",
-        "tokens": entry.tokens or None,
-        "timestamps": "positions in the user's sequence; the source has no times" if positions else "Unix seconds",
-        "recipe": dataclasses.asdict(recipe),
-        "rows": dict(steps),
-        "malformed_lines": malformed.count,
-        "statistics": statistics.as_dict(),
-        "file": {"name": path.name, "sha256": checksum},
-        "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "recbole_hyper": _version(),
-    }
-    write_json(card, path.with_name("SOURCE.json"))
-    return Prepared(path, statistics, entry, tuple(steps), malformed, positions)
+    formats.FORMATS[candidate.format].check(data)
+    return data
 
 
 def _version() -> str:
@@ -145,6 +151,22 @@ def _version() -> str:
         return importlib.metadata.version("recbole-hyper")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def _entry(name: str, *, has_source: bool) -> Entry:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise PrepareError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', since it names a folder")
+    entry = catalogue.find(name)
+    if has_source:
+        return entry or Entry(name=name, about="")
+    if entry is None:
+        raise PrepareError(_unknown(name))
+    if name != "ml-1m":
+        raise PrepareError(
+            f"{name} cannot be fetched by itself: get {entry.get} ({entry.address}) "
+            "and give it by --source=FILE_OR_FOLDER"
+        )
+    return entry
 
 
 def _unknown(name: str) -> str:
@@ -156,12 +178,12 @@ def _unknown(name: str) -> str:
     )
 
 
-def _changed(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
-    return dataclasses.replace(recipe, **{key: value for key, value in changes.items() if value is not None})
-
-
 def _check_target(path: Path, overwrite: bool) -> None:
-    if path.exists() and not path.with_name("SOURCE.json").exists() and not overwrite:
+    """Refuse, before the long work, a place that cannot be written to or holds someone else's file."""
+    place = next(parent for parent in path.absolute().parents if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise PrepareError(f"{place} is no folder that can be written to; give another one by --output")
+    if path.exists() and not path.with_name(CARD).exists() and not overwrite:
         raise PrepareError(f"{path} exists and was not written by prepare; give --overwrite to replace it")
 
 
@@ -181,7 +203,7 @@ def choose(entry: Entry, source: Path, format: str | None) -> tuple[SourceFile, 
         file = files[0] if len(files) == 1 else pick(files, [*patterns, *known.files])
         if file is None:
             raise PrepareError(f"{source} holds several files, none named as {format} files are; give the file itself")
-        candidate = own[0] if own else Candidate(format, (), as_is=format == "atomic")
+        candidate = own[0] if own else Candidate(format, (), done="all" if format == "atomic" else "nothing")
         return file, candidate
     for candidate in entry.sources:
         file = pick(files, candidate.files)
@@ -190,7 +212,7 @@ def choose(entry: Entry, source: Path, format: str | None) -> tuple[SourceFile, 
     for usual in (f"{entry.name}.inter", "*.inter"):
         file = pick(files, [usual])
         if file is not None:
-            return file, Candidate("atomic", (), as_is=True)
+            return file, Candidate("atomic", (), done="all")
     wanted = ", ".join(f"{name} ({c.format})" for c in entry.sources for name in c.files)
     raise PrepareError(
         f"{source} holds no file known for {entry.name}"
@@ -198,57 +220,6 @@ def choose(entry: Entry, source: Path, format: str | None) -> tuple[SourceFile, 
         + ". For a file of another name say how to read it by --format=NAME "
         + f"({', '.join(sorted(formats.FORMATS))})"
     )
-
-
-def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the recipe drops; returns also the rows left after each step.
-
-    Raises:
-        PrepareError: a step leaves nothing, or the recipe has a value that is not allowed.
-    """
-    if recipe.duplicates not in filters.DUPLICATES:
-        raise PrepareError(f"duplicates={recipe.duplicates!r} is unknown; allowed: {', '.join(filters.DUPLICATES)}")
-    steps = [("read", len(data))]
-
-    def keep(rows: np.ndarray, label: str, advice: str) -> Interactions:
-        left = data if rows.all() else data.take(rows)
-        steps.append((label, len(left)))
-        if len(left) == 0:
-            raise PrepareError(f"{label} leaves none of {len(data):,} interactions; {advice}")
-        return left
-
-    if recipe.since is not None:
-        data = keep(data.times >= _seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
-    if recipe.until is not None:
-        data = keep(data.times <= _seconds(recipe.until), f"until {recipe.until}", "give a later --until")
-    if recipe.threshold is not None:
-        if data.ratings is None:
-            raise PrepareError(f"threshold={recipe.threshold} needs ratings, but the source has none")
-        data = keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
-    data = data.in_order()
-    if recipe.duplicates != "keep":
-        rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
-        data = keep(rows, f"{recipe.duplicates} of repeated pairs", "")
-    if recipe.filter != "none":
-        rows = filters.filtered(
-            data.users,
-            data.items,
-            method=recipe.filter,
-            min_user=recipe.min_user,
-            min_item=recipe.min_item,
-            count=recipe.count,
-        )
-        label = f"{recipe.filter}, users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}"
-        data = keep(rows, label, "")
-    return data, steps
-
-
-def _seconds(text: str) -> float:
-    for form in ("unix", "iso"):
-        seconds, good = to_seconds(pa.array([str(text)]), form)
-        if good[0]:
-            return float(seconds[0])
-    raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
 
 
 def _check_counts(entry: Entry, statistics: Statistics) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
@@ -47,10 +46,6 @@ class Statistics:
     repeated: int
     first_time: float
     last_time: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts for a json file."""
-        return asdict(self)
 
 
 def describe(data: Interactions) -> Statistics:
@@ -113,12 +108,15 @@ def table(name: str, statistics: Statistics, published: Sequence[Published], *, 
     else:
         result.add_row("first", _date(statistics.first_time))
         result.add_row("last", _date(statistics.last_time))
-    notes = [f"{paper.paper}: {paper.note}" for paper in published if paper.note]
-    if any(_differs(statistics, paper) for paper in published):
-        notes.insert(0, "* differs from this file")
-    result.caption = "\n".join(notes) or None
-    result.caption_justify = "left"
     return result
+
+
+def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:
+    """Return the lines to print below the table."""
+    differs = any(_differs(statistics, paper) for paper in published)
+    return ["* differs from this file"] * differs + [
+        f"{paper.paper}: {paper.note}" for paper in published if paper.note
+    ]
 
 
 def _differs(statistics: Statistics, paper: Published) -> bool:

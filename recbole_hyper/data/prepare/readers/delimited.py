@@ -8,6 +8,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recbole_hyper.data.prepare.errors import PrepareError
@@ -97,8 +98,7 @@ def read_delimited(
 
 
 def _not_blank(columns: list[pa.Array]) -> np.ndarray:
-    lengths = [np.diff(np.frombuffer(c.buffers()[1], np.int32)[c.offset : c.offset + len(c) + 1]) for c in columns]
-    return np.sum(lengths, axis=0) > 0
+    return np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in columns])
 
 
 def _header(stream: BinaryIO, separator: str, quoted: bool) -> tuple[list[str], BinaryIO]:

@@ -1,0 +1,117 @@
+"""What is done to the interactions between reading and writing: the order of the steps, and which rows each leaves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from recbole_hyper.data.prepare import filters
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.values import to_seconds
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done to the interactions between reading and writing, in this order (bar duplicates_after_filter).
+
+    Attributes:
+        since: earliest time kept, a date or Unix seconds; None keeps all.
+        until: latest time kept, likewise.
+        threshold: smallest rating kept as a positive interaction; None keeps all.
+        duplicates: of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time.
+        filter: ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once).
+        min_user: fewest interactions of a user.
+        min_item: fewest interactions of an item.
+        count: what a user or item must have enough of: ``interactions`` or ``distinct`` partners.
+        duplicates_after_filter: drop repeats only after the filter, which then counts them.
+    """
+
+    since: str | None = None
+    until: str | None = None
+    threshold: float | None = None
+    duplicates: str = "keep"
+    filter: str = "none"
+    min_user: int = 0
+    min_item: int = 0
+    count: str = "interactions"
+    duplicates_after_filter: bool = False
+
+    def check(self) -> None:
+        """Raise PrepareError for a value that is not allowed; cheap, so that it comes before the reading."""
+        if self.duplicates not in filters.DUPLICATES:
+            raise PrepareError(f"duplicates={self.duplicates!r} is unknown; allowed: {', '.join(filters.DUPLICATES)}")
+        if self.filter != "none" and self.filter not in filters.FILTERS:
+            raise PrepareError(f"filter={self.filter!r} is unknown; allowed: none, {', '.join(filters.FILTERS)}")
+        if self.count not in filters.COUNTS:
+            raise PrepareError(f"count={self.count!r} is unknown; allowed: {', '.join(filters.COUNTS)}")
+        if self.min_user < 0 or self.min_item < 0:
+            raise PrepareError(f"min_user={self.min_user}, min_item={self.min_item}: give 0 or more")
+        if self.filter == "none" and (self.min_user or self.min_item):
+            raise PrepareError("min_user and min_item need --filter=k_core or --filter=single_pass")
+        for bound in (self.since, self.until):
+            if bound is not None:
+                seconds(bound)
+
+
+def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
+    """Order the interactions and drop what the recipe drops; returns also the rows left after each step.
+
+    Raises:
+        PrepareError: a step leaves nothing, or the recipe has a value that is not allowed.
+    """
+    steps = [("read", len(data))]
+
+    def keep(rows: np.ndarray, label: str, advice: str) -> Interactions:
+        left = data if rows.all() else data.take(rows)
+        steps.append((label, len(left)))
+        if len(left) == 0:
+            raise PrepareError(f"{label} leaves none of {len(data):,} interactions; {advice}")
+        return left
+
+    if recipe.since is not None:
+        data = keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
+    if recipe.until is not None:
+        data = keep(data.times <= seconds(recipe.until), f"until {recipe.until}", "give a later --until")
+    if recipe.threshold is not None:
+        if data.ratings is None:
+            raise PrepareError(f"threshold={recipe.threshold} needs ratings, but the source has none")
+        data = keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
+    data = data.in_order()
+
+    def distinct() -> Interactions:
+        rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
+        return keep(rows, f"{recipe.duplicates} of repeated pairs", "")
+
+    if recipe.duplicates != "keep" and not recipe.duplicates_after_filter:
+        data = distinct()
+    if recipe.filter != "none":
+        rows = filters.filtered(
+            data.users,
+            data.items,
+            method=recipe.filter,
+            min_user=recipe.min_user,
+            min_item=recipe.min_item,
+            count=recipe.count,
+        )
+        data = keep(rows, f"{recipe.filter}, users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}", "")
+    if recipe.duplicates != "keep" and recipe.duplicates_after_filter:
+        data = distinct()
+    return data, steps
+
+
+def seconds(text: str) -> float:
+    """Return the Unix seconds of a date, a date with a time of day (UTC), or a number.
+
+    Raises:
+        PrepareError: it is none of these.
+    """
+    for form in ("unix", "iso"):
+        values, good = to_seconds(pa.array([str(text)]), form)
+        # 2019 alone would be a moment in 1970
+        if good[0] and not re.fullmatch(r"\d{4}", str(text).strip()):
+            return float(values[0])
+    raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
