@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -46,6 +47,9 @@ def run(
     *,
     config_files: Sequence[str | Path] | None = None,
     config_dict: Mapping[str, Any] | None = None,
+    test: bool = True,
+    read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
+    on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     """Train, select on validation, test once, and write everything to ``output_dir``.
 
@@ -54,6 +58,9 @@ def run(
         dataset: name of a dataset folder below ``data_path``.
         config_files: YAML files, later ones win.
         config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
+        test: False trains and validates only; no test case is looked at and nothing is refit (trials of a sweep).
+        read: gives data and split in the place of the atomic files, for processes that share one store.
+        on_validation: called with (epoch, validation score) after every validation.
 
     Returns:
         The content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result`` beside
@@ -73,13 +80,14 @@ def run(
         if config["n_threads"]:
             torch.set_num_threads(int(config["n_threads"]))
         init_seed(config["seed"], config["reproducibility"])
-        data = SequenceDataset(config)
-        split = make_split(data.store, config)
+        data, split = (read or _read)(config)
+        if not test:
+            split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         load_seconds = perf_counter() - start
         _log_split(split)
         origin = _settle_curvature(config, data, split)
         write_yaml(output_dir / "config.yaml", config.plain())
-        outcome = _train_and_test(config, data, split, output_dir)
+        outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
             "model": config["model"],
             "dataset": config["dataset"],
@@ -103,19 +111,30 @@ def run(
     return result
 
 
-def _train_and_test(config: Config, data: SequenceDataset, split: Split, output_dir: Path) -> dict[str, Any]:
+def _read(config: Config) -> tuple[SequenceDataset, Split]:
+    """Read the atomic files and split them."""
+    data = SequenceDataset(config)
+    return data, make_split(data.store, config)
+
+
+def _train_and_test(
+    config: Config,
+    data: SequenceDataset,
+    split: Split,
+    output_dir: Path,
+    on_validation: Callable[[int, float], None] | None = None,
+) -> dict[str, Any]:
     model, loader, training_data = build(config, data, split, split.train_lengths)
     counts = (_counter(training_data, data.iid_field), _counter(training_data, data.uid_field))
     valid, test = (Evaluation(name, getattr(split, name), split, *counts) for name in ("valid", "test"))
     trainer = make_trainer(config, model, output_dir)
+    trainer.on_validation = on_validation
     if config["resume"]:
         epoch = trainer.resume(loader)
         logger.info("resuming at epoch %d", epoch)
     progress = bool(config["show_progress"]) and sys.stderr.isatty()
     if not len(valid):
-        logger.warning(
-            "the split has no validation case: training runs all %d epochs without selection", config["epochs"]
-        )
+        logger.warning("no validation case: training runs all %d epochs without selection", config["epochs"])
     try:
         trainer.fit(loader, valid, verbose=True, show_progress=progress)
     except KeyboardInterrupt:
@@ -185,7 +204,7 @@ def _refit(
 
 
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
-    """Return (model, training loader, dataset restricted to the training part) for the first ``lengths`` of each row."""
+    """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
     training = data.restrict(split.store, lengths)
     model = config.model_class(config, training).to(config["device"])
     if isinstance(model, HyperRecommender):

@@ -72,7 +72,20 @@ class RunTrainer:
         seconds: wall time spent in "train" and "valid".
         peak_memory: largest memory of each phase in bytes.
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
+        on_validation: called with (epoch, score) after every validation and its checkpoint.
     """
+
+    # what the RecBole trainer that this is mixed into provides
+    config: Any
+    model: Any
+    device: Any
+    optimizer: torch.optim.Optimizer
+    epochs: int
+    start_epoch: int
+    cur_step: int
+    stopping_step: int
+    best_valid_score: float
+    best_valid_result: Any
 
     def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
         self.output_dir = output_dir
@@ -84,6 +97,7 @@ class RunTrainer:
         self.peak_memory = {"train": 0, "valid": 0}
         self.best_epoch = -1
         self.finished = False
+        self.on_validation: Callable[[int, float], None] | None = None
         self._step = 0
         self._terms: Counter = Counter()
         self._best_other: dict[str, Any] | None = None
@@ -104,12 +118,17 @@ class RunTrainer:
             train_data,
             saved_validation,
             show_progress=show_progress,
-            callback_fn=lambda epoch, score: self._save_training_state(epoch),
+            callback_fn=self._after_validation,
             **kwargs,
         )
         self.finished = True
         self._save_training_state(self.history[-1]["epoch"] if self.history else -1)
         return outcome
+
+    def _after_validation(self, epoch: int, score: float) -> None:
+        self._save_training_state(epoch)
+        if self.on_validation is not None:
+            self.on_validation(epoch, float(score))
 
     def _train_epoch(
         self, train_data: Any, epoch_idx: int, loss_func: Callable | None = None, show_progress: bool = False
