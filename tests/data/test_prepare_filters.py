@@ -1,0 +1,197 @@
+"""Filters against plain loops, the recipe's order of steps, and RecBole's own k-core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.data.prepare import filters
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
+from recbole_hyper.data.prepare.statistics import Published, describe, notes
+from tests.reference import filters as reference
+
+PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=120)
+FEWEST = st.integers(0, 5)
+
+
+def codes(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    array = np.asarray(pairs, np.int32).reshape(-1, 2)
+    return array[:, 0].copy(), array[:, 1].copy()
+
+
+@settings(deadline=None, max_examples=300)
+@given(PAIRS, FEWEST, FEWEST, st.sampled_from([0.0, 0.02, 2.0]))
+def test_k_core_equals_removing_rows_one_by_one(
+    pairs: list[tuple[int, int]], min_user: int, min_item: int, shrinks: float
+) -> None:
+    """With both ways of going on: whole passes (shrinks 0) and from row to row (shrinks 2)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters, "SHRINKS", shrinks)
+        mask = filters.k_core(*codes(pairs), min_user=min_user, min_item=min_item)
+    assert np.flatnonzero(mask).tolist() == reference.k_core(pairs, min_user, min_item)
+
+
+@settings(deadline=None, max_examples=200)
+@given(PAIRS, FEWEST, FEWEST)
+def test_single_pass_equals_the_loop(pairs: list[tuple[int, int]], min_user: int, min_item: int) -> None:
+    mask = filters.single_pass(*codes(pairs), min_user=min_user, min_item=min_item)
+    assert np.flatnonzero(mask).tolist() == reference.single_pass(pairs, min_user, min_item)
+
+
+@settings(deadline=None, max_examples=200)
+@given(PAIRS, FEWEST, FEWEST)
+def test_counting_distinct_partners_equals_the_sce_papers_filter(
+    pairs: list[tuple[int, int]], min_user: int, min_item: int
+) -> None:
+    left = reference.distinct_single_pass(pairs, min_user, min_item)
+    arguments = {"method": "single_pass", "min_user": min_user, "min_item": min_item, "count": "distinct"}
+    if not left:
+        with pytest.raises(PrepareError, match="removes all"):
+            filters.filtered(*codes(pairs), **arguments)  # type: ignore[arg-type]
+    else:
+        mask = filters.filtered(*codes(pairs), **arguments)  # type: ignore[arg-type]
+        assert np.flatnonzero(mask).tolist() == left
+
+
+@settings(deadline=None)
+@given(PAIRS, st.sampled_from(["first", "last"]))
+def test_repeats_equal_the_loop(pairs: list[tuple[int, int]], keep: str) -> None:
+    assert np.flatnonzero(filters.repeated(*codes(pairs), keep)).tolist() == reference.repeated(pairs, keep)
+
+
+def test_k_core_of_a_long_chain_is_quick() -> None:
+    """Each round removes two rows only, so whole passes would be 10,000 over all rows."""
+    length = 20_000
+    chain = np.repeat(np.arange(length, dtype=np.int32), 2)
+    users, items = chain[:-1], chain[1:]
+    mask = filters.k_core(users, items, min_user=2, min_item=2)
+    assert not mask.any()
+
+
+def test_k_core_is_recboles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """user_inter_num_interval and item_inter_num_interval of RecBole's own dataset, on the same rows."""
+    from recbole.config import Config
+    from recbole.data.dataset import Dataset
+
+    import recbole_hyper  # noqa: F401  (makes recbole work with current libraries)
+
+    generator = np.random.default_rng(4)
+    users, items = (
+        (generator.zipf(1.3, 4000) % 400).astype(np.int32),
+        (generator.zipf(1.3, 4000) % 300).astype(np.int32),
+    )
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    lines = "".join(f"{u}\t{i}\t{n}\n" for n, (u, i) in enumerate(zip(users, items, strict=True)))
+    (folder / "mine.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n" + lines)
+    monkeypatch.setattr("sys.argv", ["test"])
+    values = {
+        "data_path": str(tmp_path),
+        "load_col": {"inter": ["user_id", "item_id", "timestamp"]},
+        "user_inter_num_interval": "[5,inf)",
+        "item_inter_num_interval": "[4,inf)",
+    }
+    dataset = Dataset(Config(model="BPR", dataset="mine", config_dict=values))
+    mask = filters.k_core(users, items, min_user=5, min_item=4)
+    assert 0 < mask.sum() < 4000
+    assert np.flatnonzero(mask).tolist() == dataset.inter_feat["timestamp"].astype(int).tolist()
+
+
+def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
+    users, items, ratings, times = (np.asarray(column) for column in zip(*rows, strict=True))
+    tokens = pa.array([f"t{n}" for n in range(10)])
+    return Interactions(
+        users.astype(np.int32), items.astype(np.int32), times.astype(float), ratings.astype(np.float32), tokens, tokens
+    )
+
+
+ROWS = [(1, 0, 5.0, 30.0), (0, 1, 2.0, 10.0), (1, 0, 4.0, 10.0), (0, 2, 3.0, 10.0), (1, 2, 1.0, 20.0), (2, 2, 5.0, 0.0)]
+
+
+def kept(recipe: Recipe) -> list[tuple[int, int, float]]:
+    data, _ = apply(interactions(ROWS), recipe)
+    return list(zip(data.users.tolist(), data.items.tolist(), data.times.tolist(), strict=True))
+
+
+def test_rows_are_grouped_by_user_and_ordered_by_time_with_ties_as_they_came() -> None:
+    assert kept(Recipe()) == [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rows"),
+    [
+        (Recipe(duplicates="first"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (2, 2, 0)]),
+        (Recipe(duplicates="last"), [(0, 1, 10), (0, 2, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]),
+        (Recipe(threshold=3.0), [(0, 2, 10), (1, 0, 10), (1, 0, 30), (2, 2, 0)]),
+        (Recipe(since="10", until="20"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20)]),
+        (Recipe(filter="k_core", min_user=2, min_item=2), [(1, 0, 10), (1, 0, 30)]),
+        (Recipe(filter="single_pass", min_user=3, min_item=2), [(1, 0, 10), (1, 2, 20), (1, 0, 30)]),
+        (
+            Recipe(filter="single_pass", min_user=3, min_item=2, duplicates="first", duplicates_after_filter=True),
+            [(1, 0, 10), (1, 2, 20)],
+        ),
+        (Recipe(filter="single_pass", min_user=1, min_item=2, duplicates="first"), [(0, 2, 10), (1, 2, 20), (2, 2, 0)]),
+    ],
+)
+def test_each_step_by_hand(recipe: Recipe, rows: list[tuple[int, int, float]]) -> None:
+    assert kept(recipe) == rows
+
+
+def test_steps_are_counted_in_order() -> None:
+    _, steps = apply(interactions(ROWS), Recipe(since="10", duplicates="first", filter="k_core", min_user=2))
+    assert steps == [
+        ("read", 6),
+        ("since 10", 5),
+        ("first of repeated pairs", 4),
+        ("k_core, users >= 2, items >= 0 interactions", 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (Recipe(filter="k_core", min_user=50, min_item=2), "removes all 6 interactions; lower"),
+        (Recipe(since="2030-01-01"), "since 2030-01-01 leaves none of 6 interactions; give an earlier --since"),
+        (Recipe(threshold=9.0), "leaves none.*lower --threshold"),
+    ],
+)
+def test_nothing_left_is_an_error(recipe: Recipe, message: str) -> None:
+    with pytest.raises(PrepareError, match=message):
+        apply(interactions(ROWS), recipe)
+
+
+def test_a_threshold_needs_ratings() -> None:
+    data = interactions(ROWS)
+    data.ratings = None
+    with pytest.raises(PrepareError, match="needs ratings"):
+        apply(data, Recipe(threshold=3.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2019-01-01", 1_546_300_800.0), ("2019-12-31 00:00:00", 1_577_750_400.0), ("1546300800.5", 1_546_300_800.5)],
+)
+def test_times_on_the_command_line(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+def test_statistics_by_hand() -> None:
+    data, _ = apply(interactions(ROWS), Recipe())
+    found = describe(data)
+    assert (found.users, found.items, found.interactions, found.repeated) == (3, 3, 6, 1)
+    assert found.density == pytest.approx(6 / 9)
+    assert (found.mean_length, found.min_length, found.max_length) == (2.0, 1, 3)
+    # neighbours of one user: (0,0) tied, (1,1) twice not
+    assert found.tied == pytest.approx(1 / 3)
+    assert (found.first_time, found.last_time) == (0.0, 30.0)
+    same = Published("same", users=3, items=3, interactions=6)
+    other = Published("other", users=4, note="misprint")
+    assert notes(found, [same]) == []
+    assert notes(found, [same, other]) == ["* differs from this file", "other: misprint"]
