@@ -53,7 +53,7 @@ def properties_folder() -> Path:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping."""
-    loader = RecBoleConfig._build_yaml_loader(None)  # type: ignore[arg-type]
+    loader = RecBoleConfig._build_yaml_loader(None)
     try:
         with open(path, encoding="utf-8") as file:
             content = yaml.load(file, Loader=loader)
@@ -168,9 +168,12 @@ class Config(RecBoleConfig):
         super().__init__(model, dataset, [str(path) for path in config_file_list or []], dict(config_dict or {}))
         self._check_types()
         self._check_ranges()
-        self._check_metrics()
-        if issubclass(self.model_class, _base_model()):
-            self.model_class.check_config(self)  # type: ignore[attr-defined]
+        self._check_valid_metric()
+        if hasattr(self.model_class, "check_config"):
+            self.model_class.check_config(self)
+
+    internal_config_dict: dict[str, Any]
+    parameters: dict[str, list[str]]
 
     # --- RecBole's hooks ---------------------------------------------------------------------------------------------
     def compatibility_settings(self) -> None:
@@ -232,6 +235,8 @@ class Config(RecBoleConfig):
                 if part_yaml.is_file():
                     _merge(merged, read_yaml(part_yaml))
             _merge(merged, model_yaml)
+        elif (ours / "model" / f"{model}.yaml").is_file():
+            _merge(merged, read_yaml(ours / "model" / f"{model}.yaml"))
         elif recbole_model_yaml.is_file():
             own = read_yaml(recbole_model_yaml)
             _merge(merged, own)
@@ -247,6 +252,8 @@ class Config(RecBoleConfig):
         self._check_keys()
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
         _merge(final, copy.deepcopy(self.external_config_dict))
+        if final.get("load_col") is None:
+            final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
         if final.get("loss_type") == "BPR" and "train_neg_sample_args" not in self.external_config_dict:
             final["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 1}
         return final
@@ -274,7 +281,7 @@ class Config(RecBoleConfig):
             self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
             return
         raise ConfigError(
-            f"eval_args mode {mode!r} is not offered; allowed: full, uniN or popN (N sampled candidates, such as uni99), "
+            f"eval_args mode {mode!r} is not offered; allowed: full, uniN or popN (N sampled candidates: uni99), "
             "or the path of a file with the candidates of each user"
         )
 
@@ -336,23 +343,22 @@ class Config(RecBoleConfig):
             raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
 
     def _check_metric_names(self) -> None:
-        metrics = self.final_config_dict["metrics"]
-        for metric in [metrics] if isinstance(metrics, str) else metrics:
-            if metric.lower() not in metric_types:
-                near = difflib.get_close_matches(metric.lower(), metric_types, n=2)
-                hint = f" Did you mean {' or '.join(near)}?" if near else ""
-                raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(metric_types))}.{hint}")
-
-    def _check_metrics(self) -> None:
+        # RecBole looks these up right away
         from recbole_hyper.evaluation.metrics import SUPPORTED_NEEDS
 
-        metrics = [metric.lower() for metric in self.final_config_dict["metrics"]]
-        for metric in metrics:
-            missing = set(metric_information[metric]) - SUPPORTED_NEEDS
+        metrics = self.final_config_dict["metrics"]
+        for metric in [metrics] if isinstance(metrics, str) else metrics:
+            name = metric.lower()
+            if name not in metric_types:
+                near = difflib.get_close_matches(name, metric_types, n=2)
+                hint = f" Did you mean {' or '.join(near)}?" if near else ""
+                raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(metric_types))}.{hint}")
+            missing = set(metric_information[name]) - SUPPORTED_NEEDS
             if missing:
-                raise ConfigError(
-                    f"metric {metric!r} needs {', '.join(sorted(missing))}, which a ranking does not give"
-                )
+                raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not give")
+
+    def _check_valid_metric(self) -> None:
+        metrics = [metric.lower() for metric in self.final_config_dict["metrics"]]
         name, at, k = str(self.final_config_dict["valid_metric"]).lower().partition("@")
         if name not in metrics or (at and (not k.isdigit() or int(k) not in self.final_config_dict["topk"])):
             raise ConfigError(

@@ -150,7 +150,7 @@ def _train_and_test(
     seconds = dict(trainer.seconds)
     epochs, best = len(trainer.history), trainer.best_epoch
     refit_epochs = 0
-    if split.refit_lengths is not None and isinstance(model, HyperRecommender):
+    if split.refit_lengths is not None:
         refit_epochs = best + 1
         trainer, seconds["refit"] = _refit(config, data, split, output_dir, refit_epochs, progress)
     test_seconds = perf_counter()
@@ -175,7 +175,7 @@ def _train_and_test(
         "seconds": seconds,
         "peak_memory_bytes": max(peaks.values()),
         "peak_memory_bytes_per_phase": peaks,
-        "parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        "parameters": _n_parameters(model),
         **({"curvature": float(model.head.curvature)} if isinstance(model, HyperRecommender) else {}),
     }
 
@@ -207,6 +207,8 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
     """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
     training = data.restrict(split.store, lengths)
     model = config.model_class(config, training).to(config["device"])
+    if hasattr(model, "training_loader"):
+        return model, model.training_loader(training, config), training
     if isinstance(model, HyperRecommender):
         return model, WindowLoader(training, split.store, lengths, config), training
     if config["MODEL_TYPE"] == ModelType.SEQUENTIAL:
@@ -394,6 +396,12 @@ def _train_fingerprint(split: Split) -> str:
     import hashlib
 
     return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
+
+
+def _n_parameters(model: Any) -> int:
+    if hasattr(model, "n_learned"):
+        return model.n_learned
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _counter(training: SequenceDataset, field: str) -> Counter:
