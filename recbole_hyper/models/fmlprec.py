@@ -15,6 +15,6 @@ class FMLPRec(HyperRecommender):
 
 @component("models")
 class FMLPRecCE(HyperRecommender):
-    """FMLP-Rec with causal filters on whole sequences and the exact cross-entropy, as the one direction of DualFMLPRec."""
+    """FMLP-Rec with causal filters on whole sequences and exact cross-entropy: one direction of DualFMLPRec."""
 
     parts = {"encoder": "fmlp", "geometry": "euclidean", "loss_type": "ce"}

@@ -1,0 +1,18 @@
+"""FMLP-Rec in both directions (DualFMLP-Rec, Table 4 of the DualRec paper)."""
+
+from __future__ import annotations
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.encoders.fmlp import FMLPEncoder
+
+
+@component("encoders", "dual_fmlp")
+class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
+    """Filter layers in each direction; the future one reads the sequence in reverse.
+
+    The published filter wraps around, so that a state would see its own target in either direction; the paper does
+    not say how its pair avoids that. Both settings of ``filter`` do, see
+    :class:`~recbole_hyper.encoders.fmlp.FMLPEncoder`: ``circular`` trains on prefixes and suffixes, one state each.
+    The transfer term compares the outputs of the filters, as one head of width d (ours).
+    """
