@@ -35,10 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prepare one data set; returns the exit status."""
+    """Prepare one data set; returns the exit status.
+
+    Raises:
+        PrepareError: wrong arguments or data; the message says what to do.
+    """
     from rich.console import Console
 
-    from recbole_hyper.data.prepare.errors import PrepareError
     from recbole_hyper.data.prepare.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
     from recbole_hyper.data.prepare.statistics import notes, table
@@ -69,9 +72,6 @@ def main(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             say=print,
         )
-    except PrepareError as error:
-        print(f"prepare {arguments.name}: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print(f"\nprepare {arguments.name}: interrupted; nothing was changed, run it again", file=sys.stderr)
         return 130

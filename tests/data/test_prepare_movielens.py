@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import io
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recbole_hyper.commands import prepare as command
+from recbole_hyper.cli import main
 from recbole_hyper.data.prepare import catalogue, movielens_1m
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.pipeline import prepare
@@ -26,9 +25,7 @@ USERS, ITEMS, ROWS = 6_040, 3_706, 1_000_209
 
 
 def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.main(parser.parse_args(arguments))
+    return main(["prepare", *arguments])
 
 
 @pytest.fixture(scope="module")

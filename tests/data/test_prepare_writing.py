@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recbole_hyper.commands import prepare as command
+from recbole_hyper.cli import main
 from recbole_hyper.data.prepare import catalogue, pipeline, writer
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
@@ -33,9 +32,7 @@ def raw(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.main(parser.parse_args(arguments))
+    return main(["prepare", *arguments])
 
 
 def prepared(raw: Path, output: Path) -> Path:
