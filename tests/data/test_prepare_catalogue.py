@@ -1,0 +1,73 @@
+"""The catalogue and the dataset configurations: complete, consistent, and loaded by the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recbole_hyper.config import properties_folder
+from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.formats import FORMATS
+
+FOLDER = properties_folder() / "dataset"
+NAMES = sorted(catalogue.entries())
+KEYS = {"USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "load_col", "MAX_ITEM_LIST_LENGTH"}
+INTERVALS = {"user_inter_num_interval", "item_inter_num_interval"}
+
+
+def test_every_data_set_has_a_configuration_and_the_other_way_round() -> None:
+    assert len(NAMES) >= 17
+    assert sorted(path.stem for path in FOLDER.glob("*.yaml")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configuration_loads_times_and_filters_no_more_than_the_recipe(name: str) -> None:
+    values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    assert set(values) - INTERVALS == KEYS
+    assert values["load_col"] == {"inter": ["user_id", "item_id", "timestamp"]}
+    assert values["MAX_ITEM_LIST_LENGTH"] in (50, 200)
+    entry = catalogue.find(name)
+    assert entry is not None
+    already = entry.recipe.filter == "k_core" and not entry.recipe.duplicates_after_filter
+    if set(values) & INTERVALS:
+        # the interval repeats what prepare did (or what the published sequences come with)
+        assert already or name.endswith("-sequences")
+        assert {values[key] for key in INTERVALS} == {"[5,inf)"}
+        assert name.endswith("-sequences") or (entry.recipe.min_user, entry.recipe.min_item) == (5, 5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: str) -> None:
+    entry = catalogue.find(name)
+    assert entry is not None
+    assert entry.about
+    assert entry.terms
+    assert entry.get
+    assert entry.address
+    assert all(source.format in FORMATS for source in entry.sources)
+    entry.recipe.check()
+    for paper in entry.published:
+        if paper.density is None or not (paper.users and paper.items and paper.interactions):
+            continue
+        users = 35_598 if "misprint" in paper.note else paper.users
+        # printed to one digit of the last place
+        assert paper.interactions / (users * paper.items) == pytest.approx(paper.density, abs=6e-5)
+
+
+def test_a_typing_error_in_the_catalogue_is_named() -> None:
+    with pytest.raises(PrepareError, match="mine: unknown min_usr; known: since"):
+        catalogue._entry("mine", {"about": "", "recipe": {"min_usr": 5}})
+
+
+def test_the_configuration_takes_the_dataset_keys(tmp_path: Path) -> None:
+    from recbole_hyper.config import Config
+
+    folder = tmp_path / "kindle"
+    folder.mkdir()
+    (folder / "kindle.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n")
+    config = Config(model="SASRecCE", dataset="kindle", config_dict={"data_path": str(tmp_path)})
+    assert config["load_col"] == {"inter": ["user_id", "item_id", "timestamp"]}
+    assert config["MAX_ITEM_LIST_LENGTH"] == 200
