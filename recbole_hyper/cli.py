@@ -16,7 +16,7 @@ TAKE_KEYS = {"run", "compare", "sweep"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit status: 0, 1 for an error of the user's, 2 for a bad command, 130 for Ctrl-C."""
+    """Run one subcommand; returns the exit status: 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C."""
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
     try:
         return int(arguments.main(arguments) or 0)

@@ -44,7 +44,7 @@ def _restore_numpy_aliases() -> None:
 def _restore_dok_update() -> None:
     """``dok_matrix._update``, gone since scipy 1.13: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
     if not hasattr(scipy.sparse.dok_matrix, "_update"):
-        scipy.sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
+        setattr(scipy.sparse.dok_matrix, "_update", lambda self, entries: self._dict.update(entries))  # noqa: B010
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
@@ -90,7 +90,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         dtype={entry: np.float64 if entry.endswith(":float") else str for entry in columns},
         encoding=encoding,
         engine="c" if len(separator) == 1 else "python",
-        **({"float_precision": "round_trip"} if len(separator) == 1 else {}),
+        float_precision="round_trip" if len(separator) == 1 else None,
     ).rename(columns=columns)
     for field in columns.values():
         kind = self.field2type[field]
@@ -127,7 +127,7 @@ def _fill_nan(self: Any) -> None:
 
 
 def _remap(self: Any, remap_list: list) -> None:
-    """``Dataset._remap``: sequence columns are split by their own lengths (``Series.agg(len)`` now gives one number)."""
+    """``Dataset._remap``: sequence columns are split by their own lengths (``Series.agg(len)`` gives one number)."""
     from recbole.utils import FeatureType
 
     if not remap_list:

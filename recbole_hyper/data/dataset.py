@@ -37,7 +37,7 @@ class SequenceDataset(SequentialDataset):
         self._store: SequenceStore | None = None
         if self.item_num < 3:
             raise DataError(
-                f"{self._file}: after filtering {self.item_num - 1} item is left; at least 2 are needed to rank anything"
+                f"{self._file}: {self.item_num - 1} item is left after filtering; ranking needs at least 2"
             )
 
     @property
@@ -71,17 +71,17 @@ class SequenceDataset(SequentialDataset):
                     f"{self._file} has no column {field!r} ({key}). Its header is {header!r}, columns: "
                     f"{', '.join(columns)}. "
                     + (f"Did you mean --{key}={near[0]}? " if near else "")
-                    + "Columns are separated by a tab and named 'name:type', type one of token, float, token_seq, float_seq"
+                    + "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
                 )
             if loaded != "*" and field not in loaded:
-                raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col.inter, which is {loaded}")
+                raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")
 
     def _reset_index(self) -> None:
         if self.inter_feat.empty:
             raise DataError(
                 f"{self._file}: no interaction is left after filtering (user_inter_num_interval="
                 f"{self.config['user_inter_num_interval']!r}, item_inter_num_interval="
-                f"{self.config['item_inter_num_interval']!r}, val_interval={self.config['val_interval']!r}); loosen them"
+                f"{self.config['item_inter_num_interval']!r}, val_interval={self.config['val_interval']!r})"
             )
         super()._reset_index()
 

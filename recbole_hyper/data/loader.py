@@ -73,7 +73,7 @@ def gather(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width:
 
 
 def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:
-    """Return windows as RecBole's Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target)."""
+    """Return windows as an Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target)."""
     item = config["ITEM_ID_FIELD"]
     targets = gather(store, part.rows, part.starts + 1, part.ends + 1, width)
     return Interaction(
@@ -142,7 +142,7 @@ class BatchLoader:
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
             # the short last batch of the plan comes at a random place, unless it is dropped
-            self.generator.shuffle(batches)  # type: ignore[arg-type]
+            self.generator.shuffle(batches)
         if self.drop_last and len(batches) > 1:
             batches = [batch for batch in batches if len(batch) == self.batch_size]
         for batch in batches:

@@ -95,7 +95,7 @@ class SequenceStore:
         return ranges(self.offsets[:-1], lengths)
 
     def select(self, keep: npt.NDArray[np.bool_]) -> SequenceStore:
-        """Return a store of the interactions where ``keep`` (nnz,) is True; rows keep their numbers and may be empty."""
+        """Return a store of the interactions where ``keep`` (nnz,) is True; rows keep their numbers, some empty."""
         lengths = np.add.reduceat(np.append(keep, False).astype(np.int64), self.offsets[:-1])
         lengths[self.lengths == 0] = 0
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -112,7 +112,7 @@ class SequenceStore:
         return ranges(np.zeros(self.n_rows, dtype=np.int64), self.lengths)
 
     def matrix(self, lengths: npt.NDArray[np.int64] | None = None) -> scipy.sparse.csr_matrix:
-        """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions of every row (default: all)."""
+        """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions of every row (None: all)."""
         lengths = self.lengths if lengths is None else lengths
         matrix = scipy.sparse.csr_matrix(
             (

@@ -107,10 +107,13 @@ def _require_finite(scores: Tensor, cases: Cases) -> None:
     if not bool(bad.any()):
         return
     row, column = (int(index) for index in bad.nonzero()[0])
-    user = cases.store.user_tokens[cases.store.users[cases.rows[row]]]
+    user, item = (
+        str(cases.store.user_tokens[cases.store.users[cases.rows[row]]]),
+        str(cases.store.item_tokens[column + 1]),
+    )
     raise NonFiniteScoreError(
-        f"{int(bad.sum())} of {bad.numel()} scores are not finite (first: user {user!r}, item "
-        f"{cases.store.item_tokens[column + 1]!r}); the model has diverged: lower learning_rate or set clip_grad_norm"
+        f"{int(bad.sum())} of {bad.numel()} scores are not finite (first: user {user!r}, "
+        f"item {item!r}); the model has diverged: lower learning_rate or set clip_grad_norm"
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def plain(value: Any, nan_to_null: bool = True) -> Any:
 
 
 def write_cases(path: Path, cases: Cases, ranks: Ranks) -> None:
-    """Write a row per case as parquet: user_id, item_id, position (length of the history), timestamp, rank, n_candidates."""
+    """Write a row per case as parquet: user_id, item_id, position (length of history), timestamp, rank, candidates."""
     store = cases.store
     frame = pd.DataFrame(
         {
@@ -102,7 +102,7 @@ def commit() -> str | None:
         return None
 
 
-def table(rows: list[Mapping[str, Any]], columns: list[str] | None = None) -> str:
+def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> str:
     """Return rows as a plain text table; numbers right, text left."""
     columns = columns or list(rows[0])
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
@@ -120,7 +120,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float | np.floating):
-        return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
+        return f"{value:.4f}" if abs(float(value)) < 100 else f"{value:.1f}"
     return str(value)
 
 

@@ -8,7 +8,7 @@ from recbole_hyper.models.base import HyperRecommender
 
 @component("models")
 class HSASRec(HyperRecommender):
-    """HSASRec (*Hyperbolic Embeddings in Sequential Self-Attention*): Poincare head, binary cross-entropy, offsets 0."""
+    """HSASRec (*Hyperbolic Embeddings in Sequential Self-Attention*): Poincare head without offsets, binary loss."""
 
     parts = {"encoder": "transformer", "geometry": "poincare", "loss_type": "bce"}
 

@@ -71,10 +71,10 @@ def load_state(path: Path) -> dict[str, Any]:
 
 def random_state(loader: Any) -> dict[str, Any]:
     """Return the state of every random generator that training uses."""
-    keys, values = np.random.get_state()[:2], np.random.get_state()
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  RecBole draws from numpy's global generator
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
-        "numpy": json.dumps([keys[0], keys[1].tolist(), *values[2:]]),
+        "numpy": json.dumps([name, np.asarray(keys).tolist(), *rest]),
         "python": json.dumps(random.getstate()),
     }
     if torch.cuda.is_available():
@@ -91,7 +91,7 @@ def restore_random_state(state: dict[str, Any], loader: Any) -> None:
     """Undo what happened to every generator since :func:`random_state`."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = json.loads(state["numpy"])
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
     version, internal, gauss = json.loads(state["python"])
     random.setstate((version, tuple(internal), gauss))
     if "cuda" in state and torch.cuda.is_available():

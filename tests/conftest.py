@@ -1,0 +1,64 @@
+"""Small datasets that tests build for themselves; no test reads a dataset from anywhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import recbole_hyper  # noqa: F401  applies the shims before RecBole is imported
+
+HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002  RecBole draws from the global generator
+
+
+def write_inter(folder: Path, name: str, rows: list[tuple], header: str = HEADER) -> Path:
+    """Write ``folder/name/name.inter`` and return ``folder``."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(str(value) for value in row) + "\n" for row in rows]
+    (folder / name / f"{name}.inter").write_text(header + "".join(lines))
+    return folder
+
+
+def cycle_rows(users: int = 30, items: int = 12, length: int = 10) -> list[tuple]:
+    """Return interactions in which item ``i`` is always followed by ``i + 1``: a model must learn it."""
+    return [(f"u{user}", f"i{(user + step) % items}", 1000 + step) for user in range(users) for step in range(length)]
+
+
+@pytest.fixture
+def cycle(tmp_path: Path) -> Path:
+    """Return a data_path that holds the dataset "cycle"."""
+    return write_inter(tmp_path / "data", "cycle", cycle_rows())
+
+
+@pytest.fixture
+def random_data(tmp_path: Path) -> Path:
+    """Return a data_path that holds the dataset "random": 40 users of 2 to 24 distinct items, some equal times."""
+    generator = np.random.default_rng(5)
+    rows = []
+    for user in range(40):
+        count = int(generator.integers(2, 25))
+        times = np.sort(generator.integers(0, 60, count))
+        for item, time in zip(generator.permutation(50)[:count], times, strict=True):
+            rows.append((f"u{user}", f"i{item}", 1_000_000_000 + int(time)))
+    generator.shuffle(rows)
+    return write_inter(tmp_path / "data", "random", rows)
+
+
+SMALL = {
+    "hidden_size": 16,
+    "n_layers": 1,
+    "MAX_ITEM_LIST_LENGTH": 8,
+    "train_batch_size": 16,
+    "epochs": 2,
+    "show_progress": False,
+    "hidden_dropout_prob": 0.1,
+    "attn_dropout_prob": 0.1,
+}

@@ -1,0 +1,135 @@
+"""Atomic files in: RecBole's view stays intact, faults are named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import DataError, SequenceDataset
+from recbole_hyper.protocols.base import ProtocolError, make_split
+from recbole_hyper.quick_start import run
+from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
+
+
+def dataset(path: Path, name: str, **keys: object) -> SequenceDataset:
+    return SequenceDataset(Config("SASRecCE", name, config_dict={**SMALL, "data_path": str(path), **keys}))
+
+
+def test_missing_column_lists_the_columns(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows(), "user:token\titem_id:token\ttimestamp:float\n")
+    with pytest.raises(
+        DataError, match=r"has no column 'user_id' \(USER_ID_FIELD\).*columns: user, item_id, timestamp"
+    ):
+        dataset(tmp_path, "d")
+
+
+def test_header_without_types(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows(), "user_id\titem_id\ttimestamp\n")
+    with pytest.raises(ValueError, match="header entry 'user_id' is not 'name:type'"):
+        dataset(tmp_path, "d")
+
+
+def test_comma_separated_file(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "d.inter").write_text("user_id:token,item_id:token,timestamp:float\n1,2,3\n")
+    with pytest.raises(DataError, match="tab-separated"):
+        dataset(tmp_path, "d")
+
+
+def test_nan_time_names_the_line(tmp_path: Path) -> None:
+    rows = cycle_rows()
+    rows[4] = (*rows[4][:2], "")
+    write_inter(tmp_path, "d", rows)
+    with pytest.raises(DataError, match=r"1 of 300 rows have no finite 'timestamp' \(first at line 6\)"):
+        dataset(tmp_path, "d")
+
+
+def test_nothing_left_after_filtering(cycle: Path) -> None:
+    with pytest.raises(DataError, match="no interaction is left after filtering"):
+        dataset(cycle, "cycle", user_inter_num_interval="[99,inf)")
+
+
+def test_catalogue_of_one_item(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", [(user, "i", time) for user in range(5) for time in range(4)])
+    with pytest.raises(DataError, match="1 item is left"):
+        dataset(tmp_path, "d")
+
+
+def test_time_not_loaded(cycle: Path) -> None:
+    with pytest.raises(DataError, match=r"column 'timestamp' .* is not loaded"):
+        dataset(cycle, "cycle", load_col={"inter": ["user_id", "item_id"]})
+
+
+def test_duplicates_are_kept_by_default_and_dropped_on_request(tmp_path: Path) -> None:
+    rows = [*cycle_rows(users=3), ("u0", "i0", 2000), ("u0", "i0", 2000)]
+    write_inter(tmp_path, "d", rows)
+    assert len(dataset(tmp_path, "d").store.items) == 32
+    assert len(dataset(tmp_path, "d", rm_dup_inter="first").store.items) == 30
+
+
+def test_users_with_short_histories(tmp_path: Path) -> None:
+    rows = [(f"u{count}", f"i{item}", item) for count in (1, 2, 3, 4) for item in range(count)]
+    write_inter(tmp_path, "d", rows)
+    config = Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(tmp_path)})
+    split = make_split(SequenceDataset(config).store, config)
+    users = [split.store.user_tokens[user] for user in split.store.users]
+    assert users == ["u1", "u2", "u3", "u4"]
+    assert split.train_lengths.tolist() == [1, 2, 2, 2]
+    assert [users[row] for row in split.valid.rows] == ["u4"]
+    assert [users[row] for row in split.test.rows] == ["u3", "u4"]
+    counts = split.counts
+    assert counts["users with 1 interaction, neither trained on nor asked for"] == 1
+
+
+def test_only_users_with_one_interaction(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", [(f"u{user}", f"i{user}", user) for user in range(5)])
+    config = Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(tmp_path)})
+    with pytest.raises(ProtocolError, match="no validation and no test case is left"):
+        make_split(SequenceDataset(config).store, config)
+
+
+def test_unwritable_output_directory_fails_first(cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
+    with pytest.raises(ValueError, match="cannot be written"):
+        run(
+            "SASRecCE",
+            "cycle",
+            config_dict={**SMALL, "data_path": str(cycle), "output_dir": str(tmp_path / "file" / "x")},
+        )
+
+
+def test_restricted_dataset_tells_about_training_only(random_data: Path) -> None:
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
+    full = SequenceDataset(config)
+    split = make_split(full.store, config)
+    train = full.restrict(split.store, split.train_lengths)
+    expected = np.zeros((full.user_num, full.item_num))
+    for row, length in enumerate(split.train_lengths):
+        expected[split.store.users[row], split.store.row(row)[:length]] = 1
+    assert (train.inter_matrix("csr").toarray() == expected).all()
+    assert sum(train.item_counter.values()) == split.train_lengths.sum()
+    history, _, lengths = train.history_item_matrix()
+    assert (lengths[split.store.users].numpy() == split.train_lengths).all()
+    assert history.shape[0] == full.user_num
+
+
+def test_item_features_survive_pandas_3(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows())
+    lines = [f"i{item}\tfilm {item}\t{'' if item == 3 else 1990 + item}\n" for item in range(12)]
+    lines[5] = "i5\t\t1995\n"  # a film without words in its title
+    (tmp_path / "d" / "d.item").write_text("item_id:token\ttitle:token_seq\tyear:token\n" + "".join(lines))
+    data = dataset(
+        tmp_path, "d", load_col={"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "title", "year"]}
+    )
+    features = data.item_feat
+    assert features["year"].min() == 0  # padding and the missing year, not -2**63
+    assert (features["year"] == 0).sum() == 2
+    position = list(data.field2id_token["item_id"]).index("i5")
+    assert len(features["title"].iloc[position]) == 0
+    assert next(data.field2id_token["title"][word] for word in features["title"].iloc[position - 1]) == "film"
+
+
+def test_header_constant_matches_the_files(cycle: Path) -> None:
+    assert (cycle / "cycle" / "cycle.inter").read_text().startswith(HEADER)

@@ -1,0 +1,122 @@
+"""Batches: which positions are supervised, and that nothing is lost or invented."""
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.loader import PrefixLoader, WindowLoader, windows
+from recbole_hyper.protocols.base import make_split
+from tests.conftest import SMALL
+
+
+def build(path: Path, **keys: object) -> tuple:
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(path), **keys})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    return config, dataset.restrict(split.store, split.train_lengths), split
+
+
+def pairs(batches: list) -> Counter:
+    """Count the (user, item before, target) triples of window batches."""
+    found: Counter = Counter()
+    for batch in batches:
+        for user, items, targets in zip(batch["user_id"], batch["item_id_list"], batch["target_list"], strict=True):
+            for item, target in zip(items.tolist(), targets.tolist(), strict=True):
+                if target:
+                    found[int(user), item, target] += 1
+    return found
+
+
+def transitions(split: object) -> Counter:
+    store, found = split.store, Counter()
+    for row, length in enumerate(split.train_lengths):
+        items = store.row(row)[:length].tolist()
+        for before, target in itertools.pairwise(items):
+            found[int(store.users[row]), before, target] += 1
+    return found
+
+
+def test_all_windows_supervise_every_transition_once(random_data: Path) -> None:
+    config, dataset, split = build(random_data, train_windows="all")
+    loader = WindowLoader(dataset, split.store, split.train_lengths, config)
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    assert pairs(batches) == transitions(split)
+    for batch in batches:
+        assert batch["item_id_list"].shape[1] <= 8
+        lengths = (batch["target_list"] > 0).sum(1)
+        assert (lengths == batch["item_length"]).all()  # right-padded, every position supervised
+        assert ((batch["item_id_list"] > 0).sum(1) == lengths).all()
+
+
+def test_last_window_is_the_end_of_the_history(random_data: Path) -> None:
+    config, dataset, split = build(random_data, train_windows="last")
+    seen = {}
+    for batch in WindowLoader(dataset, split.store, split.train_lengths, config):
+        for user, targets in zip(batch["user_id"].tolist(), batch["target_list"], strict=True):
+            assert user not in seen
+            seen[user] = targets[targets > 0].tolist()
+    for row, length in enumerate(split.train_lengths):
+        expected = split.store.row(row)[1:length][-8:].tolist()
+        assert seen.get(int(split.store.users[row]), []) == expected
+
+
+def test_random_windows_lie_inside_and_differ(random_data: Path) -> None:
+    config, dataset, split = build(random_data, train_windows="random")
+    loader = WindowLoader(dataset, split.store, split.train_lengths, config)
+    first, second = pairs(list(loader)), pairs(list(loader))
+    assert not (first - transitions(split))
+    assert first != second
+
+
+def test_epochs_differ_and_seeds_repeat(random_data: Path) -> None:
+    config, dataset, split = build(random_data)
+    loader = WindowLoader(dataset, split.store, split.train_lengths, config)
+    first = [batch["user_id"].tolist() for batch in loader]
+    second = [batch["user_id"].tolist() for batch in loader]
+    again = [batch["user_id"].tolist() for batch in WindowLoader(dataset, split.store, split.train_lengths, config)]
+    assert first != second
+    assert first == again
+
+
+def test_prefix_rows_equal_the_transitions(random_data: Path) -> None:
+    config, dataset, split = build(random_data)
+    found: Counter = Counter()
+    for batch in PrefixLoader(dataset, split.store, split.train_lengths, config):
+        for user, items, length, target in zip(
+            batch["user_id"], batch["item_id_list"], batch["item_length"], batch["item_id"], strict=True
+        ):
+            assert (items > 0).sum() == length
+            found[int(user), int(items[length - 1]), int(target)] += 1
+    assert found == transitions(split)
+
+
+def test_prefix_negatives_are_never_the_target(random_data: Path) -> None:
+    config, dataset, split = build(random_data)
+    config["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 3, "dynamic": False}
+    drawn = set()
+    for batch in PrefixLoader(dataset, split.store, split.train_lengths, config):
+        assert (batch["neg_item_id"] != batch["item_id"]).all()
+        drawn.update(batch["neg_item_id"].tolist())
+    assert min(drawn) >= 1
+    assert max(drawn) == split.store.n_items - 1
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 17])
+def test_windows_of_one_row(length: int) -> None:
+    parts = windows(np.array([length]), 8, "all")
+    covered = [
+        position for start, end in zip(parts.starts, parts.ends, strict=True) for position in range(start + 1, end + 1)
+    ]
+    assert sorted(covered) == list(range(1, length))
+    assert (parts.lengths <= 8).all()
+
+
+def test_unknown_window_rule_lists_the_known() -> None:
+    with pytest.raises(ValueError, match="allowed: all, last, random"):
+        windows(np.array([5]), 8, "first")

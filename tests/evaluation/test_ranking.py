@@ -1,0 +1,115 @@
+"""Ranks against a plain sort; ties, seen items, budgets and scores that are not numbers."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.evaluation.metrics import compute_metrics
+from recbole_hyper.evaluation.ranking import NonFiniteScoreError, rank_cases
+from recbole_hyper.types import Cases
+
+N_ITEMS = 13
+TOKENS = np.array(["[PAD]", *(f"t{index}" for index in range(1, N_ITEMS))])
+
+
+def cases_of(rows: list[list[int]]) -> Cases:
+    users = [user for user, row in enumerate(rows, 1) for _ in row]
+    items = [item for row in rows for item in row]
+    store = SequenceStore.from_interactions(
+        users, items, range(len(items)), np.array([str(u) for u in range(99)]), TOKENS
+    )
+    asked = [(row, end) for row, items_of in enumerate(rows) for end in range(1, len(items_of))]
+    return Cases.build(store, [row for row, _ in asked], [end for _, end in asked])
+
+
+def scorer(table: np.ndarray) -> object:
+    """Return a scorer that reads the score of (row, end, item) from ``table`` (rows, ends, items)."""
+    return lambda cases: torch.tensor(table[cases.rows, cases.ends], dtype=torch.float32)
+
+
+def expected_rank(scores: np.ndarray, history: list[int], target: int, exclude_seen: bool, hidden: set[int]) -> int:
+    allowed = [i for i in range(1, N_ITEMS) if i not in hidden and not (exclude_seen and i in history)]
+    if target not in allowed:
+        return N_ITEMS
+    return sum(scores[item] >= scores[target] for item in allowed)
+
+
+ROWS = st.lists(st.lists(st.integers(1, N_ITEMS - 1), min_size=2, max_size=6), min_size=1, max_size=6)
+
+
+@given(ROWS, st.integers(0, 2**32 - 1), st.booleans(), st.integers(1, 2000))
+@settings(max_examples=150, deadline=None)
+def test_ranks_equal_a_plain_count(rows: list[list[int]], seed: int, exclude_seen: bool, budget: int) -> None:
+    generator = np.random.default_rng(seed)
+    table = generator.integers(0, 5, (6, 6, N_ITEMS)).astype(float)  # many ties
+    catalogue = generator.random(N_ITEMS) < 0.9
+    cases = cases_of(rows)
+    ranks = rank_cases(
+        scorer(table), cases, n_items=N_ITEMS, k=4, exclude_seen=exclude_seen, catalogue=catalogue, memory_budget=budget
+    )
+    hidden = set(np.flatnonzero(~catalogue))
+    for i, (row, end) in enumerate(zip(cases.rows, cases.ends, strict=True)):
+        history, target, scores = rows[row][:end], rows[row][end], table[row, end]
+        assert ranks.ranks[i] == expected_rank(scores, history, target, exclude_seen, hidden)
+        allowed = [j for j in range(1, N_ITEMS) if j not in hidden and not (exclude_seen and j in history)]
+        best = sorted(allowed, key=lambda item: (-scores[item], item))[:4]
+        assert ranks.top_items[i].tolist() == best + [0] * (4 - len(best))
+        if target in allowed:
+            assert ranks.n_candidates[i] == len(allowed)
+
+
+def test_a_constant_scorer_gets_the_last_rank() -> None:
+    cases = cases_of([[1, 2, 3, 4], [5, 6, 7]])
+    ranks = rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), cases, n_items=N_ITEMS, k=10)
+    assert (ranks.ranks == ranks.n_candidates).all()
+    assert ranks.tied == 1.0
+    metrics = compute_metrics(ranks, ["Hit", "NDCG"], [1, 5], 6, n_items=12, n_users=2)
+    assert set(metrics.values()) == {0.0}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_scores_that_are_not_finite_are_refused(bad: float) -> None:
+    scores = torch.zeros(5, N_ITEMS)
+    scores[3, 7] = bad
+    with pytest.raises(NonFiniteScoreError, match=r"1 of 60 scores are not finite \(first: user '2', item 't7'\)"):
+        rank_cases(lambda part: scores.clone(), cases_of([[1, 2, 3, 4], [5, 6, 7]]), n_items=N_ITEMS, k=3)
+
+
+def test_padding_may_hold_anything() -> None:
+    scores = torch.rand(5, N_ITEMS)
+    scores[:, 0] = float("nan")
+    ranks = rank_cases(lambda part: scores.clone(), cases_of([[1, 2, 3, 4], [5, 6, 7]]), n_items=N_ITEMS, k=3)
+    assert (ranks.top_items > 0).all()
+
+
+def test_candidates_only() -> None:
+    cases = cases_of([[1, 2, 3]])
+    drawn = np.array([[4, 5, 6], [7, 8, 9]], dtype=np.int32)
+    asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
+    scores = torch.zeros(2, N_ITEMS)
+    scores[0, [2, 5, 10]] = torch.tensor([1.0, 2.0, 9.0])  # target 2: behind 5; item 10 is no candidate
+    scores[1, 3] = 1.0
+    ranks = rank_cases(lambda part: scores.clone(), asked, n_items=N_ITEMS, k=2)
+    assert ranks.ranks.tolist() == [2, 1]
+    assert ranks.n_candidates.tolist() == [4, 4]
+    assert ranks.top_items.tolist() == [[5, 2], [3, 7]]
+
+
+def test_metrics_by_hand() -> None:
+    from recbole_hyper.types import Ranks
+
+    ranks = Ranks(np.array([1, 3, 11]), np.array([12, 12, 12]), np.array([[1, 2], [3, 2], [1, 3]], dtype=np.int32), 0.0)
+    found = compute_metrics(ranks, ["NDCG", "Hit", "MRR", "ItemCoverage"], [1, 2, 10], 6, n_items=12, n_users=3)
+    assert found["hit@1"] == pytest.approx(1 / 3, abs=1e-6)
+    assert found["hit@10"] == pytest.approx(2 / 3, abs=1e-6)
+    assert found["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 3, abs=1e-6)
+    assert found["mrr@10"] == pytest.approx((1 + 1 / 3) / 3, abs=1e-6)
+    assert found["itemcoverage@1"] == pytest.approx(2 / 12, abs=1e-6)
+
+
+def test_more_than_there_is() -> None:
+    with pytest.raises(ValueError, match="topk=13 asks for more items than the 12"):
+        rank_cases(lambda part: torch.zeros(1, N_ITEMS), cases_of([[1, 2]]), n_items=N_ITEMS, k=13)

@@ -1,0 +1,150 @@
+"""Every model: learns a known cycle, runs under RecBole's own trainer, and gives the same numbers both ways."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from recbole.data.utils import create_samplers, get_dataloader
+from recbole.trainer import Trainer
+
+from recbole_hyper import components, load, recommend, run
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.quick_start import build
+from recbole_hyper.training.trainer import Evaluation, make_trainer
+from tests.conftest import SMALL
+
+OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_learns_that_the_next_item_follows(model: str, cycle: Path, tmp_path: Path) -> None:
+    keys = {
+        **SMALL,
+        "data_path": str(cycle),
+        "epochs": 40,
+        "learning_rate": 0.02,
+        "exclude_seen": False,
+        "topk": [1, 3, 10],
+    }
+    result = run(model, "cycle", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    if result["config"]["loss_type"] == "ce":
+        assert result["test"]["hit@1"] == 1.0
+    else:
+        # only 2 of 12 items are outside a user's history, so the binary loss never compares the others; chance is 0.25
+        assert result["test"]["hit@3"] > 0.6
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
+        ["config.yaml", "result.json", "model.safetensors", "checkpoint.pt", "train.csv", "run.log",
+         "cases_valid.parquet", "cases_test.parquet"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+def test_parts_combine_freely(geometry: str, loss: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "geometry": geometry, "loss_type": loss, "curvature": 0.5}
+    result = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert 0 <= result["test"]["ndcg@10"] <= 1
+    assert result["config"]["geometry"] == geometry
+
+
+def test_a_learned_curvature_moves_and_is_recorded(random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "curvature": "learn", "curvature_init": 0.3, "epochs": 3}
+    result = run("HSASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert result["curvature_origin"] == "learned"
+    lines = (tmp_path / "run" / "train.csv").read_text().splitlines()
+    column = lines[0].split(",").index("curvature")
+    values = [float(line.split(",")[column]) for line in lines[1:]]
+    assert len(set(values)) == 3
+    assert values[0] != pytest.approx(0.3, rel=1e-6)
+
+
+@pytest.fixture
+def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("sys.argv", ["test"])
+    return
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_recboles_own_trainer_and_evaluator_agree(
+    model: str, random_data: Path, tmp_path: Path, recbole_argv: None
+) -> None:
+    """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
+    keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
+    config = Config(model, "random", config_dict=keys)
+    dataset = SequenceDataset(config)
+    parts = dataset.build()
+    samplers = create_samplers(config, dataset, parts)
+    train, valid, test = (
+        get_dataloader(config, phase)(config, part, sampler, shuffle=phase == "train")
+        for phase, part, sampler in zip(("train", "valid", "test"), parts, samplers, strict=True)
+    )
+    made = config.model_class(config, parts[0])
+    before = made.item_embedding.weight.detach().clone()
+    trainer = Trainer(config, made)
+    trainer.fit(train, valid, saved=False, show_progress=False)
+    assert not torch.equal(before, made.item_embedding.weight)
+    theirs = trainer.evaluate(test, load_best_model=False)
+    split = make_split(dataset.store, config)
+    ours_trainer = make_trainer(config, made, tmp_path)
+    evaluation = Evaluation("test", split.test, split, None, None)
+    ours = ours_trainer.metrics(evaluation, ours_trainer.rank(evaluation))
+    assert set(ours) == set(theirs)
+    for name, value in theirs.items():
+        # RecBole counts padding as an item of the catalogue
+        scale = dataset.item_num / (dataset.item_num - 1) if name.startswith("itemcoverage") else 1.0
+        assert ours[name] == pytest.approx(value * scale, abs=2e-6), name
+
+
+def test_recboles_rows_and_ours_are_the_same_cases(random_data: Path) -> None:
+    """build() gives RecBole's validation and test rows: history, length and target of every user."""
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
+    dataset = SequenceDataset(config)
+    _, valid, test = dataset.build()
+    store = dataset.store
+    for part, back in ((valid, 2), (test, 1)):
+        for row in range(len(part.inter_feat)):
+            user = int(part.inter_feat["user_id"][row])
+            items = store.row(int(np.flatnonzero(store.users == user)[0])).tolist()
+            length = int(part.inter_feat["item_length"][row])
+            assert int(part.inter_feat["item_id"][row]) == items[-back]
+            assert part.inter_feat["item_id_list"][row][:length].tolist() == items[:-back][-8:]
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
+    config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    made, _, _ = build(config, dataset, split, split.train_lengths)
+    made.eval()
+    batch = dataset.build()[2].inter_feat
+    full = made.full_sort_predict(batch)
+    assert full.shape == (len(batch), dataset.item_num)
+    single = made.predict(batch)
+    torch.testing.assert_close(single, full[torch.arange(len(batch)), batch["item_id"]], rtol=1e-4, atol=1e-5)
+
+
+def test_load_and_recommend(cycle: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "epochs": 40, "learning_rate": 0.02, "output_dir": str(tmp_path / "run")}
+    run("HSASRecCE", "cycle", config_dict=keys)
+    model, _, data = load(tmp_path / "run")
+    assert not model.training
+    found = recommend(tmp_path / "run", sequences=[["i3", "i4", "i5"]], k=2)
+    assert found["item_id"].tolist()[0] == "i6"
+    assert not set(found["item_id"]) & {"i3", "i4", "i5"}
+    known = recommend(tmp_path / "run", ["u1"], k=2)  # u1 did i1 .. i10
+    assert known["item_id"].tolist()[0] == "i11"
+    assert len(data.store.items) == 300
+    with pytest.raises(ValueError, match="1 users are not in the data"):
+        recommend(tmp_path / "run", ["nobody"])
+    with pytest.raises(ValueError, match="give users or sequences"):
+        recommend(tmp_path / "run")
+
+
+def test_all_names_are_importable() -> None:
+    for name in components.names("models"):
+        assert components.resolve("models", name).__doc__, f"{name} has no docstring"

@@ -1,0 +1,151 @@
+"""A configuration that cannot run fails before any data are read, with a message that says what to do."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper import components
+from recbole_hyper.config import Config, ConfigError, parse_value, properties_folder, read_yaml
+from tests.conftest import SMALL
+
+
+def make(cycle: Path, **keys: object) -> Config:
+    settings = {**SMALL, "data_path": str(cycle), **keys}
+    return Config(settings.pop("model", "SASRecCE"), settings.pop("dataset", "cycle"), config_dict=settings)
+
+
+def test_unknown_key_names_the_nearest(cycle: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'hiden_size'; did you mean hidden_size"):
+        make(cycle, hiden_size=32)
+
+
+def test_unknown_model_names_the_nearest(cycle: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model 'HSASRecEC' is unknown. Did you mean .*HSASRecCE"):
+        make(cycle, model="HSASRecEC")
+
+
+def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(cycle, dataset="cicle")
+    message = str(caught.value)
+    assert str(cycle / "cicle" / "cicle.inter") in message
+    assert "Did you mean 'cycle'" in message
+    assert "recbole-hyper prepare cicle" in message
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"hidden_size": 16, "n_heads": 3}, "n_heads=3 does not divide hidden_size=16"),
+        ({"hidden_size": "wide"}, "hidden_size='wide': a whole number"),
+        ({"hidden_size": 16.5}, "a whole number"),
+        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob=1.5"),
+        ({"attn_dropout_prob": -0.1}, "attn_dropout_prob=-0.1"),
+        ({"MAX_ITEM_LIST_LENGTH": 0}, "MAX_ITEM_LIST_LENGTH=0"),
+        ({"learning_rate": 0}, "learning_rate=0"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan"),
+        ({"geometry": "poincare", "curvature": -1.0}, "curvature"),
+        ({"geometry": "poincare", "curvature": "flat"}, "curvature='flat'"),
+        ({"geometry": "spherical"}, "known: euclidean"),
+        ({"loss_type": "cse"}, "losses: 'cse' is unknown"),
+        ({"hidden_act": "tanhh"}, "hidden_act='tanhh'"),
+        ({"valid_metric": "NDCG@7"}, "valid_metric='NDCG@7' is not computed"),
+        ({"metrics": ["NDGC"]}, "metric 'NDGC' is unknown.*ndcg"),
+        ({"metrics": ["AUC"], "valid_metric": "AUC"}, "metric 'auc' needs"),
+        ({"eval_args": {"mode": "half"}}, "mode 'half' is not offered"),
+        ({"exclude_seen": 3}, "exclude_seen=3: true or false"),
+        ({"clip_grad_norm": 5}, "clip_grad_norm=5"),
+        ({"train_batch_size": 0}, "train_batch_size=0"),
+    ],
+)
+def test_impossible_values_fail_before_data_are_read(
+    cycle: Path, keys: dict, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
+    with pytest.raises(ValueError, match=says):
+        make(cycle, **keys)
+
+
+def test_order_of_sources(cycle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("learning_rate: 3e-3\nhidden_size: 32\neval_args: {mode: uni99}\n")
+    config = Config("SASRecCE", "cycle", [file], {"data_path": str(cycle), "hidden_size": 48})
+    assert config["learning_rate"] == 3e-3  # the file beats the model YAML
+    assert config["hidden_size"] == 48  # the dictionary beats the file
+    assert config["adam_betas"] == [0.9, 0.98]  # the model YAML beats overall.yaml
+    # a mode alone keeps the split, where RecBole would fall back to a random one
+    assert config["eval_args"]["split"] == {"LS": "valid_and_test"}
+    assert config["eval_args"]["mode"] == {"valid": "uni99", "test": "uni99"}
+
+
+def test_the_dictionary_is_not_changed_and_no_text_is_run(cycle: Path) -> None:
+    keys = {"data_path": str(cycle), "learning_rate": "0.01", "state": "__import__('os').getcwd()"}
+    before = dict(keys)
+    config = Config("SASRecCE", "cycle", config_dict=keys)
+    assert keys == before
+    assert config["learning_rate"] == 0.01
+    assert config["state"] == "__import__('os').getcwd()"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 1e-3), ("True", True), ("false", False), ("~", None), ("[1, 5]", [1, 5]), ("NDCG@10", "NDCG@10"),
+     ("{split: {LS: valid_and_test}, mode: full}", {"split": {"LS": "valid_and_test"}, "mode": "full"})],
+)  # fmt: skip
+def test_parse_value(text: str, value: object) -> None:
+    assert parse_value(text) == value
+
+
+def test_every_model_yaml_names_a_model_and_binds(cycle: Path) -> None:
+    files = sorted((properties_folder() / "model").glob("*.yaml"))
+    assert {"SASRecCE", "HSASRecCE", "SASRecBCE", "HSASRec"} <= {path.stem for path in files}
+    for path in files:
+        assert path.read_text().startswith("# "), f"{path.name} must open with its command"
+        Config(
+            path.stem,
+            "cycle",
+            config_dict={"data_path": str(cycle), "metrics": ["NDCG"], "topk": [5], "valid_metric": "NDCG@5"},
+        )
+
+
+def test_every_model_has_a_yaml() -> None:
+    names = components.names("models")
+    assert len(names) >= 4
+    missing = [name for name in names if not (properties_folder() / "model" / f"{name}.yaml").is_file()]
+    assert not missing
+
+
+def test_plain_config_runs_again(cycle: Path, tmp_path: Path) -> None:
+    import yaml
+
+    config = make(cycle, geometry="poincare", learning_rate=0.02)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config.plain()))
+    again = Config(config_file_list=[file])
+    assert again.plain() == config.plain()
+
+
+def test_command_line_errors_are_one_line(cycle: Path) -> None:
+    script = Path(__file__).parent.parent / "run_recbole_hyper.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--model=SASRecCE", "--dataset=cycle", f"--data_path={cycle}", "--hiden_size=3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: unknown key 'hiden_size'.*\n", done.stderr)
+
+
+def test_recbole_models_get_recbole_settings(cycle: Path) -> None:
+    stock = read_yaml(Path(__import__("recbole").__file__).parent / "properties" / "model" / "SASRec.yaml")
+    config = Config("SASRec", "cycle", config_dict={"data_path": str(cycle)})
+    assert {key: config[key] for key in stock} == stock
+    assert config["train_neg_sample_args"]["distribution"] == "none"  # cross-entropy
+    assert config["eval_args"]["split"] == {"LS": "valid_and_test"}
+    assert Config("BPR", "cycle", config_dict={"data_path": str(cycle)})["eval_args"]["split"] == {
+        "LS": "valid_and_test"
+    }

@@ -1,0 +1,158 @@
+"""Determinism, checkpoints, resume after every kind of stop, and the NaN guard."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recbole_hyper import run
+from recbole_hyper.training.checkpoint import CheckpointError, load_state
+from recbole_hyper.training.trainer import DivergedError, RunTrainer
+from tests.conftest import SMALL
+
+ROOT = Path(__file__).parents[2]
+
+
+def settings(path: Path, out: Path, **keys: object) -> dict:
+    return {**SMALL, "data_path": str(path), "epochs": 6, "output_dir": str(out), **keys}
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(str(folder / "model.safetensors"))
+
+
+def same(one: Path, two: Path) -> bool:
+    first, second = weights(one), weights(two)
+    return set(first) == set(second) and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_same_seed_gives_the_same_numbers(random_data: Path, tmp_path: Path) -> None:
+    results = [
+        run("SASRecBCE", "random", config_dict=settings(random_data, tmp_path / name, seed=seed))
+        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    ]
+    assert results[0]["test"] == results[1]["test"]
+    assert same(tmp_path / "a", tmp_path / "b")
+    assert not same(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize("model", ["SASRecBCE", "HSASRecCE"])
+def test_resume_equals_an_uninterrupted_run(
+    model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole"))
+    original = RunTrainer._train_epoch
+
+    def interrupted(self: RunTrainer, train_data: object, epoch_idx: int, *rest: object, **keys: object) -> object:
+        if epoch_idx == 3:
+            raise KeyboardInterrupt
+        return original(self, train_data, epoch_idx, *rest, **keys)
+
+    monkeypatch.setattr(RunTrainer, "_train_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, "random", config_dict=settings(random_data, tmp_path / "parts"))
+    monkeypatch.undo()
+    parts = run(model, "random", config_dict=settings(random_data, tmp_path / "parts", resume=True))
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert parts["test"] == whole["test"]
+    assert parts["epochs"] == whole["epochs"] == 6
+
+
+def test_kill_in_mid_epoch_then_resume(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "killed", epochs=400, stopping_step=400, eval_step=1)
+    command = [sys.executable, str(ROOT / "run_recbole_hyper.py"), "--model=SASRecCE", "--dataset=random"]
+    command += [f"--{key}={value}" for key, value in keys.items()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    state = tmp_path / "killed" / "checkpoint.pt"
+    deadline = time.monotonic() + 60
+    while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    reached = load_state(state)["epoch"]
+    assert 0 <= reached < 399
+    assert not (tmp_path / "killed" / "result.json").exists()
+    epochs = reached + 3
+    run("SASRecCE", "random", config_dict={**keys, "epochs": epochs, "resume": True})
+    run("SASRecCE", "random", config_dict={**keys, "epochs": epochs, "output_dir": str(tmp_path / "whole")})
+    assert same(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_finished_run_is_not_written_over(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=1)
+    run("SASRecCE", "random", config_dict=keys)
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    with pytest.raises(ValueError, match="already holds a run"):
+        run("SASRecCE", "random", config_dict=keys)
+    with pytest.raises(ValueError, match=r"cannot be resumed with another configuration .*learning_rate"):
+        run("SASRecCE", "random", config_dict={**keys, "resume": True, "learning_rate": 0.5})
+    assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_checkpoints_hold_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:
+    run("HSASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert {"model", "optimizer", "epoch", "random"} <= set(state)
+
+
+def test_a_damaged_checkpoint_is_named(random_data: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple:
+            return os.system, ("touch " + str(tmp_path / "evil"),)
+
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1))
+    path = tmp_path / "run" / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt cannot be read"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=2, resume=True))
+    path.write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_state(path)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_loss_that_is_not_finite_names_the_step(random_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"loss is (nan|inf) at epoch \d+, step \d+; lower learning_rate"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", learning_rate=1e38, epochs=9))
+
+
+def test_early_stopping_keeps_the_best_epoch(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=60, stopping_step=2, learning_rate=0.01)
+    result = run("SASRecCE", "random", config_dict=keys)
+    rows = (tmp_path / "run" / "train.csv").read_text().splitlines()
+    column = rows[0].split(",").index("valid_ndcg@10")
+    scores = [float(row.split(",")[column]) for row in rows[1:]]
+    assert result["epochs"] == len(scores) < 60
+    assert result["best_valid_score"] == pytest.approx(max(scores), abs=1e-6)
+    # RecBole takes the last of equals
+    assert result["best_epoch"] == max(epoch for epoch, score in enumerate(scores) if score == max(scores))
+
+
+def test_result_file_is_complete(random_data: Path, tmp_path: Path) -> None:
+    run("HSASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", epochs=1, confidence=None))
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    wanted = {"model", "dataset", "protocol", "seed", "best_epoch", "epochs", "valid", "test", "seconds", "parameters",
+              "peak_memory_bytes", "n_users", "n_items", "n_interactions", "n_test_cases", "data_fingerprint",
+              "versions", "exclude_seen", "commit", "config", "curvature"}  # fmt: skip
+    assert wanted <= set(result)
+    assert {"load", "train", "valid", "test"} <= set(result["seconds"])
+    assert result["n_users"] == 40
+    assert result["peak_memory_bytes"] > 2**20
+
+
+def test_exclude_seen_changes_the_ranking(random_data: Path, tmp_path: Path) -> None:
+    results = [
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / str(flag), epochs=3, exclude_seen=flag))
+        for flag in (True, False)
+    ]
+    assert results[0]["test"]["hit@10"] >= results[1]["test"]["hit@10"]
+    assert results[0]["test"] != results[1]["test"]
