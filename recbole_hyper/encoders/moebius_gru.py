@@ -1,0 +1,322 @@
+"""Moebius gated recurrent units (Ganea, Becigneul and Hofmann, 2018), with the interface of torch.nn.GRU."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.hyperbolic import _math as hyperbolic
+from recbole_hyper.hyperbolic._recurrence import ACTIVATIONS, RESETS, MoebiusRecurrence
+from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
+
+INPUTS = ("tangent", "ball")
+
+
+class MoebiusGRU(nn.Module):
+    r"""A multi-layer GRU whose states are points of the Poincare ball.
+
+    With :math:`\oplus, \otimes` the Moebius sum and product in the ball of curvature c and
+    :math:`f^\otimes(v) = \exp_0 f(\log_0 v)`, every layer computes (sums associate to the left)
+
+    .. math::
+        r &= \sigma(\log_0(W_r \otimes h \oplus U_r \otimes x \oplus b_r)) \\
+        z &= \sigma(\log_0(W_z \otimes h \oplus U_z \otimes x \oplus b_z)) \\
+        \tilde h &= \varphi^\otimes((W\,\mathrm{diag}(r)) \otimes h \oplus U \otimes x \oplus b) \\
+        h' &= h \oplus \mathrm{diag}(z) \otimes (-h \oplus \tilde h)
+
+    (Ganea et al. 2018, section 3.3, with the product by diag as corrected there). As c -> 0 it becomes the GRU
+    h' = (1 - z) h + z h~. ``torch.nn.GRU`` has z reversed, tanh, and applies r behind the matrix; it is the limit of
+    ``nonlinearity="tanh", reset="after"`` with W_z, U_z, b_z negated (and its b_hn = 0).
+
+    Parameters per layer: ``weight_ih_l0`` (3 hidden, in), ``weight_hh_l0`` (3 hidden, hidden), uniform in
+    +-1/sqrt(hidden), Euclidean; ``bias_l0`` (3, hidden), points of the ball near 0 (geoopt ManifoldParameter). Gate
+    order r, z, candidate.
+
+    **float32**: points are handled as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that 1 - c|x|^2 is never formed.
+    Projections, all to s <= 7 (radius 0.9999983/sqrt(c); 15 in float64): W (x) h, U (x) x, biases and the new state.
+    Derivatives are those of the projected functions. One function covers all steps, forward and backward; it has
+    first derivatives only.
+
+    Args:
+        input_size, hidden_size: widths.
+        num_layers: stacked layers, >= 1; a layer hands log_0 of its states to the next.
+        batch_first: sequences are (B, L, .) instead of (L, B, .).
+        dropout: rate in [0, 1), on the tangent vectors between layers.
+        curvature: c > 0; "learn" (starts at 1, one c for all layers); "auto" (set by :meth:`set_curvature`).
+        inputs: "tangent" (Euclidean vectors, read as tangent vectors at the origin) or "ball" (points).
+        nonlinearity: phi of the candidate: "identity" (the paper) or "tanh".
+        reset: "before" (W diag(r), the paper) or "after" the matrix (diag(r) (x) (W (x) h), as torch.nn.GRU).
+        bias: train the three biases of a layer; without, they are 0.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        curvature: float | str = 1.0,
+        inputs: str = "tangent",
+        *,
+        nonlinearity: str = "identity",
+        reset: str = "before",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if value < 1:
+                raise ValueError(f"{name}={value}: a whole number of at least 1 is needed")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout}: a rate in [0, 1) is needed")
+        for name, choice, allowed in (
+            ("inputs", inputs, INPUTS),
+            ("nonlinearity", nonlinearity, ACTIVATIONS),
+            ("reset", reset, RESETS),
+        ):
+            if choice not in allowed:
+                raise ValueError(f"{name}={choice!r}: allowed are {', '.join(allowed)}")
+        if isinstance(curvature, str) and curvature not in ("auto", "learn"):
+            raise ValueError(f"curvature={curvature!r}: allowed are a number above 0, 'auto', 'learn'")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.batch_first, self.dropout, self.inputs = batch_first, dropout, inputs
+        self.nonlinearity, self.reset = nonlinearity, reset
+        self.learned = curvature == "learn"
+        self.pending = curvature == "auto"
+        self.fixed_curvature = 1.0 if isinstance(curvature, str) else float(curvature)
+        self.ball = poincare_ball(self.fixed_curvature, learnable=self.learned)
+        bound = 1 / math.sqrt(hidden_size)
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else hidden_size
+            for name, columns in (("ih", width), ("hh", hidden_size)):
+                weight = nn.Parameter(torch.empty(3 * hidden_size, columns).uniform_(-bound, bound))
+                self.register_parameter(f"weight_{name}_l{layer}", weight)
+            points = hyperbolic.exp0(torch.randn(3, hidden_size) * (1e-5 if bias else 0), self.fixed_curvature)
+            self.register_parameter(f"bias_l{layer}", ball_parameter(points, self.ball))
+            getattr(self, f"bias_l{layer}").requires_grad_(bias)
+
+    @property
+    def curvature(self) -> float | Tensor:
+        """Curvature c in use: a number, or a 0-d tensor that gradients flow into where it is learned."""
+        if self.pending:
+            raise RuntimeError(
+                "curvature='auto' is not resolved: call set_curvature with the value estimated from data"
+            )
+        return self.ball.c if self.learned else self.fixed_curvature
+
+    def set_curvature(self, curvature: float) -> None:
+        """Fix the curvature (or, with 'learn', its starting value); biases keep their tangent vectors."""
+        tangents = {
+            name: hyperbolic.log0(point.detach(), float(self.ball.c.detach()))
+            for name, point in self.named_parameters()
+            if name.startswith("bias_l")
+        }
+        fresh = poincare_ball(curvature)
+        with torch.no_grad():
+            self.ball.isp_c.copy_(fresh.isp_c)
+            for name, tangent in tangents.items():
+                getattr(self, name).copy_(hyperbolic.exp0(tangent, curvature))
+        self.fixed_curvature, self.pending = float(curvature), False
+
+    def extra_repr(self) -> str:
+        """Describe the layer as torch.nn.GRU does."""
+        return (
+            f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, batch_first={self.batch_first}, "
+            f"inputs={self.inputs}, nonlinearity={self.nonlinearity}, reset={self.reset}"
+        )
+
+    def forward(
+        self, inputs: Tensor | PackedSequence, h0: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Return all states of the last layer and the last state of every layer, as torch.nn.GRU.
+
+        Args:
+            inputs: (L, B, in), (B, L, in) with ``batch_first``, (L, in) without a batch, or a PackedSequence.
+            h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
+            lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; states behind are unspecified.
+
+        Returns:
+            output (L, B, hidden), laid out as ``inputs`` (packed for packed inputs), points of the ball;
+            h_n (num_layers, B, hidden), the states at the last real step.
+
+        Raises:
+            ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
+        """
+        if isinstance(inputs, PackedSequence):
+            padded, packed_lengths = pad_packed_sequence(inputs)
+            output, last = self._run(padded, h0, packed_lengths)
+            packed = pack_padded_sequence(hyperbolic.exp0(output, self.curvature), packed_lengths, enforce_sorted=False)
+            return packed, hyperbolic.exp0(last, self.curvature)
+        single = inputs.dim() == 2
+        if single:
+            inputs = inputs.unsqueeze(1)
+            h0 = None if h0 is None else h0.unsqueeze(1)
+        elif self.batch_first:
+            inputs = inputs.transpose(0, 1)
+        output, last = self._run(inputs, h0, lengths)
+        output, last = hyperbolic.exp0(output, self.curvature), hyperbolic.exp0(last, self.curvature)
+        if single:
+            return output.squeeze(1), last.squeeze(1)
+        return (output.transpose(0, 1) if self.batch_first else output), last
+
+    def tangent_states(
+        self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what forward returns, as tangent vectors log_0(h) (no detour through the ball); no packed inputs."""
+        output, last = self._run(inputs.transpose(0, 1) if self.batch_first else inputs, h0, lengths)
+        return (output.transpose(0, 1) if self.batch_first else output), last
+
+    def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
+        length, batch = self._check(inputs, lengths)
+        curvature = self.curvature
+        root = curvature**0.5 if isinstance(curvature, Tensor) else inputs.new_tensor(curvature**0.5)
+        if self.inputs == "ball":
+            hyperbolic.check_points(inputs, float(curvature), "inputs")
+            tangent = hyperbolic.log0(inputs, curvature) * root
+        else:
+            hyperbolic.check_finite(inputs, "inputs")
+            tangent = inputs * root
+        if h0 is None:
+            starts = inputs.new_zeros(self.num_layers, batch, self.hidden_size)
+        else:
+            if h0.shape != (self.num_layers, batch, self.hidden_size):
+                raise ValueError(
+                    f"h0 has shape {tuple(h0.shape)}, {(self.num_layers, batch, self.hidden_size)} is needed "
+                    "(num_layers, batch, hidden_size)"
+                )
+            hyperbolic.check_points(h0, float(curvature), "h0")
+            starts = hyperbolic.log0(h0, curvature) * root
+        last = []
+        states = tangent
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                states = nn.functional.dropout(states, self.dropout, self.training)
+            weight_ih, weight_hh = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
+            # (L, B, in) -> (L, B, 3d) -> (L, 3, d, B): one product for all steps and gates, batch last
+            moved = nn.functional.linear(states, weight_ih).permute(0, 2, 1).contiguous()
+            lifted = hyperbolic.lift_tangent(moved.view(length, 3, self.hidden_size, batch), dim=2)
+            bias = hyperbolic.lift_point(getattr(self, f"bias_l{layer}").as_subclass(Tensor), curvature)
+            hidden = MoebiusRecurrence.apply(
+                lifted, bias, weight_hh, starts[layer].t().contiguous(), 1 / root, self.nonlinearity, self.reset
+            )
+            states = hidden.transpose(1, 2)
+            if lengths is None:
+                last.append(states[-1])
+            else:
+                last.append(states[lengths.to(states.device) - 1, torch.arange(batch, device=states.device)])
+        return states / root, torch.stack(last) / root
+
+    def _check(self, inputs: Tensor, lengths: Tensor | None) -> tuple[int, int]:
+        if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
+            raise ValueError(
+                f"inputs have shape {tuple(inputs.shape)}; the last of 3 (or 2) axes must be {self.input_size}"
+            )
+        length, batch = inputs.shape[0], inputs.shape[1]
+        if length == 0 or batch == 0:
+            raise ValueError(f"inputs hold {length} steps of {batch} rows; at least one of each is needed")
+        if lengths is not None:
+            if lengths.shape != (batch,):
+                raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
+            low, high = int(lengths.min()), int(lengths.max())
+            if low < 1 or high > length:
+                raise ValueError(
+                    f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
+                )
+        return length, batch
+
+
+class MoebiusGRUCell(nn.Module):
+    """One step of :class:`MoebiusGRU` (same arguments), with the interface of torch.nn.GRUCell.
+
+    ``forward(input (B, in), hidden (B, hidden) = None) -> (B, hidden)``; ``hidden`` and the result are points of the
+    ball. To run over a sequence use MoebiusGRU, which does all steps in one function.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        curvature: float | str = 1.0,
+        inputs: str = "tangent",
+        *,
+        nonlinearity: str = "identity",
+        reset: str = "before",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layer = MoebiusGRU(
+            input_size,
+            hidden_size,
+            curvature=curvature,
+            inputs=inputs,
+            nonlinearity=nonlinearity,
+            reset=reset,
+            bias=bias,
+        )
+
+    def forward(self, inputs: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Return the next states (B, hidden)."""
+        return self.layer(inputs[None], None if hidden is None else hidden[None])[1][0]
+
+
+@component("encoders", "moebius_gru")
+class MoebiusGRUEncoder(Encoder):
+    """Moebius GRU over item embeddings, which are read as tangent vectors at the origin.
+
+    The states are **tangent vectors at the origin**, log_0 of the GRU's points: output heads take Euclidean states and
+    the Poincare head applies exp_0 itself. With head and encoder in the same ball the point is that of the GRU.
+
+    Args:
+        item_embedding: shared (n_items, d) table.
+        hidden_size: width of the GRU (None: d).
+        n_layers: layers.
+        dropout_prob: dropout of the embeddings, and of the tangent vectors between layers.
+        curvature: c > 0, or "learn".
+        nonlinearity, reset: see :class:`MoebiusGRU`.
+        dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d, as in
+            RecBole's GRU4Rec; needed where hidden_size differs from d.
+    """
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        hidden_size: int | None = None,
+        n_layers: int = 1,
+        dropout_prob: float = 0.3,
+        curvature: float | str = 1.0,
+        nonlinearity: str = "identity",
+        reset: str = "before",
+        dense: bool = True,
+    ) -> None:
+        super().__init__(item_embedding)
+        width = item_embedding.embedding_dim
+        hidden_size = hidden_size or width
+        if not dense and hidden_size != width:
+            raise ValueError(f"dense=False needs hidden_size={hidden_size} equal to the embedding's width {width}")
+        self.dropout = nn.Dropout(dropout_prob)
+        self.gru = MoebiusGRU(
+            width,
+            hidden_size,
+            n_layers,
+            batch_first=True,
+            dropout=dropout_prob if n_layers > 1 else 0.0,
+            curvature=curvature,
+            nonlinearity=nonlinearity,
+            reset=reset,
+        )
+        self.dense = nn.Linear(hidden_size, width, bias=False) if dense else nn.Identity()
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Encode ``items`` (B, L) of ``lengths`` (B,) into tangent states (B, L, d)."""
+        states, _ = self.gru.tangent_states(self.dropout(self.item_embedding(items)))
+        return self.dense(states)

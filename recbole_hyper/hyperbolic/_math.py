@@ -1,0 +1,222 @@
+r"""Moebius operations that keep their digits in float32, up to the boundary of the ball.
+
+Every point is handled in **lifted coordinates**. With s the distance to the origin in the ball of curvature 1, halved
+(:math:`s = \mathrm{artanh}(\sqrt c |x|)`), and :math:`\hat x` the direction,
+
+.. math:: \sigma = \sinh(s)\,\hat x = \sqrt c\,x / \sqrt{1 - c|x|^2}, \qquad C = \cosh(s) = \sqrt{1 + |\sigma|^2} .
+
+The factor :math:`1 - c|x|^2`, in which the usual formulas lose their digits, is :math:`1/C^2` and is never formed.
+Moebius addition becomes
+
+.. math:: e = C_2 \sigma_1 + C_1 \sigma_2, \qquad
+          \sigma_1 \oplus \sigma_2 = \frac{C_2\, e + |e|^2 \sigma_1}{C_1 \sqrt{1 + |e|^2}}, \qquad
+          |\sigma_1 \oplus \sigma_2| = |e| ,
+
+which equals Ganea et al. (2018), eq. 4, exactly. **Projection**: s is kept at or below ``max_rapidity(dtype)``: 7 in
+float32 (radius 1 - 1.7e-6), 15 in float64 (radius 1 - 1.9e-13). The derivative is that of the projected function.
+
+``dim`` is the axis of the coordinates throughout. A leaf module: it imports only torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Curvature = float | Tensor
+
+
+def max_rapidity(dtype: torch.dtype) -> float:
+    """Return the largest s = artanh(sqrt(c) |x|) of a point; farther points are projected to it."""
+    return 15.0 if dtype == torch.float64 else 7.0
+
+
+def tiny(dtype: torch.dtype) -> float:
+    """Return a number to add under square roots: far below rounding, far above underflow."""
+    return 1e-200 if dtype == torch.float64 else 1e-30
+
+
+def square_norm(x: Tensor, dim: int = -1) -> Tensor:
+    """Return |x|^2 with the axis kept."""
+    return x.square().sum(dim, keepdim=True)
+
+
+def exp_factors(square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return S = sinh(min(s, limit)) / s, C = cosh(min(s, limit)) and (dS/ds) / s, of square = s^2."""
+    guarded = square + tiny(square.dtype)
+    s = guarded.sqrt()
+    clipped = s.clamp(max=limit)
+    ratio, cosh = torch.sinh(clipped) / s, torch.cosh(clipped)
+    # the error of the difference is of rounding size; square * slope is all that enters a gradient
+    slope = (torch.where(s > limit, torch.zeros_like(cosh), cosh) - ratio) / guarded
+    return ratio, cosh, slope
+
+
+def log_factors(square: Tensor, limit: float = math.inf) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return f = min(asinh(n), limit) / n, C = sqrt(1 + n^2) and (df/dn) / n, of square = n^2."""
+    guarded = square + tiny(square.dtype)
+    n, cosh = guarded.sqrt(), (square + 1).sqrt()
+    s = torch.log1p(n + guarded / (cosh + 1))
+    ratio = s.clamp(max=limit) / n
+    slope = (torch.where(s > limit, torch.zeros_like(cosh), 1 / cosh) - ratio) / guarded
+    return ratio, cosh, slope
+
+
+class _Radial(torch.autograd.Function):
+    """x -> f(|x|^2) x for one of the two factors above."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, limit: float, factors: Any) -> Tensor:  # type: ignore[override]
+        ratio, _, slope = factors(square_norm(x, dim), limit)
+        ctx.save_for_backward(x, ratio, slope)
+        ctx.dim = dim
+        return x * ratio
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        x, ratio, slope = ctx.saved_tensors
+        along = (gradient * x).sum(ctx.dim, keepdim=True)
+        return torch.addcmul(gradient * ratio, slope * along, x), None, None, None
+
+
+def lift_tangent(tangent: Tensor, dim: int = -1) -> Tensor:
+    """Return the lifted point exp_0(t) of a tangent vector t at the origin, in the ball of curvature 1."""
+    return _Radial.apply(tangent, dim, max_rapidity(tangent.dtype), exp_factors)
+
+
+def tangent_of_lifted(lifted: Tensor, dim: int = -1) -> Tensor:
+    """Return log_0 of a lifted point, in the ball of curvature 1."""
+    return _Radial.apply(lifted, dim, max_rapidity(lifted.dtype), log_factors)
+
+
+def lift_point(x: Tensor, curvature: Curvature, dim: int = -1) -> Tensor:
+    r"""Return :math:`\sqrt c\,x/\sqrt{1 - c|x|^2}`; points at or beyond the boundary are projected first."""
+    limit = max_rapidity(x.dtype)
+    scaled = x * curvature**0.5
+    square = square_norm(scaled, dim)
+    highest = math.tanh(limit) ** 2
+    beyond = square > highest
+    shrunk = scaled * (highest / torch.where(beyond, square, torch.ones_like(square))).sqrt()
+    kept = scaled * (1 - torch.where(beyond, torch.zeros_like(square), square)).rsqrt()
+    return torch.where(beyond, shrunk * math.cosh(limit), kept)
+
+
+def point_of_lifted(lifted: Tensor, curvature: Curvature, dim: int = -1) -> Tensor:
+    """Return the point of the ball of ``curvature``."""
+    return lifted * (curvature**0.5 * (1 + square_norm(lifted, dim)).sqrt()).reciprocal()
+
+
+def lifted_sum(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
+    """Return the Moebius sum of two lifted points."""
+    cosh_first, cosh_second = (1 + square_norm(first, dim)).sqrt(), (1 + square_norm(second, dim)).sqrt()
+    e = cosh_second * first + cosh_first * second
+    square = square_norm(e, dim)
+    return (cosh_second * e + square * first) / (cosh_first * (1 + square).sqrt())
+
+
+def exp0(tangent: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`\exp_0(v) = \tanh(\sqrt c|v|)\,v/(\sqrt c|v|)`, a point of the ball."""
+    return point_of_lifted(lift_tangent(tangent * curvature**0.5, dim), curvature, dim)
+
+
+def log0(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`\log_0(x) = \mathrm{artanh}(\sqrt c|x|)\,x/(\sqrt c|x|)`, a tangent vector at the origin."""
+    return tangent_of_lifted(lift_point(x, curvature, dim), dim) / curvature**0.5
+
+
+def moebius_add(x: Tensor, y: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`x \oplus_c y` of points of the ball."""
+    total = lifted_sum(lift_point(x, curvature, dim), lift_point(y, curvature, dim), dim)
+    return project(point_of_lifted(total, curvature, dim), curvature, dim)
+
+
+def moebius_matvec(matrix: Tensor, x: Tensor, curvature: Curvature = 1.0) -> Tensor:
+    r"""Return :math:`M \otimes_c x = \exp_0(M \log_0 x)` of ``matrix`` (out, in) and points (..., in)."""
+    return exp0(log0(x, curvature) @ matrix.t(), curvature)
+
+
+def project(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    """Return x, moved to radius tanh(max_rapidity) / sqrt(c) where it lies beyond."""
+    largest = math.tanh(max_rapidity(x.dtype)) / curvature**0.5
+    norm = (square_norm(x, dim) + tiny(x.dtype)).sqrt()
+    return torch.where(norm > largest, x * (largest / norm), x)
+
+
+def conformal_factor(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`\lambda_x = 2/(1 - c|x|^2)` with the axis kept."""
+    return 2 * (1 + square_norm(lift_point(x, curvature, dim), dim))
+
+
+def exp_map(x: Tensor, tangent: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`\exp_x(v) = x \oplus \exp_0(\lambda_x v / 2)`."""
+    return moebius_add(x, exp0(tangent * conformal_factor(x, curvature, dim) / 2, curvature, dim), curvature, dim)
+
+
+def log_map(x: Tensor, y: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`\log_x(y) = (2/\lambda_x) \log_0(-x \oplus y)`."""
+    moved = lifted_sum(lift_point(-x, curvature, dim), lift_point(y, curvature, dim), dim)
+    return 2 / conformal_factor(x, curvature, dim) * tangent_of_lifted(moved, dim) / curvature**0.5
+
+
+def gyration(x: Tensor, y: Tensor, vector: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`gyr[x, y]v`, the rotation by which Moebius addition fails to associate."""
+    first, second = lift_point(x, curvature, dim), lift_point(y, curvature, dim)
+    first_square, second_square = square_norm(first, dim), square_norm(second, dim)
+    cosh = ((1 + first_square) * (1 + second_square)).sqrt()
+    along_first, along_second = (first * vector).sum(dim, keepdim=True), (second * vector).sum(dim, keepdim=True)
+    inner = (first * second).sum(dim, keepdim=True)
+    a = -along_first * second_square + (cosh + 2 * inner) * along_second
+    b = -along_second * first_square - cosh * along_first
+    return vector + 2 * (a * first + b * second) / (cosh.square() + 2 * cosh * inner + first_square * second_square)
+
+
+def parallel_transport(x: Tensor, y: Tensor, vector: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Carry a tangent vector from x to y along the geodesic: :math:`(\lambda_x/\lambda_y)\,gyr[y, -x]v`."""
+    scale = conformal_factor(x, curvature, dim) / conformal_factor(y, curvature, dim)
+    return scale * gyration(y, -x, vector, curvature, dim)
+
+
+def square_distance(x: Tensor, y: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return :math:`d(x, y)^2` without the axis; its gradient is finite (0) where x = y."""
+    first, second = lift_point(-x, curvature, dim), lift_point(y, curvature, dim)
+    return lifted_square_distance(-first, second, curvature, dim)
+
+
+def lifted_square_distance(first: Tensor, second: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+    r"""Return the squared distance :math:`(4/c)\,\mathrm{asinh}^2|C_2\sigma_1 - C_1\sigma_2|` of two lifted points."""
+    cosh_first, cosh_second = (1 + square_norm(first, dim)).sqrt(), (1 + square_norm(second, dim)).sqrt()
+    difference = cosh_second * first - cosh_first * second
+    half = _Radial.apply(difference, dim, math.inf, log_factors)
+    return 4 / curvature * half.square().sum(dim)
+
+
+def check_curvature(curvature: float) -> None:
+    """Raise ValueError unless ``curvature`` is a finite number above 0."""
+    if not (math.isfinite(curvature) and curvature > 0):
+        raise ValueError(
+            f"curvature={curvature}: a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
+        )
+
+
+def check_finite(values: Tensor, name: str) -> None:
+    """Raise ValueError if ``values`` holds NaN or infinity."""
+    if not bool(torch.isfinite(values).all()):
+        count = int((~torch.isfinite(values)).sum())
+        raise ValueError(
+            f"{name}: {count} of {values.numel()} values are NaN or infinite; check learning rate and data"
+        )
+
+
+def check_points(x: Tensor, curvature: Curvature, name: str, dim: int = -1) -> None:
+    """Raise ValueError if ``x`` is not finite or has a point outside the open ball of ``curvature``."""
+    check_finite(x, name)
+    largest = float((square_norm(x.detach(), dim) * curvature).max()) if x.numel() else 0.0
+    if largest >= 1:
+        raise ValueError(
+            f"{name}: a point of norm {math.sqrt(largest / float(curvature)):.6g} lies outside the ball of radius "
+            f"{1 / math.sqrt(float(curvature)):.6g}; give points of the ball, or tangent vectors through exp0"
+        )

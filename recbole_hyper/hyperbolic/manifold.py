@@ -1,0 +1,33 @@
+"""geoopt's Poincare ball, built so that small and large curvatures keep their digits."""
+
+from __future__ import annotations
+
+import math
+
+import geoopt
+import torch
+from torch import Tensor
+
+from recbole_hyper.hyperbolic._math import check_curvature
+
+
+def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.PoincareBall:
+    """Return the ball of ``curvature`` c: c |x|^2 < 1, radius 1/sqrt(c), sectional curvature -c.
+
+    Args:
+        curvature: finite number above 0.
+        learnable: make c a trained parameter (it is softplus of ``isp_c``).
+
+    Raises:
+        ValueError: curvature is not a finite number above 0.
+    """
+    check_curvature(curvature)
+    ball = geoopt.PoincareBall(c=1.0, learnable=learnable)
+    with torch.no_grad():  # geoopt's log(exp(c) - 1) is -inf or inf for very small or large c
+        ball.isp_c.fill_(curvature + math.log(-math.expm1(-curvature)))
+    return ball
+
+
+def ball_parameter(points: Tensor, ball: geoopt.PoincareBall) -> geoopt.ManifoldParameter:
+    """Return trained points of ``ball`` that Riemannian optimizers move along the manifold."""
+    return geoopt.ManifoldParameter(points, manifold=ball)
