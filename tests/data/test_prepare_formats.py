@@ -283,10 +283,13 @@ def test_bytes_that_are_no_utf8_count_as_malformed(tmp_path: Path) -> None:
     assert result.statistics.users == 2
 
 
-def test_a_file_of_another_format_is_given_up_early(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "reason"), [("a,b,c,1", "1 values instead of 4: 'a,b,c,1'"), ("a\tb\t1\tnoon", "no time: .*noon")]
+)
+def test_a_file_of_another_format_is_given_up_early(line: str, reason: str, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
-    raw.write_text("a,b,c,1\n" * 30_000)
-    with pytest.raises(PrepareError, match=r"lines cannot be read(?s:.*)line 1: 1 values instead of 4: 'a,b,c,1'"):
+    raw.write_text(f"{line}\n" * 30_000)
+    with pytest.raises(PrepareError, match=rf"lines cannot be read(?s:.*)line 1: {reason}"):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path)
 
 

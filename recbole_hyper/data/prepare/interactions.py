@@ -87,7 +87,11 @@ class InteractionBuilder:
     _ratings: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, chunk: RawChunk) -> None:
-        """Check the chunk's values and keep the good rows; the others are counted as malformed."""
+        """Check the chunk's values and keep the good rows; the others are counted as malformed.
+
+        Raises:
+            PrepareError: most of a long file cannot be read, so that there is no sense in going on.
+        """
         users, users_good = to_strings(chunk.users)
         items, items_good = to_strings(chunk.items)
         times, times_good = to_seconds(chunk.times, chunk.time_format)
@@ -100,6 +104,8 @@ class InteractionBuilder:
             reasons.append(("no rating", ratings_good))
         if not good.all():
             self._report(chunk, reasons, good)
+            if self.malformed.hopeless:
+                self.malformed.check()
             kept = pa.array(good)
             users, items = users.filter(kept), items.filter(kept)
             times = times[good]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from tqdm import tqdm
 
 from recbole_hyper.data.prepare import catalogue, formats, movielens_1m
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
@@ -93,7 +94,9 @@ def prepare(
         data, steps = apply(data, recipe)
         statistics = describe(data)
         _check_counts(entry, statistics)
-        checksum = write_interactions(data, path)
+        hidden = None if progress is None else not progress
+        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
+            checksum = write_interactions(data, path, progress=bar.update)
         positions = formats.FORMATS[candidate.format].positions
         card = {
             "dataset": name,
