@@ -159,7 +159,7 @@ class DualEncoder(Encoder):
                 extra["layer_dropout"] = False
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
         self._native_future = "direction" in takes and dual_directions != "shared"
-        if dual_transfer == "attention" and self._transfers and "return_maps" not in self._trace_options():
+        if dual_transfer == "attention" and self._transfers and not self.has_maps:
             raise ValueError(
                 f"dual_transfer='attention' needs attention maps, which {self.backbone.__name__} does not have; "
                 "use dual_transfer='heads'"
@@ -169,9 +169,11 @@ class DualEncoder(Encoder):
     def _transfers(self) -> bool:
         return self.directions in ("both", "shared") and self.beta > 0 and self.transfer_form != "none"
 
-    def _trace_options(self) -> tuple[str, ...]:
+    @property
+    def has_maps(self) -> bool:
+        """Whether the backbone can tell its attention weights."""
         method = getattr(self.backbone, "trace", None)
-        return () if method is None else tuple(inspect.signature(method).parameters)
+        return method is not None and "return_maps" in inspect.signature(method).parameters
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, L, d) that recommend: place i has seen items 0..i and predicts the item after it."""

@@ -1,0 +1,149 @@
+"""What two directions attend to: mean attention per layer over cases, and its heat maps (DualRec, Figure 8).
+
+Positions count from the newest item, which is 0, so that histories of any length lie on top of each other::
+
+    model, config, data = load("saved/dual")
+    alone, *_ = load("saved/past_only")
+    cases = make_split(data.store, config).test
+    dual = mean_attention(model.encoder, histories(cases, 50))
+    past = mean_attention(alone.encoder, histories(cases, 50))
+    attention_figure(dual, "attention.png", past_only=past["past"], shown=20)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from recbole_hyper.data.loader import gather
+from recbole_hyper.encoders.dual import DualEncoder, reversal
+from recbole_hyper.types import Cases
+
+
+def histories(cases: Cases, max_length: int, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the last ``max_length`` items of each history, right-padded (B, L), and their number (B,)."""
+    for start in range(0, len(cases), batch_size):
+        part = cases[slice(start, start + batch_size)]
+        starts = np.maximum(part.ends - max_length, part.starts)
+        width = int((part.ends - starts).max())
+        items = gather(part.store, part.rows, starts, part.ends, width)
+        yield torch.from_numpy(items), torch.from_numpy(part.ends - starts)
+
+
+@torch.no_grad()
+def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean attention weights of each direction that ``encoder`` has, in evaluation mode.
+
+    Args:
+        encoder: a pair whose backbone has attention maps (DualRec's).
+        batches: right-padded histories (B, L) and their lengths (B,), such as those of :func:`histories`.
+
+    Returns:
+        for ``past`` and ``future``, where they exist, (n_layers, L, L) float64 with the longest L: entry (i, j) is the
+        weight that the item i places before the newest gives to the item j places before it, averaged over heads and
+        over the cases that have position i. Rows sum to 1 where a case has that position and are 0 elsewhere.
+
+    Raises:
+        ValueError: a backbone without attention maps, or no case.
+    """
+    directions = [name for name in ("past", "future") if encoder.directions in (name, "both", "shared")]
+    total: dict[str, Tensor] = {}
+    count = torch.zeros(0, dtype=torch.float64)
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        for items, lengths in batches:
+            device = encoder.item_embedding.weight.device
+            items, lengths = items.to(device), lengths.to(device)
+            width = items.shape[1]
+            # reversed real positions: 0 is the newest item
+            index = reversal(lengths, width)
+            real = (torch.arange(width, device=device) < lengths[:, None]).double()
+            count = _grown(count, (width,))
+            count[:width] += real.sum(0).cpu()
+            for name in directions:
+                run = encoder.trace_past if name == "past" else encoder.trace_future
+                found = run(items, lengths, return_maps=encoder.has_maps)[1].maps
+                if not found:
+                    raise ValueError(
+                        f"{type(encoder).__name__} has no attention maps to look at; windowed attention has (DualRec)"
+                    )
+                maps = torch.stack([layer.double().mean(dim=1) for layer in found])  # (layers, B, L, L)
+                rows = index[None, :, :, None].expand_as(maps)
+                columns = index[None, :, None, :].expand_as(maps)
+                turned = maps.gather(2, rows).gather(3, columns) * real[:, :, None]
+                added = turned.sum(dim=1).cpu()
+                total[name] = _grown(total.get(name, added.new_zeros(len(found), 0, 0)), tuple(added.shape))
+                total[name][:, :width, :width] += added
+    finally:
+        encoder.train(was_training)
+    if not total:
+        raise ValueError("no case came; give at least one batch of histories")
+    return {name: value / count.clamp(min=1)[:, None] for name, value in total.items()}
+
+
+def _grown(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return ``tensor`` padded with zeros at the end of every dimension to at least ``shape``."""
+    grown = tensor.new_zeros([max(old, new) for old, new in zip(tensor.shape, shape, strict=True)])
+    grown[tuple(slice(size) for size in tensor.shape)] = tensor
+    return grown
+
+
+def attention_figure(
+    dual: dict[str, Tensor], path: str | Path, *, past_only: Tensor | None = None, shown: int = 20
+) -> Path:
+    """Draw heat maps of mean attention: a row per layer, a column per direction, oldest item left, newest right.
+
+    Args:
+        dual: outcome of :func:`mean_attention`.
+        path: file to write; its ending sets the format (png, svg, pdf).
+        past_only: ``past`` maps of a model trained on the past alone; adds a column with dual minus past only.
+        shown: newest positions to draw.
+
+    Raises:
+        ValueError: maps of another number of layers, or ``past_only`` for a model without a past direction.
+    """
+    columns: list[tuple[str, Tensor, bool]] = [(f"{name} encoder", maps, False) for name, maps in dual.items()]
+    if past_only is not None:
+        if "past" not in dual or len(past_only) != len(dual["past"]):
+            raise ValueError("past_only needs the past maps of a model with as many layers")
+        shown = min(shown, past_only.shape[-1])
+        common = min(past_only.shape[-1], dual["past"].shape[-1])
+        difference = dual["past"][:, :common, :common] - past_only[:, :common, :common]
+        columns.append(("past encoder: dual minus past only", difference, True))
+    layers = len(columns[0][1])
+    figure = Figure(figsize=(3.6 * len(columns), 3.2 * layers), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(layers, len(columns), squeeze=False)
+    for layer in range(layers):
+        for column, (title, maps, signed) in enumerate(columns):
+            # flipped: the newest item stands last, as one reads a sequence
+            values = maps[layer, :shown, :shown].flip(0, 1).numpy()
+            bound = float(np.abs(values).max()) or 1.0
+            axis = axes[layer, column]
+            extent = (-len(values) + 0.5, 0.5, 0.5, -len(values) + 0.5)
+            image = axis.imshow(
+                values,
+                cmap="RdBu_r" if signed else "viridis",
+                vmin=-bound if signed else 0.0,
+                vmax=bound,
+                extent=extent,
+                interpolation="nearest",
+            )
+            axis.set_title(f"layer {layer + 1}, {title}", fontsize=9)
+            axis.set_xlabel("attended item (0 = newest)")
+            axis.set_ylabel("query (0 = newest)")
+            figure.colorbar(image, ax=axis, shrink=0.8)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part")
+    figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=150)
+    os.replace(temporary, path)
+    return path

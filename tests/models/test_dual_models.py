@@ -1,0 +1,136 @@
+"""DualRec and its kin as models: learning, terms of the loss, other geometries and losses, settings and ablations."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from recbole_hyper import load, run
+from recbole_hyper.config import Config, properties_folder, read_yaml
+from recbole_hyper.encoders.dual import DualEncoder
+from tests.conftest import SMALL
+
+DUAL = ["DualRec", "DualSASRec", "DualFMLPRec"]
+KEYS = {
+    **SMALL,
+    "n_heads": 2,
+    "inner_size": 16,
+    "topk": [1, 3, 10],
+    "valid_metric": "MRR@10",
+    "eval_args": {"mode": "full"},
+}
+ABLATIONS = sorted((properties_folder() / "ablation" / "dualrec").glob("*.yaml"))
+
+
+def history(folder: Path) -> list[dict[str, float]]:
+    with open(folder / "train.csv") as file:
+        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("model", [*DUAL, "FMLPRec", "FMLPRecCE"])
+def test_learns_that_the_next_item_follows(model: str, cycle: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "data_path": str(cycle), "epochs": 40, "learning_rate": 0.02, "exclude_seen": False}
+    keys["stopping_step"] = 40
+    result = run(model, "cycle", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    if result["config"]["loss_type"] == "ce":
+        assert result["test"]["hit@1"] == 1.0
+    else:
+        # the binary loss never compares items of the same history; chance is 0.25
+        assert result["test"]["hit@3"] > 0.6
+
+
+@pytest.mark.parametrize("model", DUAL)
+def test_every_term_is_in_the_record(model: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "data_path": str(random_data), "dual_alpha": 0.3, "dual_beta": 0.7, "weight_decay": 0.0}
+    run(model, "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    rows = history(tmp_path / "run")
+    assert len(rows) == 2
+    for row in rows:
+        total = 0.3 * row["past_loss"] + 0.7 * row["future_loss"] + 0.7 * row["transfer_loss"]
+        assert row["train_loss"] == pytest.approx(total, rel=1e-4)
+        assert row["transfer_loss"] > 0
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_geometries_and_losses_combine(geometry: str, loss: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "data_path": str(random_data), "geometry": geometry, "loss_type": loss, "curvature": 0.5}
+    result = run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert result["config"]["geometry"] == geometry
+    assert 0 <= result["test"]["ndcg@10"] <= 1
+    assert all(row["past_loss"] > 0 and row["future_loss"] > 0 for row in history(tmp_path / "run"))
+
+
+def test_a_loaded_model_recommends_with_the_past_encoder_alone(random_data: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "data_path": str(random_data), "output_dir": str(tmp_path / "run")}
+    result = run("DualRec", "random", config_dict=keys)
+    model, _, _ = load(tmp_path / "run")
+    items, lengths = torch.tensor([[3, 4, 5], [6, 0, 0]]), torch.tensor([3, 1])
+    before = model(items, lengths)
+    with torch.no_grad():
+        for parameter in model.encoder.future.parameters():
+            parameter.fill_(float("nan"))
+    assert torch.equal(model(items, lengths), before)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == result["test"]
+
+
+def test_another_encoder_makes_a_plain_model_of_it(random_data: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "data_path": str(random_data), "encoder": "windowed_attention"}
+    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert all("future_loss" not in row for row in history(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("path", ABLATIONS, ids=[path.stem for path in ABLATIONS])
+def test_every_ablation_changes_what_it_names_and_nothing_else(path: Path, random_data: Path) -> None:
+    stated = read_yaml(path)
+    model = stated.pop("model")
+    base = Config(model, "random", config_dict={"data_path": str(random_data)}).final_config_dict
+    changed = Config(dataset="random", config_file_list=[path], config_dict={"data_path": str(random_data)})
+    assert changed["model"] == model
+    differing = {
+        key for key, value in changed.final_config_dict.items() if base[key] != value and key != "checkpoint_dir"
+    }
+    assert differing <= set(stated)
+    for key, value in stated.items():
+        assert changed[key] == value
+    full = path.stem in ("table3_full", "table4_sasrec_dual_transfer", "table4_gru4rec_dual_transfer")
+    full = full or path.stem == "table4_fmlprec_dual_transfer"
+    assert bool(differing) != full
+
+
+def test_the_rows_of_the_tables_are_there() -> None:
+    names = {path.stem for path in ABLATIONS}
+    assert len([name for name in names if name.startswith("table3_")]) == 6
+    assert len([name for name in names if name.startswith("table5_")]) == 3
+    assert {f"table4_{b}_{v}" for b in ("sasrec", "fmlprec") for v in ("alone", "dual", "dual_transfer")} <= names
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("dual_alpha", 1.5, r"outside \[0, 1\]"),
+        ("dual_beta", -0.1, "at least 0"),
+        ("n_heads", 1, "even number of heads"),
+        ("dual_windows", [2, 9], r"outside 1\.\.8"),
+        ("dual_directions", "forward", "known: both, shared, past, future"),
+        ("relative_positions", "absolute", "known: transformer_xl, learned, none"),
+    ],
+)
+def test_faults_are_told_before_data_are_read(key: str, value: object, message: str, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "none.inter").write_text("no data at all")
+    with pytest.raises(ValueError, match=message):
+        Config("DualRec", "none", config_dict={**KEYS, "data_path": str(tmp_path), key: value})
+
+
+@pytest.mark.parametrize("model", DUAL)
+def test_published_defaults(model: str, random_data: Path) -> None:
+    config = Config(model, "random", config_dict={"data_path": str(random_data)})
+    built = config.model_class.build_encoder(config, torch.nn.Embedding(5, 64, padding_idx=0))
+    assert isinstance(built, DualEncoder)
+    assert (built.alpha, built.beta, built.transfer_form, built.directions) == (0.5, 0.1, "heads", "both")
+    if model == "DualRec":
+        assert built.past.layers[0].attention.windows == (2, 3, 4, 5, 7, 11, 21, 50)
+        assert (config["learning_rate"], config["weight_decay"], config["stopping_step"]) == (0.001, 1e-4, 9)
