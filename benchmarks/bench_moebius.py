@@ -3,7 +3,7 @@
     python benchmarks/bench_moebius.py [--threads 2] [--repeats 15] [--output results/bench_moebius.csv]
 
 All run in float32 on the same random inputs in the same process, taking turns. A step is: forward from Euclidean
-inputs, sum of squares of all states, backward to inputs and weights. The table shows the median time and its ratio to ours.
+inputs, sum of squares of all states, backward to inputs and weights. Shown are median times and their ratios to ours.
 """
 
 from __future__ import annotations

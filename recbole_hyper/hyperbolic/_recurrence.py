@@ -1,9 +1,9 @@
 r"""The Moebius GRU recurrence over all steps as one differentiable function.
 
 Forward, a step is three short chains in lifted coordinates (see ``_math``), features first and batch last, so that
-every operation runs along contiguous memory even at width 5. Backward, all that does not depend on the incoming gradient is computed for
-all steps at once. A Moebius sum :math:`\sigma = \sigma_1 \oplus \sigma_2`, with a scalar function before or behind it, has a
-transposed Jacobian of the form
+every operation runs along contiguous memory even at width 5. Backward, all that does not depend on the incoming
+gradient is computed for all steps at once. A Moebius sum :math:`\sigma = \sigma_1 \oplus \sigma_2`, with a scalar
+function before or behind it, has a transposed Jacobian of the form
 
 .. math:: J^T g = \alpha g + \sum_{i,j \in \{e, \sigma_1\}} b_i M_{ij} \langle b_j, g\rangle ,
 
@@ -253,13 +253,12 @@ class MoebiusRecurrence(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        inputs, bias, weight, states, scale = ctx.saved_tensors
+        inputs, _, weight, states, scale = ctx.saved_tensors
         save: _Buffers = ctx.values
         tanh, after = ctx.options
         input_cosh, b_cosh = ctx.coshes
         length, _, width, batch = inputs.shape
         limit, rho = max_rapidity(inputs.dtype), scale
-        b = bias[:, :, None]
         previous = states[:-1]
 
         # sums of the three gates: first exp_0(W v) (+) input, then (+) bias
@@ -276,7 +275,6 @@ class MoebiusRecurrence(torch.autograd.Function):
         second = _sum_stages(
             save.n2, (save.e2 * save.p1).sum(2, keepdim=True), save.n1, save.p1_cosh, b_cosh.expand_as(save.n2)
         )
-        logged = 3 if tanh else 2
         f, _, slope = log_factors(save.n2)
         if not tanh:  # the candidate is not taken back to the tangent space
             f, slope = f.clone(), slope.clone()

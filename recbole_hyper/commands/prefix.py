@@ -1,0 +1,109 @@
+"""``recbole-hyper prefix``: the noisy-prefix task, Euclidean and hyperbolic, with learning curves."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HELP = "train the noisy-prefix classifier (PREFIX-Z%%) and draw its learning curves"
+MODEL_KEYS = (
+    "n_words",
+    "embedding_size",
+    "hidden_size",
+    "projection_size",
+    "n_layers",
+    "share_encoder",
+    "use_distance",
+    "embedding_type",
+    "decision_type",
+    "curvature",
+)
+DATA_KEYS = ("noise", "n_words", "max_words", "n_train", "n_valid", "n_test")
+TRAIN_KEYS = ("learning_rate", "manifold_learning_rate", "stabilize", "train_batch_size", "epochs", "seed")
+
+
+def _defaults() -> dict[str, Any]:
+    package = Path(__file__).parents[1]
+    for folder in (package, package.parent):  # installed from a wheel, or in place
+        if (path := folder / "properties" / "prefix" / "prefix.yaml").exists():
+            return yaml.safe_load(path.read_text())
+    raise FileNotFoundError(f"properties/prefix/prefix.yaml is missing from {package} and {package.parent}; reinstall")
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``prefix``; names and defaults are those of properties/prefix/prefix.yaml."""
+    for key, value in _defaults().items():
+        kind: Any = _switch if isinstance(value, bool) else (float if value is None else type(value))
+        parser.add_argument(f"--{key}", type=kind, default=value, help=f"default: {value}")
+    parser.add_argument("--data_path", type=Path, default=Path("dataset"), help="folder of the generated pairs")
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("saved"), help="a folder per run is made in it, and continued if there"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Train every combination of geometry and optimizer that is asked for; returns the exit status."""
+    import sys
+
+    import pandas as pd
+    import torch
+
+    from recbole_hyper.prefix.data import load_or_generate
+    from recbole_hyper.prefix.model import GEOMETRIES, PrefixClassifier
+    from recbole_hyper.prefix.train import plot_curves, train_prefix
+    from recbole_hyper.training.riemannian import LEARNERS
+
+    values = vars(arguments)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
+    for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", LEARNERS)):
+        for entry in given:
+            if entry not in known:
+                print(f"--{name}={entry}: allowed are {', '.join(known)}, or several with a comma", file=sys.stderr)
+                return 2
+    try:
+        data = load_or_generate(
+            arguments.data_path, seed=arguments.data_seed, **{key: values[key] for key in DATA_KEYS}
+        )
+        results, curves = [], {}
+        for geometry, learner in itertools.product(geometries, learners):
+            torch.manual_seed(arguments.seed)
+            model = PrefixClassifier(geometry=geometry, **{key: values[key] for key in MODEL_KEYS})
+            folder = arguments.output_dir / f"prefix-{arguments.noise}-{geometry}-{learner}-seed{arguments.seed}"
+            print(f"PREFIX-{arguments.noise}%, {geometry}, {learner} -> {folder}", flush=True)
+            settings = {
+                "geometry": geometry,
+                "data_seed": arguments.data_seed,
+                **{key: values[key] for key in (*DATA_KEYS, *MODEL_KEYS)},
+            }
+            result = train_prefix(
+                model,
+                data,
+                folder,
+                learner=learner,
+                settings=settings,
+                report=lambda line: print(line, flush=True),
+                **{key: values[key] for key in TRAIN_KEYS},
+            )
+            results.append(result)
+            curves[f"{geometry}, {learner}"] = pd.read_csv(folder / "curve.csv")
+    except (ValueError, FloatingPointError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    figure = arguments.output_dir / f"prefix-{arguments.noise}-seed{arguments.seed}.png"
+    plot_curves(curves, figure, f"PREFIX-{arguments.noise}%")
+    shown = ["noise", "geometry", "learner", "epochs", "best_epoch", "valid_accuracy", "test_accuracy", "train_seconds"]
+    print(pd.DataFrame(results)[shown].to_string(index=False))
+    print(figure)
+    return 0

@@ -1,0 +1,111 @@
+"""The two-sentence classifier of the noisy-prefix task, Euclidean or hyperbolic throughout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.encoders.moebius_gru import MoebiusGRU
+from recbole_hyper.hyperbolic import (
+    EuclideanPairLayer,
+    HyperbolicMLR,
+    MoebiusPairLayer,
+    ball_parameter,
+    exp0,
+    log0,
+    poincare_ball,
+)
+
+GEOMETRIES = ("poincare", "euclidean")
+TYPES = ("hyp", "eucl")
+
+
+class PrefixClassifier(nn.Module):
+    r"""Embed both sentences, encode them by GRUs, join the last states, classify.
+
+    ``geometry="poincare"``: Moebius GRU, :class:`MoebiusPairLayer` with the squared distance as a feature,
+    hyperbolic MLR. ``geometry="euclidean"``: torch.nn.GRU, :class:`EuclideanPairLayer`, linear layer.
+
+    Args:
+        geometry: poincare or euclidean.
+        n_words: vocabulary; id 0 is padding.
+        embedding_size, hidden_size, projection_size: widths of words, states and joined vector (5 in the papers).
+        n_layers: layers of the encoder.
+        share_encoder: one encoder for both sentences; False: one each, as in the report's code.
+        use_distance: the distance feature.
+        embedding_type: "hyp" (words are points of the ball) or "eucl" (tangent vectors); poincare only.
+        decision_type: "hyp" or "eucl" (pair layer and classifier read log_0 of the states); poincare only.
+        curvature: c > 0 of all balls.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+
+    def __init__(
+        self,
+        *,
+        geometry: str = "poincare",
+        n_words: int = 100,
+        embedding_size: int = 5,
+        hidden_size: int = 5,
+        projection_size: int = 5,
+        n_layers: int = 1,
+        share_encoder: bool = True,
+        use_distance: bool = True,
+        embedding_type: str = "hyp",
+        decision_type: str = "hyp",
+        curvature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if geometry not in GEOMETRIES:
+            raise ValueError(f"geometry={geometry!r}: allowed are {', '.join(GEOMETRIES)}")
+        for name, value in (("embedding_type", embedding_type), ("decision_type", decision_type)):
+            if value not in TYPES:
+                raise ValueError(f"{name}={value!r}: allowed are {', '.join(TYPES)}")
+        self.curved = geometry == "poincare"
+        self.curved_words = self.curved and embedding_type == "hyp"
+        self.curved_decision = self.curved and decision_type == "hyp"
+        self.curvature = curvature
+        start = torch.randn(n_words + 1, embedding_size) / 10
+        self.words: nn.Parameter
+        if self.curved_words:
+            self.ball = poincare_ball(curvature)
+            self.words = ball_parameter(exp0(start, curvature), self.ball)
+        else:
+            self.words = nn.Parameter(start)
+
+        def encoder() -> nn.Module:
+            if not self.curved:
+                return nn.GRU(embedding_size, hidden_size, n_layers)
+            inputs = "ball" if self.curved_words else "tangent"
+            return MoebiusGRU(embedding_size, hidden_size, n_layers, curvature=curvature, inputs=inputs)
+
+        self.encoders = nn.ModuleList([encoder() for _ in range(1 if share_encoder else 2)])
+        self.join: nn.Module
+        self.classifier: nn.Module
+        if self.curved_decision:
+            self.join = MoebiusPairLayer(hidden_size, projection_size, use_distance=use_distance, curvature=curvature)
+            self.classifier = HyperbolicMLR(projection_size, 2, curvature=curvature)
+        else:
+            self.join = EuclideanPairLayer(hidden_size, projection_size, use_distance=use_distance)
+            self.classifier = nn.Linear(projection_size, 2)
+
+    def _encode(self, encoder: nn.Module, sentences: Tensor, lengths: Tensor) -> Tensor:
+        """Return the state behind the last word of each sentence (B, hidden)."""
+        words = self.words.as_subclass(Tensor)[sentences.t()]
+        if isinstance(encoder, MoebiusGRU):
+            return encoder(words, lengths=lengths)[1][-1]
+        states = encoder(words)[0]
+        return states[lengths - 1, torch.arange(len(lengths), device=states.device)]
+
+    def forward(self, first: Tensor, first_lengths: Tensor, second: Tensor, second_lengths: Tensor) -> Tensor:
+        """Return the logits (B, 2) of sentences (B, L) int64 with their lengths (B,)."""
+        if len(self.encoders) == 1:  # both sentences in one batch: half as many steps
+            lengths = torch.cat([first_lengths, second_lengths])
+            x, y = self._encode(self.encoders[0], torch.cat([first, second]), lengths).chunk(2)
+        else:
+            x = self._encode(self.encoders[0], first, first_lengths)
+            y = self._encode(self.encoders[1], second, second_lengths)
+        if self.curved and not self.curved_decision:
+            x, y = log0(x, self.curvature), log0(y, self.curvature)
+        return self.classifier(self.join(x, y))

@@ -1,0 +1,196 @@
+"""Training of the noisy-prefix classifier: learning curve per epoch, checkpoint per epoch, exact resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recbole_hyper.prefix.data import PrefixPairs
+from recbole_hyper.training.riemannian import restore_training_state, riemannian_optimizer, training_state
+
+Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def batches(pairs: PrefixPairs, batch_size: int, order: np.ndarray | None = None) -> list[np.ndarray]:
+    """Return the row numbers of each batch, in ``order`` (default: as stored)."""
+    rows = np.arange(len(pairs)) if order is None else order
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+
+
+def batch_of(pairs: PrefixPairs, rows: np.ndarray) -> Batch:
+    """Return first, first_lengths, second, second_lengths, labels of ``rows``; sentences cut to the longest."""
+    longest = int(pairs.first_lengths[rows].max())
+    return (
+        torch.from_numpy(pairs.first[rows, :longest].astype(np.int64)),
+        torch.from_numpy(pairs.first_lengths[rows]),
+        torch.from_numpy(pairs.second[rows, :longest].astype(np.int64)),
+        torch.from_numpy(pairs.second_lengths[rows]),
+        torch.from_numpy(pairs.labels[rows]),
+    )
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, pairs: PrefixPairs, batch_size: int = 2048) -> float:
+    """Return the share of pairs in percent that ``model`` classifies rightly."""
+    model.eval()
+    right = 0
+    for rows in batches(pairs, batch_size):
+        *sentences, labels = batch_of(pairs, rows)
+        right += int((model(*sentences).argmax(-1) == labels).sum())
+    return 100 * right / len(pairs)
+
+
+def train_prefix(
+    model: nn.Module,
+    data: dict[str, PrefixPairs],
+    folder: Path,
+    *,
+    learner: str = "riemannian_adam",
+    learning_rate: float = 3e-4,
+    manifold_learning_rate: float | None = None,
+    stabilize: int | None = 10,
+    train_batch_size: int = 1024,
+    epochs: int = 30,
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    report: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train, keep the best epoch by validation accuracy, test it once; return and write the result.
+
+    ``folder`` gets curve.csv (a row per epoch), checkpoint.pt (after each epoch), best.pt and result.json. A folder
+    with a checkpoint of the same settings is continued: an epoch's order depends on seed and epoch alone, so a
+    stopped and resumed run gives the same numbers as one that was not stopped.
+
+    Raises:
+        ValueError: the checkpoint was made with other settings.
+        FloatingPointError: the loss is not finite; the last checkpoint is kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        **(settings or {}),
+        "learner": learner,
+        "learning_rate": learning_rate,
+        "manifold_learning_rate": manifold_learning_rate,
+        "stabilize": stabilize,
+        "train_batch_size": train_batch_size,
+        "seed": seed,
+    }
+    optimizer = riemannian_optimizer(
+        model,
+        learner=learner,
+        learning_rate=learning_rate,
+        manifold_learning_rate=manifold_learning_rate,
+        stabilize=stabilize,
+    )
+    checkpoint, curve, first_epoch = folder / "checkpoint.pt", [], 0
+    if checkpoint.exists():
+        stored = torch.load(checkpoint, weights_only=True)
+        if stored["settings"] != settings:
+            changed = sorted(key for key in settings if stored["settings"].get(key) != settings[key])
+            raise ValueError(
+                f"{checkpoint} was made with other values of {', '.join(changed)}; use another output folder"
+            )
+        restore_training_state(model, optimizer, stored)
+        curve, first_epoch = stored["curve"], len(stored["curve"])
+        report(f"resumed behind epoch {first_epoch}")
+    train = data["train"]
+    for epoch in range(first_epoch, epochs):
+        model.train()
+        start, total, right = time.perf_counter(), 0.0, 0
+        order = np.random.default_rng([seed, epoch]).permutation(len(train))
+        for rows in batches(train, train_batch_size, order):
+            *sentences, labels = batch_of(train, rows)
+            logits = model(*sentences)
+            loss = F.cross_entropy(logits, labels)
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise FloatingPointError(
+                    f"the loss is {value} in epoch {epoch + 1}: lower learning_rate ({learning_rate}) or use "
+                    "riemannian_adam; the last checkpoint is that of the epoch before"
+                )
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            total += value * len(rows)
+            right += int((logits.detach().argmax(-1) == labels).sum())
+        seconds = time.perf_counter() - start
+        row = {
+            "epoch": epoch + 1,
+            "train_loss": total / len(train),
+            "train_accuracy": 100 * right / len(train),
+            "valid_accuracy": accuracy(model, data["valid"]),
+            "train_seconds": round(seconds, 2),
+        }
+        curve.append(row)
+        state = training_state(model, optimizer)
+        if row["valid_accuracy"] >= max(entry["valid_accuracy"] for entry in curve):
+            _save(state["model"], folder / "best.pt")
+        _save({**state, "curve": curve, "settings": settings}, checkpoint)
+        _write(folder / "curve.csv", pd.DataFrame(curve).to_csv(index=False))
+        report(
+            f"epoch {row['epoch']}: loss {row['train_loss']:.4f}, accuracy train {row['train_accuracy']:.2f}, "
+            f"valid {row['valid_accuracy']:.2f} ({row['train_seconds']:.0f} s)"
+        )
+    if not curve:
+        raise ValueError(f"epochs={epochs}: at least 1 is needed")
+    best = torch.load(folder / "best.pt", weights_only=True)
+    model.load_state_dict(best)
+    top = max(curve, key=lambda entry: entry["valid_accuracy"])
+    result = {
+        **settings,
+        "epochs": len(curve),
+        "best_epoch": top["epoch"],
+        "valid_accuracy": top["valid_accuracy"],
+        "test_accuracy": accuracy(model, data["test"]),
+        "train_seconds": round(sum(entry["train_seconds"] for entry in curve), 1),
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "threads": torch.get_num_threads(),
+    }
+    _write(folder / "result.json", json.dumps(result, indent=2))
+    return result
+
+
+def _save(state: Any, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    torch.save(state, temporary)
+    temporary.replace(path)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
+    """Draw loss and accuracies of several runs (label -> curve.csv) over epochs."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for label, curve in runs.items():
+        left.plot(curve["epoch"], curve["train_loss"], marker="o", markersize=3, label=label)
+        (line,) = right.plot(curve["epoch"], curve["valid_accuracy"], marker="o", markersize=3, label=f"{label}, valid")
+        right.plot(curve["epoch"], curve["train_accuracy"], linestyle="--", color=line.get_color(), linewidth=1)
+    left.set(xlabel="epoch", ylabel="cross-entropy, train", title=title)
+    right.set(xlabel="epoch", ylabel="accuracy, % (dashed: train)", title=title)
+    left.legend(fontsize=8)
+    right.legend(fontsize=8)
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(temporary, dpi=120)
+    plt.close(figure)
+    temporary.replace(path)

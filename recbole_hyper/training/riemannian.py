@@ -1,0 +1,100 @@
+"""Riemannian optimizers (geoopt) for models whose parameters lie partly on manifolds, with their checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import geoopt
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+LEARNERS = ("riemannian_adam", "riemannian_sgd")
+
+
+def manifold_parameters(model: nn.Module) -> dict[str, geoopt.ManifoldParameter]:
+    """Return the named parameters of ``model`` that lie on a manifold."""
+    return {name: p for name, p in model.named_parameters() if isinstance(p, geoopt.ManifoldParameter)}
+
+
+def riemannian_optimizer(
+    model: nn.Module,
+    *,
+    learner: str = "riemannian_adam",
+    learning_rate: float = 1e-3,
+    manifold_learning_rate: float | None = None,
+    weight_decay: float = 0.0,
+    stabilize: int | None = 10,
+    momentum: float = 0.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> Optimizer:
+    r"""Build geoopt's RiemannianAdam or RiemannianSGD with one group of Euclidean and one of manifold parameters.
+
+    On a ball the gradient is divided by :math:`\lambda_x^2`, the step is a retraction, moments are carried along; on
+    Euclidean parameters both are the plain Adam and SGD. RiemannianAdam keeps one second moment per point.
+
+    Args:
+        model: parameters that need no gradient are left out.
+        learner: riemannian_adam or riemannian_sgd.
+        learning_rate: of Euclidean parameters, > 0.
+        manifold_learning_rate: of manifold parameters; None: the same.
+        weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step).
+        stabilize: project manifold parameters back every so many steps (hyrnn: 10); None: never.
+        momentum: of riemannian_sgd, in [0, 1).
+        betas: of riemannian_adam.
+
+    Raises:
+        ValueError: unknown learner, a rate out of range, no trainable parameter.
+    """
+    if learner not in LEARNERS:
+        raise ValueError(f"learner={learner!r}: allowed are {', '.join(LEARNERS)}")
+    manifold_rate = learning_rate if manifold_learning_rate is None else manifold_learning_rate
+    for name, rate in (("learning_rate", learning_rate), ("manifold_learning_rate", manifold_rate)):
+        if not rate > 0:
+            raise ValueError(f"{name}={rate}: a number above 0 is needed")
+    if stabilize is not None and stabilize < 1:
+        raise ValueError(f"stabilize={stabilize}: a number of steps of at least 1, or None, is needed")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    curved = [p for p in trained if isinstance(p, geoopt.ManifoldParameter)]
+    flat = [p for p in trained if not isinstance(p, geoopt.ManifoldParameter)]
+    groups: list[dict[str, Any]] = []
+    if flat:
+        groups.append({"params": flat, "lr": learning_rate, "weight_decay": weight_decay})
+    if curved:
+        groups.append({"params": curved, "lr": manifold_rate, "weight_decay": 0.0})
+    if not groups:
+        raise ValueError(f"{type(model).__name__} has no trainable parameter")
+    if learner == "riemannian_adam":
+        return geoopt.optim.RiemannianAdam(groups, lr=learning_rate, betas=betas, stabilize=stabilize)
+    return geoopt.optim.RiemannianSGD(groups, lr=learning_rate, momentum=momentum, stabilize=stabilize)
+
+
+def training_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """Return a state of plain tensors and numbers, loadable with ``torch.load(weights_only=True)``."""
+    plain = {name: tensor.detach().as_subclass(torch.Tensor).clone() for name, tensor in model.state_dict().items()}
+    return {"model": plain, "optimizer": optimizer.state_dict()}
+
+
+def restore_training_state(model: nn.Module, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Load what :func:`training_state` returned, in place: manifold parameters stay manifold parameters.
+
+    Raises:
+        ValueError: a stored point is not finite or lies off its manifold; nothing has been changed then.
+    """
+    points = manifold_parameters(model)
+    for name, parameter in points.items():
+        stored = state["model"].get(name)
+        if stored is None:
+            continue  # load_state_dict names all missing entries at once
+        good, reason = parameter.manifold.check_point(stored, explain=True, atol=1e-4)
+        if not bool(torch.isfinite(stored).all()) or not good:
+            raise ValueError(
+                f"checkpoint entry {name!r} is not on {parameter.manifold}: {reason or 'it holds NaN or infinity'}; "
+                "resume from an earlier checkpoint"
+            )
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    with torch.no_grad():
+        for parameter in points.values():
+            parameter.proj_()
