@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib.resources
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import yaml
 
+from recbole_hyper.config import properties_folder
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.data.prepare.statistics import Published
@@ -54,8 +54,8 @@ class Entry:
 
 @functools.cache
 def entries() -> Mapping[str, Entry]:
-    """Read the catalogue that the package carries."""
-    text = importlib.resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    """Read properties/catalogue.yaml."""
+    text = (properties_folder() / "catalogue.yaml").read_text(encoding="utf-8")
     return {name: _entry(name, value) for name, value in yaml.safe_load(text).items()}
 
 
