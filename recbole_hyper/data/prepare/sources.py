@@ -144,6 +144,8 @@ def contents(source: Path) -> list[SourceFile]:
         if is_archive(source):
             return [SourceFile(source, member) for member in _members(source)]
         return [SourceFile(source)]
+    if not source.is_dir():
+        raise PrepareError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
     found: list[SourceFile] = []
     for path in sorted(source.rglob("*")):
         if path.is_file() and not path.name.startswith("."):
