@@ -277,20 +277,20 @@ class MoebiusGRUEncoder(Encoder):
 
     Args:
         item_embedding: shared (n_items, d) table.
-        hidden_size: width of the GRU (None: d).
+        gru_size: width of the GRU (None: d).
         n_layers: layers.
         dropout_prob: dropout of the embeddings, and of the tangent vectors between layers.
         curvature: c > 0, or "learn".
         nonlinearity, reset: see :class:`MoebiusGRU`.
         dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d, as in
-            RecBole's GRU4Rec; needed where hidden_size differs from d.
+            RecBole's GRU4Rec; needed where gru_size differs from d.
     """
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        hidden_size: int | None = None,
+        gru_size: int | None = None,
         n_layers: int = 1,
         dropout_prob: float = 0.3,
         curvature: float | str = 1.0,
@@ -300,13 +300,13 @@ class MoebiusGRUEncoder(Encoder):
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
-        hidden_size = hidden_size or width
-        if not dense and hidden_size != width:
-            raise ValueError(f"dense=False needs hidden_size={hidden_size} equal to the embedding's width {width}")
+        gru_size = gru_size or width
+        if not dense and gru_size != width:
+            raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
         self.dropout = nn.Dropout(dropout_prob)
         self.gru = MoebiusGRU(
             width,
-            hidden_size,
+            gru_size,
             n_layers,
             batch_first=True,
             dropout=dropout_prob if n_layers > 1 else 0.0,
@@ -314,7 +314,7 @@ class MoebiusGRUEncoder(Encoder):
             nonlinearity=nonlinearity,
             reset=reset,
         )
-        self.dense = nn.Linear(hidden_size, width, bias=False) if dense else nn.Identity()
+        self.dense = nn.Linear(gru_size, width, bias=False) if dense else nn.Identity()
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Encode ``items`` (B, L) of ``lengths`` (B,) into tangent states (B, L, d)."""

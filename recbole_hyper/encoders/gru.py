@@ -1,0 +1,59 @@
+"""The GRU4Rec encoder (Hidasi et al., 2016), as RecBole has it, on whole sequences."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Encoder
+
+
+@component("encoders", "gru")
+class GRUEncoder(Encoder):
+    """Dropout of the item embeddings, GRU layers, a dense projection: RecBole's GRU4Rec, a state per position.
+
+    Args:
+        item_embedding: shared (n_items, d) table.
+        gru_size: width of the GRU (None: d).
+        n_layers: GRU layers.
+        dropout_prob: dropout of the embeddings, and between layers.
+        gru_bias: biases in the GRU; RecBole has none.
+        dense: the last linear map to width d; needed where gru_size differs from d.
+
+    Raises:
+        ValueError: dense=False with another width.
+    """
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        gru_size: int | None = None,
+        n_layers: int = 1,
+        dropout_prob: float = 0.3,
+        gru_bias: bool = False,
+        dense: bool = True,
+    ) -> None:
+        super().__init__(item_embedding)
+        width = item_embedding.embedding_dim
+        gru_size = gru_size or width
+        if not dense and gru_size != width:
+            raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
+        self.dropout = nn.Dropout(dropout_prob)
+        self.gru = nn.GRU(
+            width,
+            gru_size,
+            n_layers,
+            bias=gru_bias,
+            batch_first=True,
+            dropout=dropout_prob if n_layers > 1 else 0.0,
+        )
+        for name, parameter in self.gru.named_parameters():
+            if "weight" in name:  # RecBole: Xavier uniform over each stacked matrix
+                nn.init.xavier_uniform_(parameter)
+        self.dense = nn.Linear(gru_size, width) if dense else nn.Identity()
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
+        states: Tensor = self.gru(self.dropout(self.item_embedding(items)))[0]
+        return self.dense(states)
