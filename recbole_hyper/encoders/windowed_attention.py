@@ -118,7 +118,8 @@ class WindowedAttention(nn.Module):
     (``learned``, the published text), or without u, v and r (``none``). The code uses the sinusoid of the signed
     distance: for the other direction that changes only the sign of the sine half of W_r, which is learned.
 
-    All heads are computed at once; the largest tensors are (B, h, L, L).
+    All heads are computed at once; no tensor is larger than (B, h, L, L + 1). Heads with windows well below L are
+    computed in blocks (:func:`blocked_attention`), so that they cost what their windows cost.
 
     Args:
         hidden_size: d, a multiple of ``n_heads``.
@@ -185,21 +186,6 @@ class WindowedAttention(nn.Module):
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=self.initializer_range)
 
-    def allowed(self, lengths: Tensor, length: int) -> Tensor:
-        """Return the boolean mask of the pairs (query, key) that attend, (1 or B, h, L, L)."""
-        place = torch.arange(length, device=lengths.device)
-        distance = place[:, None] - place if self.direction == "past" else place - place[:, None]
-        if self.training or self.window_at_eval:
-            window = torch.tensor(self.windows, device=lengths.device)[:, None, None]
-        else:
-            window = torch.full((1, 1, 1), length, device=lengths.device)
-        inside = ((distance >= 0) & (distance < window))[None]
-        if self.direction == "past":
-            return inside  # padding stands on the right, where no real query looks
-        real = (place < lengths[:, None])[:, None, None, :]
-        # a padded query keeps itself: a row without any key would be NaN
-        return inside & (real | (distance == 0))
-
     def distance_vectors(self, length: int) -> Tensor:
         """Return r, the vectors of the distances 0..length-1 per head: (h, L, d/h)."""
         if self.relative_positions == "learned":
@@ -233,34 +219,168 @@ class WindowedAttention(nn.Module):
             part.unflatten(-1, (self.n_heads, self.head_size)).transpose(1, 2)
             for part in self.query_key_value(inputs).chunk(3, dim=-1)
         )
-        query = query * self.head_size**-0.5
-        mask = self.allowed(lengths, length)
-        bias = None
+        scale = self.head_size**-0.5
+        query = query * scale
+        by_position: tuple[Tensor, Tensor] | None = None
         if self.relative_positions != "none":
-            scale = self.head_size**-0.5
-            vectors = self.distance_vectors(length)
-            if self.direction == "past":
-                vectors = vectors.flip(1)
-            by_distance = (query + self.position_bias * scale) @ vectors.transpose(-1, -2)
-            bias = relative_shift(by_distance, self.direction).masked_fill(~mask, -math.inf)
+            by_position = query + self.position_bias * scale, self.distance_vectors(length)
             query = query + self.content_bias * scale
+        windows = self.windows if self.training or self.window_at_eval else (length,) * self.n_heads
+        rate = self.dropout.p if self.training else 0.0
+        maps = None
         if return_maps:
-            scores = query @ key.transpose(-1, -2)
-            scores = scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias
-            maps = scores.softmax(dim=-1)
+            maps = dense_attention(query, key, None, by_position, windows, self.direction, lengths)
             heads = self.dropout(maps) @ value
         else:
-            maps = None
-            heads = F.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=mask if bias is None else bias,
-                dropout_p=self.dropout.p if self.training else 0.0,
-                scale=1.0,
-            )
+            narrow = narrow_heads(windows, length)
+            wide = [head for head in range(self.n_heads) if head not in narrow]
+            parts = []
+            for chosen, attend in ((narrow, blocked_attention), (wide, dense_attention)):
+                if not chosen:
+                    continue
+                # neighbours as a slice: a view, where a list would copy
+                together = chosen[-1] - chosen[0] + 1 == len(chosen)
+                take = slice(chosen[0], chosen[-1] + 1) if together else chosen
+                position = by_position and (by_position[0][:, take], by_position[1][take])
+                sizes = [windows[head] for head in chosen]
+                parts.append(
+                    attend(query[:, take], key[:, take], value[:, take], position, sizes, self.direction, lengths, rate)
+                )
+            heads = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            if len(parts) == 2 and (order := [*narrow, *wide]) != sorted(order):
+                heads = heads[:, [order.index(head) for head in range(self.n_heads)]]
         heads = heads.transpose(1, 2)  # (B, L, h, d/h)
         return self.output(heads.flatten(-2)), heads, maps
+
+
+def narrow_heads(windows: Sequence[int], length: int) -> list[int]:
+    """Return the heads for which blocks cost less than the whole triangle, [] where that saves too little.
+
+    Blocks of c queries, c the largest distance that the narrow heads see, score 2c keys a query in place of ``length``.
+    """
+    order = sorted(range(len(windows)), key=lambda head: windows[head])
+    best, chosen = float(len(windows) * length), 0
+    for count, head in enumerate(order, start=1):
+        cost = count * 2 * max(windows[head] - 1, 1) + (len(windows) - count) * length
+        if cost < best:
+            best, chosen = cost, count
+    # measured on CPU: below this saving the copies of the blocks cost more than they save
+    return sorted(order[:chosen]) if best <= 0.6 * len(windows) * length else []
+
+
+def dense_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    by_position: tuple[Tensor, Tensor] | None,
+    windows: Sequence[int],
+    direction: str,
+    lengths: Tensor,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend with all L x L scores of each head, those outside the windows masked.
+
+    Args:
+        query: (B, h, L, k), scaled.
+        key: (B, h, L, k).
+        value: (B, h, L, k), or None for the attention weights.
+        by_position: (queries of the position scores (B, h, L, k), vectors of the distances 0..L-1 (h, L, k)) or None.
+        windows: one per head.
+        direction: ``past`` or ``future``.
+        lengths: (B,) real positions.
+        dropout: of the weights.
+
+    Returns:
+        head outputs (B, h, L, k); the weights (B, h, L, L) where ``value`` is None.
+    """
+    length = query.shape[2]
+    place = torch.arange(length, device=query.device)
+    distance = place[:, None] - place if direction == "past" else place - place[:, None]
+    mask = ((distance >= 0) & (distance < torch.tensor(windows, device=query.device)[:, None, None]))[None]
+    if direction == "future":
+        # in the other direction padding stands on the right, where no real query looks. A padded query keeps itself:
+        # a row without any key would be NaN
+        real = (place < lengths[:, None])[:, None, None, :]
+        mask = mask & (real | (distance == 0))
+    bias = None
+    if by_position is not None:
+        queries, vectors = by_position
+        vectors = vectors.flip(1) if direction == "past" else vectors
+        bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
+    if value is not None:
+        mask = mask if bias is None else bias
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
+    scores = query @ key.transpose(-1, -2)
+    return (scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias).softmax(dim=-1)
+
+
+def blocked_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_position: tuple[Tensor, Tensor] | None,
+    windows: Sequence[int],
+    direction: str,
+    lengths: Tensor,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend as :func:`dense_attention` with scores for a block of queries, its own keys and those of the block before.
+
+    Blocks have c = max(windows) - 1 positions, so that no query looks beyond the block before its own: scores are
+    (B, h, L / c, c, 2c), that is 2c a query in place of L.
+    """
+    if direction == "future":
+        # the same seen from the end; padding then comes first
+        turned = None if by_position is None else (by_position[0].flip(2), by_position[1])
+        real = (torch.arange(query.shape[2], device=query.device) < lengths[:, None]).flip(1)
+        return _blocked_past(query.flip(2), key.flip(2), value.flip(2), turned, windows, real, dropout).flip(2)
+    return _blocked_past(query, key, value, by_position, windows, None, dropout)
+
+
+def _blocked_past(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_position: tuple[Tensor, Tensor] | None,
+    windows: Sequence[int],
+    real: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    length = query.shape[2]
+    block = max(max(windows) - 1, 1)
+    count = -(-length // block)
+    extra = count * block - length
+
+    def blocks_of_queries(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, extra)).unflatten(2, (count, block))  # (B, h, blocks, c, k)
+
+    def blocks_of_keys(x: Tensor) -> Tensor:
+        # block b sees positions (b-1)c .. (b+1)c - 1, as overlapping views
+        return F.pad(x, (0, 0, block, extra)).unfold(2, 2 * block, block)  # (B, h, blocks, k, 2c)
+
+    row = torch.arange(block, device=query.device)[:, None]
+    column = torch.arange(2 * block, device=query.device)
+    distance = block + row - column
+    window = torch.tensor(windows, device=query.device)[:, None, None, None]
+    inside = (distance >= 0) & (distance < window)  # (h, 1, c, 2c)
+    exists = (torch.arange(count, device=query.device)[:, None, None] > 0) | (column >= block)
+    mask = (inside & exists)[None]  # (1, h, blocks, c, 2c)
+    if real is not None:
+        seen = F.pad(real, (block, extra)).unfold(1, 2 * block, block)[:, None, :, None, :]
+        mask = mask & (seen | (distance == 0))
+    if by_position is None:
+        bias = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, -math.inf)
+    else:
+        queries, vectors = by_position
+        if vectors.shape[1] < block + 1:
+            vectors = F.pad(vectors, (0, 0, 0, block + 1 - vectors.shape[1]))
+        by_distance = blocks_of_queries(queries) @ vectors[:, : block + 1].flip(1).transpose(-1, -2)[:, None]
+        # row r starts at column r: distance c stands furthest left
+        flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
+        bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
+    weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)
+    heads = F.dropout(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
+    return heads.flatten(2, 3)[:, :, :length]
 
 
 class WindowedAttentionLayer(nn.Module):
