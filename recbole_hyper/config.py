@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -121,7 +122,8 @@ def parse_value(text: Any) -> Any:
     return text
 
 
-def all_known_keys() -> set[str]:
+@functools.cache
+def all_known_keys() -> frozenset[str]:
     """Return every key that some YAML of RecBole or of this project, or a part's constructor, names."""
     known = set(RECBOLE_SILENT_KEYS)
     files = [*RECBOLE_PROPERTIES.glob("*.yaml"), *(RECBOLE_PROPERTIES / "model").glob("*.yaml")]
@@ -139,7 +141,7 @@ def all_known_keys() -> set[str]:
     ]
     for path in files:
         known.update(read_yaml(path))
-    return known
+    return frozenset(known)
 
 
 class Config(RecBoleConfig):
