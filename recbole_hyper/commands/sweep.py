@@ -1,0 +1,63 @@
+"""``recbole-hyper sweep --model=NAME --dataset=NAME --space=FILE [--key=value ...]``: tune on validation, test once."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "try the settings of a space, select on validation, test the winner once"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options; every other ``--key=value`` is a configuration key of all trials."""
+    parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
+    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
+    parser.add_argument("--space", help="YAML search space (see properties/sweep), or one of RecBole's hyper files")
+    parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
+    parser.add_argument("--search", default="grid", help="grid (default), random or optuna")
+    parser.add_argument("--num_samples", type=int, help="draws of a random (10) or optuna (20) search; grids: repeats")
+    parser.add_argument("--scheduler", default="none", help="none (default), or asha to stop trials that fall behind")
+    parser.add_argument("--executor", default="ray", help="ray (default), or local: one after another, no Ray")
+    parser.add_argument("--max_concurrent", type=int, help="most trials at a time; default: as many as fit")
+    parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
+    parser.add_argument("--time_budget", type=float, help="seconds for the search; the rest can be resumed")
+    parser.add_argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here")
+    parser.add_argument("--n_seeds", type=int, default=1, help="tested runs of the winner, for mean and spread")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Sweep; configuration keys, ``output_dir`` and ``resume`` are in ``arguments.keys``."""
+    from recbole_hyper.sweep import sweep
+
+    sweep(
+        arguments.model,
+        arguments.dataset,
+        space=arguments.space,
+        config_files=arguments.config_files.split(),
+        config_dict=arguments.keys,
+        search=arguments.search,
+        num_samples=arguments.num_samples,
+        scheduler=arguments.scheduler,
+        executor=arguments.executor,
+        max_concurrent=arguments.max_concurrent,
+        resources=parse_resources(arguments.resources),
+        time_budget=arguments.time_budget,
+        ray_address=arguments.ray_address,
+        n_seeds=arguments.n_seeds,
+    )
+    return 0
+
+
+def parse_resources(text: str) -> dict[str, float]:
+    """Read ``cpu=2,gpu=0.5``; raises ConfigError for anything else."""
+    from recbole_hyper.config import ConfigError
+
+    found: dict[str, float] = {}
+    for entry in text.split(","):
+        name, _, value = entry.strip().partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found["?"] = 0.0
+    if not set(found) <= {"cpu", "gpu"}:
+        raise ConfigError(f"resources={text!r}: cpu=NUMBER and gpu=NUMBER are expected, separated by a comma")
+    return found

@@ -1,0 +1,450 @@
+"""The driver of a sweep: what was asked, which trials are left, which won, and what the winner does on test."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from recbole_hyper.config import Config, ConfigError, all_known_keys, parse_value, read_yaml
+from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json, write_text, write_yaml
+from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
+from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
+from recbole_hyper.sweep.shared import locked, shared_data
+from recbole_hyper.sweep.space import Space, parse_space, read_space
+from recbole_hyper.sweep.trial import FINISHED, STOPPED, UNFINISHED, NoSpaceError, Plan, Record, clear, read_record
+
+SEARCHES = ("grid", "random", "optuna")
+ASKED, OUTCOME = "sweep.yaml", "sweep.json"
+# keys that say how trials are scored, the same for all of them
+COMPARED = ("valid_metric", "eval_args", "exclude_seen", "metrics", "topk", "metric_decimal_place")
+# settings of a sweep that a resume may not change
+SAME_ON_RESUME = ("model", "dataset", "fixed", "space", "search", "scheduler")
+
+
+def sweep(
+    model: str | None = None,
+    dataset: str | None = None,
+    *,
+    space: str | Path | Mapping[str, Any] | None = None,
+    config_files: Sequence[str | Path] = (),
+    config_dict: Mapping[str, Any] | None = None,
+    search: str = "grid",
+    num_samples: int | None = None,
+    scheduler: str = "none",
+    executor: str = "ray",
+    max_concurrent: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    time_budget: float | None = None,
+    ray_address: str | None = None,
+    n_seeds: int = 1,
+) -> dict[str, Any]:
+    """Try the settings of a space, select on validation, test the winner once per seed.
+
+    Args:
+        model: name of a model.
+        dataset: name of a dataset folder below ``data_path``.
+        space: file or content of the search space (:mod:`recbole_hyper.sweep.space`).
+        config_files: YAML files with keys of every trial.
+        config_dict: keys of every trial; ``output_dir`` is the folder of the sweep, ``resume`` continues the one there.
+        search: "grid", "random" or "optuna".
+        num_samples: see :func:`recbole_hyper.sweep.proposals.list_trials`; trials in all for optuna (default 20).
+        scheduler: "none", or "asha" to stop trials that fall behind (Ray only).
+        executor: "ray", or "local" for one trial after another in this process.
+        max_concurrent: most trials at a time.
+        resources: {"cpu": cores, "gpu": share} of each trial; the default is one core.
+        time_budget: seconds for the search; what is left can be resumed.
+        ray_address: a running Ray cluster; None starts one here.
+        n_seeds: final runs of the winner, with its seed and those that follow.
+
+    Returns:
+        The content of sweep.json: best (settings, validation), test, test_mean and test_std over seeds, counts of
+        trials by status, failures with their reasons, seconds.
+
+    Raises:
+        ConfigError: anything that cannot run, before the first trial.
+        NoSpaceError: the disk is full; the sweep can be resumed.
+    """
+    start = perf_counter()
+    fixed = _fixed(config_files, config_dict or {})
+    resume, output_dir = bool(fixed.pop("resume", False)), fixed.pop("output_dir", None)
+    _check_choice("search", search, SEARCHES)
+    _check_choice("scheduler", scheduler, SCHEDULERS)
+    _check_choice("executor", executor, ("ray", "local"))
+    if scheduler == "asha" and executor == "local":
+        raise ConfigError("--scheduler=asha needs trials side by side: leave out --executor=local")
+    if n_seeds < 1:
+        raise ConfigError(f"n_seeds={n_seeds}: at least 1 is needed")
+    before = _before(resume, output_dir)
+    model, dataset = model or before.get("model"), dataset or before.get("dataset")
+    if not model or not dataset:
+        raise ConfigError("a sweep needs --model and --dataset")
+    fixed = {**before.get("fixed", {}), **fixed}
+    found, content = _space(space, before)
+    constants, found = found.split_constants()
+    # a space is closer to the purpose than a file; the command line wins over its constants
+    given = {key: fixed[key] for key in (config_dict or {}) if key in fixed}
+    fixed = {**{key: value for key, value in fixed.items() if key not in found.domains}, **constants, **given}
+    cpu, gpu = float((resources or {}).get("cpu", 1)), float((resources or {}).get("gpu", 0))
+    if cpu <= 0 or gpu < 0:
+        raise ConfigError(f"resources={dict(resources or {})}: cpu above 0 and gpu of at least 0 are expected")
+    base = _bind_base(model, dataset, fixed, found)
+    fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
+    fixed.setdefault("use_gpu", gpu > 0)
+    folder = Path(output_dir or Path("saved") / f"sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}").absolute()
+    asked = plain(
+        {
+            "model": model,
+            "dataset": dataset,
+            "fixed": fixed,
+            "space": content,
+            "search": search,
+            "scheduler": scheduler,
+            "num_samples": num_samples,
+            "n_seeds": n_seeds,
+        },
+        nan_to_null=False,
+    )
+    _open_folder(folder, asked, before, resume)
+    try:
+        with locked(folder / ".lock", wait=False):
+            plan = Plan(model, dataset, _with_fits(fixed, found, base, folder), str(folder), max(1, int(cpu)))
+            chosen: Executor = Local() if executor == "local" else RayTune(cpu, gpu, max_concurrent, ray_address)
+            goal = Goal(
+                base["valid_metric"].lower(),
+                bool(base["valid_metric_bigger"]),
+                scheduler,
+                max([int(base["epochs"]), *(v for d in found.domains.get("epochs", ()) for v in map(int, d.values))]),
+                time_budget,
+            )
+            return _Sweep(plan, found, base, goal, chosen, search, num_samples, n_seeds, start).run()
+    except BlockingIOError as error:
+        raise ConfigError(f"another sweep is running in {folder}") from error
+
+
+class _Sweep:
+    """A sweep whose arguments are checked and whose folder is open."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        space: Space,
+        base: Config,
+        goal: Goal,
+        executor: Executor,
+        search: str,
+        num_samples: int | None,
+        n_seeds: int,
+        start: float,
+    ) -> None:
+        self.plan, self.space, self.base, self.goal, self.executor = plan, space, base, goal, executor
+        self.search, self.num_samples, self.n_seeds, self.start = search, num_samples, n_seeds, start
+        self.folder = Path(plan.folder)
+        self.records = read_records(plan.trials)
+        self.earlier = sum(record.status != UNFINISHED for record in self.records.values())
+
+    def run(self) -> dict[str, Any]:
+        config = self._first_config()
+        _, split = shared_data(config, self.plan.data)
+        if not len(split.valid):
+            raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
+        proposals, self.total = self._proposals()
+        print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
+        try:
+            self.executor.search(self.plan, proposals, self.goal, self._on_end)
+        except NoSpaceError as error:
+            raise NoSpaceError(
+                error.errno,
+                f"the disk is full; make room, then continue with --resume=True --output_dir={self.folder}",
+            ) from error
+        search_seconds = perf_counter() - self.start
+        self._write_trials()
+        best = select(self.records.values(), self.goal.bigger)
+        outcome: dict[str, Any] = {
+            "model": self.plan.model,
+            "dataset": self.plan.dataset,
+            "valid_metric": self.goal.metric,
+            "valid_metric_bigger": self.goal.bigger,
+            "trials": dict(Counter(record.status for record in self.records.values())),
+            "planned": self.total,
+            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == "failed"},
+            "best": None if best is None else asdict(best),
+            "seconds": {"search": search_seconds, "trials": sum(r.seconds for r in self.records.values())},
+            "versions": versions(),
+            "commit": commit(),
+        }
+        if best is None:
+            write_json(self.folder / OUTCOME, outcome)
+            reasons = Counter(outcome["failures"].values()).most_common(3)
+            raise ConfigError(
+                f"none of {len(self.records)} trials finished; see {self.folder / 'trials.csv'}. "
+                + "; ".join(f"{reason} ({count} times)" for reason, count in reasons)
+            )
+        outcome.update(self._test(best))
+        outcome["seconds"]["total"] = perf_counter() - self.start
+        write_json(self.folder / OUTCOME, outcome)
+        self._print(best, outcome)
+        return plain(outcome)
+
+    def _first_config(self) -> Config:
+        """Bind the first setting completely, so that a bad key or value ends the sweep before it begins."""
+        first = list_trials(self.space, self.search, 1, int(self.base["seed"]), self.base.final_config_dict)
+        if not first:
+            raise ConfigError("the space holds no setting at all: its conditions exclude each other")
+        return self.plan.config(first[0].settings)
+
+    def _proposals(self) -> tuple[Proposals, int]:
+        seed, base = int(self.base["seed"]), self.base.final_config_dict
+        done = {record.name: record for record in self.records.values() if record.status != UNFINISHED}
+        if self.search == "optuna":
+            count = self.num_samples or 20
+            past = [(record.trial, record.score) for record in done.values()]
+            pending = [record.trial for record in self.records.values() if record.status == UNFINISHED]
+            optuna = Optuna(self.space, count, seed, base, bigger=self.goal.bigger, past=past, pending=pending)
+            return optuna, count
+        trials = list_trials(self.space, self.search, self.num_samples, seed, base)
+        self._check_known(trials)
+        return Listed([trial for trial in trials if trial.name not in done]), len(trials)
+
+    def _check_known(self, trials: list[Trial]) -> None:
+        names = {trial.name for trial in trials}
+        foreign = sorted(record.name for record in self.records.values() if record.name not in names)
+        if foreign:
+            raise ConfigError(
+                f"{self.folder} holds {len(foreign)} trials that this search does not have (first: {foreign[0]}); "
+                "resume with the same space, seed and at least as many samples, or choose another output_dir"
+            )
+
+    def _on_end(self, record: Record) -> None:
+        self.records[record.name] = record
+        ended = sum(entry.status != UNFINISHED for entry in self.records.values())
+        score = "-" if record.score is None else f"{record.score:.4f}"
+        line = f"[{ended}/{self.total}] {record.name} {record.status} {self.goal.metric} {score} {record.seconds:.1f} s"
+        print(line + (f"  {record.reason}" if record.reason else ""), flush=True)
+        self._write_trials()
+
+    def _write_trials(self) -> None:
+        rows = [
+            {
+                "number": record.number,
+                "name": record.name,
+                "status": record.status,
+                "score": record.score,
+                **{key: record.settings.get(key) for key in self.space.domains},
+                **{f"valid_{name}": value for name, value in record.valid.items()},
+                "best_epoch": record.best_epoch,
+                "epochs": record.epochs,
+                "seconds": record.seconds,
+                "peak_memory_bytes": record.peak_memory_bytes,
+                "reason": record.reason,
+            }
+            for record in sorted(self.records.values(), key=lambda record: record.number)
+        ]
+        write_text(self.folder / "trials.csv", pd.DataFrame(rows).to_csv(index=False))
+
+    def _test(self, best: Record) -> dict[str, Any]:
+        """Test the winner, once for each seed; a final run that is there already is not repeated."""
+        first = int(self.plan.config(best.settings)["seed"])
+        seeds = [first + offset for offset in range(self.n_seeds)]
+        missing = [seed for seed in seeds if not (final_folder(self.plan, best, seed) / "result.json").is_file()]
+        calls = [(self.plan, best, seed, seed == first) for seed in missing]
+        # a single one runs here: starting workers again would take longer
+        (Local() if len(calls) < 2 else self.executor).map(run_final, calls)
+        results = {
+            seed: json.loads((final_folder(self.plan, best, seed) / "result.json").read_text(encoding="utf-8"))
+            for seed in seeds
+        }
+        names = list(results[first]["test"])
+        values = {name: [results[seed]["test"][name] for seed in seeds] for name in names}
+        return {
+            "test": results[first]["test"],
+            "seeds": seeds,
+            "test_mean": {name: statistics.fmean(values[name]) for name in names},
+            "test_std": {name: statistics.stdev(values[name]) if len(seeds) > 1 else None for name in names},
+            "best_runs": [str(final_folder(self.plan, best, seed).relative_to(self.folder)) for seed in seeds],
+        }
+
+    def _print(self, best: Record, outcome: Mapping[str, Any]) -> None:
+        counts = ", ".join(f"{count} {status}" for status, count in outcome["trials"].items())
+        print(f"\n{self.plan.model} on {self.plan.dataset}: {counts}; selected by validation {self.goal.metric}")
+        print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
+        rows = []
+        for name in outcome["test"]:
+            row = {"metric": name, "valid": best.valid.get(name), "test": outcome["test"][name]}
+            if len(outcome["seeds"]) > 1:
+                row |= {"test mean": outcome["test_mean"][name], "std": outcome["test_std"][name]}
+            rows.append(row)
+        print(table(rows))
+        print(self.folder / OUTCOME)
+
+
+def select(records: Any, bigger: bool) -> Record | None:
+    """Return the finished record with the best validation score, the first of equal ones; None if none finished.
+
+    A trial that the scheduler stopped can win only where no trial finished.
+    """
+    for status in (FINISHED, STOPPED):
+        scored = [record for record in records if record.status == status and record.score is not None]
+        if scored:
+            return min(scored, key=lambda record: (-record.score if bigger else record.score, record.number))
+    return None
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """Return the records below ``folder`` by trial name, in the order of their numbers."""
+    found = [read_record(path.parent) for path in sorted(folder.glob("*/trial.json"))]
+    records = [record for record in found if record is not None]
+    return {record.name: record for record in sorted(records, key=lambda record: record.number)}
+
+
+def final_folder(plan: Plan, best: Record, seed: int) -> Path:
+    """Return the folder of the winner's tested run with ``seed``."""
+    return Path(plan.folder) / "best" / f"{best.name}-seed-{seed}"
+
+
+def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
+    """Run the winner with its test part, in :func:`final_folder`.
+
+    With the trial's own seed the trial's weights are tested (after the refit, where the protocol asks for one): it need
+    not be trained again. With other seeds, and for models that keep their state outside the weights, it is.
+    """
+    from recbole_hyper.models.base import HyperRecommender
+    from recbole_hyper.quick_start import run
+    from recbole_hyper.sweep.trial import _quiet, _threads
+
+    folder, source = final_folder(plan, best, seed), plan.trials / best.name
+    folder.mkdir(parents=True, exist_ok=True)
+    clear(folder)
+    config = plan.config(best.settings, seed=seed)
+    reuse = same_seed and best.status == FINISHED and issubclass(config.model_class, HyperRecommender)
+    if reuse:
+        for name in ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv"):
+            shutil.copy2(source / name, folder / name)
+    settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "resume": reuse}
+    settings |= {"n_threads": plan.threads, "show_progress": False}
+    with _threads(plan.threads), _quiet(folder):
+        run(plan.model, plan.dataset, config_dict=settings)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge files and keys; ``eval_args`` key by key, as a configuration does."""
+    fixed: dict[str, Any] = {}
+    keys = {key: parse_value(value) for key, value in config_dict.items()}
+    for content in (*(_read_config_file(Path(path)) for path in config_files), keys):
+        for key, value in content.items():
+            both = key == "eval_args" and isinstance(value, dict) and isinstance(fixed.get(key), dict)
+            fixed[key] = {**fixed[key], **value} if both else value
+    return fixed
+
+
+def _read_config_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"the configuration file {str(path)!r} does not exist")
+    return read_yaml(path)
+
+
+def _space(space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any]) -> tuple[Space, dict[str, Any]]:
+    """Return the space and its content, from the interrupted sweep where none is given."""
+    if space is None:
+        if not before:
+            raise ConfigError("a sweep needs --space=FILE; properties/sweep holds the grids of the papers")
+        return parse_space(before["space"], ASKED), dict(before["space"])
+    if isinstance(space, Mapping):
+        return parse_space(space), dict(space)
+    found = read_space(space)
+    return found, _content(found)
+
+
+def _content(space: Space) -> dict[str, Any]:
+    """Return the mapping that a space was read from, in its longest form."""
+
+    def entry(domain: Any) -> dict[str, Any]:
+        values = domain.values[0] if domain.kind == "value" else list(domain.values)
+        return {domain.kind: values, **({"when": {k: list(v) for k, v in domain.when.items()}} if domain.when else {})}
+
+    return {key: [entry(domain) for domain in alternatives] for key, alternatives in space.domains.items()}
+
+
+def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) -> Config:
+    """Bind the fixed keys alone, and refuse keys of the space that nothing knows."""
+    base = Config(model, dataset, config_dict=dict(fixed))
+    known = all_known_keys() | set(base.internal_config_dict)
+    for key in space.keys:
+        if key in fixed and key in space.domains:
+            raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
+        if key in ("output_dir", "resume", "model", "dataset", "epochs_done") or key not in known:
+            near = difflib.get_close_matches(key, known, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(f"the space names {key!r}, which is no key of a trial{hint}")
+        if key in COMPARED and key in space.domains:
+            raise ConfigError(f"the space varies {key}: scores of its trials could not be compared; give it one value")
+    return base
+
+
+def _with_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
+    """Let linear models share their decompositions: one of the largest rank serves all ranks."""
+    result = dict(fixed)
+    if "fit_cache" in base and "fit_cache" not in {**fixed, **space.domains}:
+        result["fit_cache"] = str(folder / "data" / "fits")
+    if "max_rank" in base and "max_rank" not in {**fixed, **space.domains}:
+        ranks = [value for domain in space.domains.get("rank", ()) for value in domain.values[:2] + domain.values[2:]]
+        finite = all(domain.is_finite for domain in space.domains.get("rank", ()))
+        if ranks and finite and all(isinstance(rank, int) for rank in ranks):
+            result["max_rank"] = max(ranks)
+    return result
+
+
+def _before(resume: bool, output_dir: Any) -> dict[str, Any]:
+    """Return what an interrupted sweep was asked for; nothing for a new one."""
+    if not resume:
+        return {}
+    if not output_dir:
+        raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
+    file = Path(output_dir) / ASKED
+    if not file.is_file():
+        raise ConfigError(f"{output_dir} holds no sweep to resume: {ASKED} is missing")
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+    if (folder / ASKED).is_file() and not resume:
+        raise ConfigError(
+            f"{folder} already holds a sweep; choose another output_dir, or continue it with --resume=True"
+        )
+    changed = [key for key in SAME_ON_RESUME if before and _normal(before.get(key)) != _normal(asked[key])]
+    if changed:
+        raise ConfigError(f"this sweep cannot be resumed with another {_difference(changed[0], before, asked)}")
+    write_yaml(folder / ASKED, asked)
+
+
+def _normal(value: Any) -> Any:
+    return json.loads(json.dumps(plain(value), sort_keys=True))
+
+
+def _difference(key: str, before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    old, new = before.get(key), asked[key]
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = [name for name in {**old, **new} if _normal(old.get(name)) != _normal(new.get(name))]
+        return f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in parts[:3])
+    return f"{key}: it was {old!r}, now {new!r}"
+
+
+def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} is unknown; allowed: {', '.join(allowed)}")

@@ -1,0 +1,309 @@
+"""Where trials run: in this process one after another, or on Ray Tune side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from recbole_hyper.config import ConfigError
+from recbole_hyper.sweep.proposals import Proposals, Trial
+from recbole_hyper.sweep.trial import (
+    FAILED,
+    STOPPED,
+    UNFINISHED,
+    NoSpaceError,
+    Plan,
+    Record,
+    close_trial,
+    read_record,
+    run_trial,
+)
+
+SCHEDULERS = ("none", "asha")
+CONNECT_SECONDS = 5.0
+
+# read by Ray when it is imported: no reports to the outside, no second set of result files, the plain progress output
+RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the validation score is, and how long the search may take.
+
+    Attributes:
+        metric: RecBole's name of the validation metric, in lower case, such as ndcg@10.
+        bigger: whether a bigger score is better.
+        scheduler: "none" runs every trial to its end; "asha" stops those that fall behind.
+        epochs: most epochs of a trial, for the scheduler.
+        time_budget: seconds after which no trial goes on, or None.
+    """
+
+    metric: str
+    bigger: bool
+    scheduler: str = "none"
+    epochs: int = 1
+    time_budget: float | None = None
+
+    @property
+    def worst(self) -> float:
+        """A score worse than any other."""
+        return -math.inf if self.bigger else math.inf
+
+
+class Executor(ABC):
+    """Runs the trials of a sweep and, afterwards, the final runs of its winner."""
+
+    @abstractmethod
+    def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
+        """Run trials until there are none or time is up; raises NoSpaceError when the disk is full."""
+
+    @abstractmethod
+    def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
+        """Call ``function`` with each tuple of arguments and return the results in order."""
+
+
+class Local(Executor):
+    """One trial after another in this process; for debugging and where Ray is not wanted."""
+
+    def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
+        """See :meth:`Executor.search`; there is no scheduler here."""
+        start = perf_counter()
+
+        def over() -> bool:
+            return goal.time_budget is not None and perf_counter() - start > goal.time_budget
+
+        def report(epoch: int, score: float) -> None:
+            if over():
+                raise SystemExit
+
+        while not over() and (trial := proposals.ask()) is not None:
+            try:
+                record = run_trial(plan, trial, report)
+            except SystemExit:
+                record = close_trial(plan, trial, UNFINISHED, "the time budget ran out", goal.metric, goal.bigger)
+            proposals.tell(trial, record.score)
+            on_end(record)
+
+    def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
+        """Call one after another."""
+        return [function(*arguments) for arguments in calls]
+
+
+class RayTune(Executor):
+    """Trials as Ray Tune function trainables, on this machine or on the cluster at ``address``.
+
+    Args:
+        cpu: cores of each trial; also its threads.
+        gpu: share of a GPU of each trial.
+        max_concurrent: most trials at a time; None for as many as the resources allow.
+        address: a running cluster ("host:port", "ray://host:port" or "auto"), or None to start one here. On a cluster
+            the folder of the sweep must be one that all machines share.
+    """
+
+    def __init__(
+        self, cpu: float = 1.0, gpu: float = 0.0, max_concurrent: int | None = None, address: str | None = None
+    ) -> None:
+        self.cpu, self.gpu, self.max_concurrent, self.address = cpu, gpu, max_concurrent, address
+
+    def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
+        """See :meth:`Executor.search`."""
+        with cluster(self.address) as ray:
+            self._require_resources(ray)
+            from ray import tune
+
+            adapter, callback = _adapters(plan, proposals, goal, on_end)
+            scheduler = None
+            if goal.scheduler == "asha":
+                # one more than the last epoch, so that the limit itself stops nothing
+                scheduler = tune.schedulers.ASHAScheduler(
+                    time_attr="epoch", metric="score", mode="max" if goal.bigger else "min", max_t=goal.epochs + 2
+                )
+            tuner = tune.Tuner(
+                tune.with_resources(_trainable(plan, goal), {"cpu": self.cpu, "gpu": self.gpu}),
+                tune_config=tune.TuneConfig(
+                    search_alg=adapter,
+                    scheduler=scheduler,
+                    num_samples=-1,
+                    max_concurrent_trials=self.concurrent(ray),
+                    time_budget_s=goal.time_budget,
+                    # a process keeps its imports and its mapped data from trial to trial
+                    reuse_actors=True,
+                    trial_name_creator=lambda trial: f"{trial.config['number']:04d}",
+                    trial_dirname_creator=lambda trial: f"{trial.config['number']:04d}-{trial.trial_id}",
+                ),
+                run_config=tune.RunConfig(
+                    name="ray", storage_path=plan.folder, verbose=0, callbacks=[callback], failure_config=None
+                ),
+            )
+            tuner.fit()
+            if callback.fatal is not None:
+                raise callback.fatal
+
+    def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
+        """Call side by side, each with the resources of a trial."""
+        with cluster(self.address) as ray:
+            self._require_resources(ray)
+            remote = ray.remote(num_cpus=self.cpu, num_gpus=self.gpu, max_retries=0)(function)
+            return ray.get([remote.remote(*arguments) for arguments in calls])
+
+    def concurrent(self, ray: Any) -> int:
+        """Return how many trials the cluster holds at a time."""
+        total = ray.cluster_resources()
+        fits = int(total.get("CPU", 1) / self.cpu) if self.cpu else 10**6
+        if self.gpu:
+            fits = min(fits, int(total.get("GPU", 0) / self.gpu))
+        return max(1, min(fits, self.max_concurrent or fits))
+
+    def _require_resources(self, ray: Any) -> None:
+        total = ray.cluster_resources()
+        for name, wanted in (("CPU", self.cpu), ("GPU", self.gpu)):
+            if wanted > total.get(name, 0):
+                raise ConfigError(
+                    f"--resources asks for {wanted:g} {name} per trial; the cluster has {total.get(name, 0):g} in all"
+                )
+
+
+def _trainable(plan: Plan, goal: Goal) -> Callable[[dict[str, Any]], None]:
+    def trainable(config: dict[str, Any]) -> None:
+        from ray import tune
+
+        trial = Trial(int(config["number"]), json.loads(config["settings"]))
+
+        def report(epoch: int, score: float) -> None:
+            tune.report({"score": score if math.isfinite(score) else goal.worst, "epoch": epoch + 1})
+
+        record = run_trial(plan, trial, report)
+        score = goal.worst if record.score is None else record.score
+        tune.report({"score": score, "epoch": (record.epochs or 0) + 1})
+
+    return trainable
+
+
+def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> tuple[Any, Any]:
+    """Return the searcher and the callback that connect Ray Tune to proposals and records."""
+    from ray import tune
+    from ray.tune.search import Searcher
+
+    start = perf_counter()
+
+    class Callback(tune.Callback):
+        fatal: Exception | None = None
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            over = goal.time_budget is not None and perf_counter() - start >= goal.time_budget
+            if goal.scheduler == "none" or over:
+                self._end(trial, UNFINISHED, "the time budget ran out")
+            else:
+                self._end(trial, STOPPED, "stopped by asha")
+
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            text = _error_text(trial)
+            if NoSpaceError.__name__ in text:
+                self.fatal = NoSpaceError(f"the disk is full: {plan.folder}")
+                return
+            self._end(trial, FAILED, f"its process ended: {text}")
+
+        def _end(self, ray_trial: Any, status: str, reason: str) -> None:
+            trial = Trial(int(ray_trial.config["number"]), json.loads(ray_trial.config["settings"]))
+            try:
+                record = read_record(plan.trials / trial.name)
+                if record is None or record.status == UNFINISHED:
+                    record = close_trial(plan, trial, status, reason, goal.metric, goal.bigger)
+                proposals.tell(trial, record.score)
+                on_end(record)
+            except Exception as error:  # raised after the search: Ray would only log it
+                self.fatal = self.fatal or error
+
+    callback = Callback()
+
+    class Adapter(Searcher):
+        def __init__(self) -> None:
+            super().__init__(metric="score", mode="max" if goal.bigger else "min")
+
+        def suggest(self, trial_id: str) -> Any:
+            trial = None if callback.fatal is not None else proposals.ask()
+            if trial is None:
+                return Searcher.FINISHED
+            return {"number": trial.number, "settings": json.dumps(trial.settings)}
+
+        def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+            """Proposals are told by the callback, which knows the record."""
+
+        def save(self, checkpoint_path: str) -> None:
+            """Resume goes by the records of the trials, not by Ray's own state."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """See :meth:`save`."""
+
+    return Adapter(), callback
+
+
+def _error_text(trial: Any) -> str:
+    error = trial.get_error()
+    return " ".join(str(error if error is not None else "no message").split())[-600:]
+
+
+@contextlib.contextmanager
+def cluster(address: str | None) -> Iterator[Any]:
+    """Connect to a Ray cluster, or start one on this machine for the time of the body; yields the ray module.
+
+    Raises:
+        ConfigError: there is no cluster at ``address``.
+    """
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if address:
+        _require_listener(address)
+    import ray
+
+    if ray.is_initialized():
+        yield ray
+        return
+    arguments: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address:
+        arguments["address"] = address
+    else:
+        # no runtime_env: the working directory is never packed and sent
+        arguments.update(include_dashboard=False, object_store_memory=100 * 2**20)
+    try:
+        ray.init(**arguments)
+    except (ConnectionError, RuntimeError, TimeoutError) as error:
+        raise ConfigError(f"no Ray cluster at {address or 'this machine'}: {error}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Fail at once where nobody listens: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    advice = "start one with 'ray start --head', or leave --ray_address out to use this machine"
+    if not port.isdigit():
+        raise ConfigError(f"ray_address={address!r}: host:port is expected; {advice}")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConfigError(f"no Ray cluster at {address}: {error}; {advice}") from error

@@ -1,0 +1,207 @@
+"""Which settings are tried: the grid, draws at random, or what optuna proposes. Plain Python, the same with and
+without Ray."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recbole_hyper.config import ConfigError
+from recbole_hyper.sweep.space import Domain, Settings, Space
+
+# draws that may repeat earlier ones before a random search takes a finite space for exhausted
+PATIENCE = 200
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting to be tried: its number in the sweep, from 0, and the values of the keys of the space."""
+
+    number: int
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """Name of the trial's folder: its number and a digest of its settings."""
+        return f"{self.number:04d}-{digest(self.settings)}"
+
+
+def digest(content: Any) -> str:
+    """Return 8 hexadecimal digits that stand for plain values, whatever the order of keys."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+class Proposals(ABC):
+    """A source of trials. ``ask`` returns the next or None, ``tell`` says how one ended."""
+
+    @abstractmethod
+    def ask(self) -> Trial | None:
+        """Return the next trial to run, None when there is none."""
+
+    def tell(self, trial: Trial, score: float | None) -> None:  # noqa: B027
+        """Learn the validation score of a trial, None where it failed."""
+
+
+class Listed(Proposals):
+    """A fixed list of trials, known before the first one starts."""
+
+    def __init__(self, trials: list[Trial]) -> None:
+        self.trials = trials
+        self._next = 0
+
+    def ask(self) -> Trial | None:
+        """Return the next trial of the list."""
+        if self._next >= len(self.trials):
+            return None
+        self._next += 1
+        return self.trials[self._next - 1]
+
+
+def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:
+    """List the trials of a grid or random search; equal arguments give equal lists.
+
+    Args:
+        space: the search space.
+        search: "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
+            remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one.
+        num_samples: see ``search``.
+        seed: of the draws.
+        base: configuration that conditions may refer to.
+
+    Raises:
+        ConfigError: fewer than one sample.
+    """
+    if num_samples is not None and num_samples < 1:
+        raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
+    generator = np.random.default_rng(seed)
+    found: dict[str, Settings] = {}
+    if search == "grid":
+        for _ in range((num_samples or 1) if space.draws else 1):
+            for settings in space.grid(base, generator):
+                found.setdefault(_key(settings), settings)
+    else:
+        stale = 0
+        while len(found) < (num_samples or 10) and stale < PATIENCE:
+            settings = space.sample(base, generator)
+            stale = stale + 1 if _key(settings) in found else 0
+            found.setdefault(_key(settings), settings)
+    return [Trial(number, settings) for number, settings in enumerate(found.values())]
+
+
+def _key(settings: Settings) -> str:
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+class Optuna(Proposals):
+    """Settings that optuna's tree-structured Parzen estimator proposes; earlier trials are told to it on resume.
+
+    Args:
+        space: the search space; grids are choices here.
+        num_samples: trials in all, those before a resume included.
+        seed: of the sampler.
+        base: configuration that conditions may refer to.
+        bigger: whether a bigger score is better.
+        past: trials of an interrupted sweep with their scores, None where there is no score.
+        pending: trials that were begun but not ended; they come first.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        num_samples: int,
+        seed: int,
+        base: Mapping[str, Any],
+        *,
+        bigger: bool,
+        past: list[tuple[Trial, float | None]],
+        pending: list[Trial],
+    ) -> None:
+        try:
+            import optuna
+        except ImportError as error:
+            raise ConfigError("--search=optuna needs optuna: pip install 'recbole-hyper[optuna]'") from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna, self.space, self.base = optuna, space, base
+        self.num_samples = num_samples
+        # optuna's own stream starts where the numbers end, so that a resumed search does not repeat its draws
+        sampler = optuna.samplers.TPESampler(seed=seed + len(past), multivariate=True, group=True, constant_liar=True)
+        self.study = optuna.create_study(direction="maximize" if bigger else "minimize", sampler=sampler)
+        self._running: dict[int, Any] = {}
+        self._pending = list(pending)
+        self._next = 1 + max([trial.number for trial, _ in past] + [trial.number for trial in pending], default=-1)
+        for trial, score in past:
+            self._add(trial, score)
+
+    def ask(self) -> Trial | None:
+        """Return an unfinished trial, else one that optuna proposes."""
+        if self._pending:
+            return self._pending.pop(0)
+        if self._next >= self.num_samples:
+            return None
+        proposed = self.study.ask()
+        trial = Trial(
+            self._next, self.space.settings(lambda key, domain: self._suggest(proposed, key, domain), self.base)
+        )
+        self._running[trial.number] = proposed
+        self._next += 1
+        return trial
+
+    def tell(self, trial: Trial, score: float | None) -> None:
+        """Tell optuna; a failed trial teaches it nothing."""
+        proposed = self._running.pop(trial.number, None)
+        if proposed is None:
+            self._add(trial, score)
+        elif score is None:
+            self.study.tell(proposed, state=self._optuna.trial.TrialState.FAIL)
+        else:
+            self.study.tell(proposed, score)
+
+    def _add(self, trial: Trial, score: float | None) -> None:
+        if score is None:
+            return
+        distributions, parameters = {}, {}
+
+        def replay(key: str, domain: Domain) -> Any:
+            name, distribution = self._distribution(key, domain)
+            value = trial.settings[key]
+            distributions[name] = distribution
+            parameters[name] = domain.values.index(value) if domain.is_finite else value
+            return value
+
+        self.space.settings(replay, self.base)
+        self.study.add_trial(
+            self._optuna.trial.create_trial(params=parameters, distributions=distributions, value=score)
+        )
+
+    def _suggest(self, proposed: Any, key: str, domain: Domain) -> Any:
+        name, distribution = self._distribution(key, domain)
+        if domain.is_finite:
+            return domain.values[proposed.suggest_categorical(name, distribution.choices)]
+        value = proposed.suggest_float(
+            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+        )
+        if domain.kind == "quniform":
+            return domain.lattice(round((value - domain.values[0]) / domain.values[2]))
+        return value
+
+    def _distribution(self, key: str, domain: Domain) -> tuple[str, Any]:
+        """Return optuna's name and distribution; alternatives of one key need names of their own."""
+        names = self._optuna.distributions
+        alternatives = self.space.domains[key]
+        name = key if len(alternatives) == 1 else f"{key}#{alternatives.index(domain)}"
+        if domain.is_finite:
+            # by index: optuna's categories must be plain scalars
+            return name, names.CategoricalDistribution(tuple(range(len(domain.values))))
+        low, high = float(domain.values[0]), float(domain.values[1])
+        if domain.kind == "quniform":
+            return name, names.FloatDistribution(
+                low, float(domain.lattice(domain.lattice_size - 1)), step=domain.values[2]
+            )
+        return name, names.FloatDistribution(low, high, log=domain.kind == "loguniform")

@@ -1,0 +1,168 @@
+"""One copy of the data for all trials: read and split once, saved as arrays that every process maps into memory.
+
+Test cases are left out, so that no trial can look at them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from recbole.utils import FeatureSource, FeatureType
+from recbole.utils.argument_list import dataset_arguments
+
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.evaluation.results import plain, write_json
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.sweep.proposals import digest
+from recbole_hyper.types import Cases, Split
+
+SPLIT_ARRAYS = ("train_lengths", "catalogue")
+CASE_ARRAYS = ("rows", "ends", "starts", "candidates")
+# configuration keys that decide what is read and how it is split
+DATA_KEYS = (
+    *sorted(set(dataset_arguments) - {"MAX_ITEM_LIST_LENGTH"}),
+    "data_path",
+    "dataset",
+    "encoding",
+    "eval_args",
+)
+
+_mapped: dict[Path, tuple[SequenceStore, Split]] = {}
+
+
+def data_key(config: Any) -> str:
+    """Return a digest of everything that decides the data and the split of a configuration."""
+    content = {key: plain(config[key], nan_to_null=False) for key in DATA_KEYS if key in config}
+    modes = config["eval_args"]["mode"]
+    if any(mode != "full" for mode in (modes.values() if isinstance(modes, dict) else [modes])):
+        content["seed"] = config["seed"]  # candidates are drawn with it
+    return digest(content)
+
+
+def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
+    """Return data and split of ``config`` without test cases, from ``folder`` where they are saved already.
+
+    The first process reads the atomic files and saves; others wait for it and map its arrays. Data with features of
+    users or items beside the interactions cannot be held in a store: they are read anew by every process.
+    """
+    target = folder / data_key(config)
+    target.mkdir(parents=True, exist_ok=True)
+    with locked(target / ".lock"):
+        if not (target / "split.json").is_file():
+            dataset = SequenceDataset(config)
+            split = without_test(make_split(dataset.store, config))
+            has_features = dataset.user_feat is not None or dataset.item_feat is not None
+            save_split(split, dataset, target, has_features=has_features)
+            if has_features:
+                return dataset, split
+    meta = json.loads((target / "split.json").read_text(encoding="utf-8"))
+    if meta["has_features"]:
+        dataset = SequenceDataset(config)
+        return dataset, without_test(make_split(dataset.store, config))
+    if target not in _mapped:
+        _mapped.clear()  # a process runs one trial at a time
+        _mapped[target] = (SequenceStore.load(target / "data"), load_split(target))
+    store, split = _mapped[target]
+    # the counts of a split are written to by the run that uses it
+    return StoredDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
+
+
+def without_test(split: Split) -> Split:
+    """Return ``split`` without its test cases and without a refit part."""
+    return dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+
+
+def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:
+    """Save data, training part and validation cases below ``folder``; ``split.json`` is written last."""
+    dataset.store.save(folder / "data")
+    same_train, same_valid = split.store is dataset.store, split.valid.store is split.store
+    if not same_train:
+        split.store.save(folder / "train")
+    if not same_valid:
+        split.valid.store.save(folder / "valid")
+    for name in SPLIT_ARRAYS:
+        if getattr(split, name) is not None:
+            np.save(folder / f"{name}.npy", getattr(split, name), allow_pickle=False)
+    for name in CASE_ARRAYS:
+        if getattr(split.valid, name) is not None:
+            np.save(folder / f"valid_{name}.npy", getattr(split.valid, name), allow_pickle=False)
+    meta = {"same_train": same_train, "same_valid": same_valid, "has_features": has_features, "counts": split.counts}
+    write_json(folder / "split.json", meta)
+
+
+def load_split(folder: Path) -> Split:
+    """Map what :func:`save_split` wrote; it has no test cases."""
+    meta = json.loads((folder / "split.json").read_text(encoding="utf-8"))
+
+    def array(name: str) -> Any:
+        path = folder / f"{name}.npy"
+        return np.load(path, mmap_mode="r", allow_pickle=False) if path.is_file() else None
+
+    store = SequenceStore.load(folder / ("data" if meta["same_train"] else "train"))
+    valid_store = store if meta["same_valid"] else SequenceStore.load(folder / "valid")
+    valid = Cases(valid_store, *(array(f"valid_{name}") for name in CASE_ARRAYS))
+    return Split(
+        store=store,
+        train_lengths=array("train_lengths"),
+        valid=valid,
+        test=Cases.build(valid_store, [], []),
+        catalogue=array("catalogue"),
+        counts=meta["counts"],
+    )
+
+
+class StoredDataset(SequenceDataset):
+    """RecBole's dataset over a saved store: ids are known already, so nothing is read, filtered or mapped."""
+
+    def __init__(self, config: Any, store: SequenceStore) -> None:
+        self._saved = store
+        super().__init__(config)
+        self._store = store
+
+    def _load_data(self, token: str, dataset_path: str) -> None:
+        store = self._saved
+        fields = (
+            (self.uid_field, FeatureType.TOKEN, FeatureSource.USER_ID),
+            (self.iid_field, FeatureType.TOKEN, FeatureSource.ITEM_ID),
+            (self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION),
+        )
+        for name, kind, source in fields:
+            self.field2type[name], self.field2source[name], self.field2seqlen[name] = kind, source, 1
+        self.inter_feat = pd.DataFrame(
+            {
+                self.uid_field: np.repeat(store.users, store.lengths),
+                self.iid_field: store.items.astype(np.int64),
+                self.time_field: np.asarray(store.times),
+            }
+        )
+        self.user_feat = self.item_feat = None
+        for name, tokens in ((self.uid_field, store.user_tokens), (self.iid_field, store.item_tokens)):
+            self.field2id_token[name] = tokens
+            self.field2token_id[name] = {token: number for number, token in enumerate(tokens)}
+
+    def _data_processing(self) -> None:
+        self.feat_name_list = self._build_feat_name_list()
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock on ``path``, which the system releases when this process ends.
+
+    Raises:
+        BlockingIOError: it is held elsewhere and ``wait`` is False.
+    """
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)

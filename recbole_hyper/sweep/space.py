@@ -1,0 +1,289 @@
+"""The grammar of search spaces, and the settings that a space stands for.
+
+A space is a YAML mapping from configuration keys to domains::
+
+    train_batch_size: {grid: [64, 128]}            # every value is tried
+    hidden_dropout_prob: {choice: [0.2, 0.4]}      # one is drawn
+    weight_decay: {uniform: [0.0, 0.1]}            # drawn between the bounds
+    learning_rate: {loguniform: [1e-5, 1e-2]}      # drawn with a uniform logarithm
+    n_layers: {quniform: [1, 4, 1]}                # drawn on a lattice of the third number, which starts at the first
+    n_negatives: {grid: [1, 256], when: {loss_type: [bce_plus, gbce]}}
+    hidden_size:                                   # the first alternative whose condition holds
+      - {grid: [32, 64], when: {geometry: poincare}}
+      - {grid: [256, 512]}
+    epochs: 100                                    # the same in every trial
+    curvature: {value: auto, when: {geometry: poincare}}
+
+A condition names keys of the space or of the configuration; a key whose condition fails keeps its default.
+RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recbole_hyper.config import ConfigError, parse_value, read_yaml
+
+Settings = dict[str, Any]
+Choose = Callable[[str, "Domain"], Any]
+
+# number of bounds of each kind; None for a list of values
+KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "loguniform": 2, "quniform": 3, "value": 0}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What one key may be.
+
+    Attributes:
+        kind: grid, choice, uniform, loguniform, quniform or value.
+        values: the values of grid and choice, the bounds of the others, the one value of "value".
+        when: values that other keys must have, each key with the list of those allowed.
+    """
+
+    kind: str
+    values: tuple[Any, ...]
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the values can be listed."""
+        return self.kind in ("grid", "choice", "value")
+
+    def draw(self, generator: np.random.Generator) -> Any:
+        """Draw one value."""
+        if self.is_finite:
+            return self.values[int(generator.integers(len(self.values)))]
+        low, high = self.values[:2]
+        if self.kind == "uniform":
+            return float(generator.uniform(low, high))
+        if self.kind == "loguniform":
+            return float(math.exp(generator.uniform(math.log(low), math.log(high))))
+        return self.lattice(int(generator.integers(self.lattice_size)))
+
+    @property
+    def lattice_size(self) -> int:
+        """Number of values of quniform."""
+        low, high, step = self.values
+        return math.floor((high - low) / step + 1e-9) + 1
+
+    def lattice(self, index: int) -> Any:
+        """Return the value of quniform number ``index``; whole where bounds and step are."""
+        low, _, step = self.values
+        value = low + index * step
+        return value if isinstance(value, int) else round(float(value), 12)
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the condition holds for ``settings``."""
+        return all(settings.get(key) in allowed for key, allowed in self.when.items())
+
+
+@dataclass(frozen=True)
+class Space:
+    """A search space: for every key its domain, or alternatives of which the first that holds counts."""
+
+    domains: Mapping[str, tuple[Domain, ...]]
+
+    @property
+    def keys(self) -> list[str]:
+        """Every key that a domain or a condition names."""
+        conditions = [key for alternatives in self.domains.values() for domain in alternatives for key in domain.when]
+        return list(dict.fromkeys([*self.domains, *conditions]))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all settings can be listed."""
+        return all(domain.is_finite for alternatives in self.domains.values() for domain in alternatives)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a grid search draws anything."""
+        return any(d.kind not in ("grid", "value") for alternatives in self.domains.values() for d in alternatives)
+
+    def split_constants(self) -> tuple[Settings, Space]:
+        """Return the keys that have one value whatever the others are, and the space without them."""
+        constants = {
+            key: alternatives[0].values[0]
+            for key, alternatives in self.domains.items()
+            if alternatives[0].kind == "value" and not alternatives[0].when
+        }
+        return constants, Space({key: value for key, value in self.domains.items() if key not in constants})
+
+    def settings(self, choose: Choose, base: Mapping[str, Any]) -> Settings:
+        """Return one setting: walk the keys, conditions first, and let ``choose`` pick from each domain that holds.
+
+        Args:
+            choose: maps (key, domain) to a value; domains of the kind "value" are not asked for.
+            base: values of the keys that conditions may name although the space does not set them.
+        """
+        found: Settings = {}
+        for key in self._order():
+            domain = self._domain(key, {**base, **found})
+            if domain is not None:
+                found[key] = domain.values[0] if domain.kind == "value" else choose(key, domain)
+        return {key: found[key] for key in self.domains if key in found}
+
+    def grid(self, base: Mapping[str, Any], generator: np.random.Generator) -> Iterator[Settings]:
+        """Yield every combination of the grids, the last key fastest; all else is drawn anew for each."""
+        order = self._order()
+
+        def walk(index: int, found: Settings) -> Iterator[Settings]:
+            if index == len(order):
+                yield {key: found[key] for key in self.domains if key in found}
+                return
+            key = order[index]
+            domain = self._domain(key, {**base, **found})
+            if domain is None:
+                yield from walk(index + 1, found)
+                return
+            for value in domain.values if domain.kind in ("grid", "value") else (None,):
+                drawn = value if domain.kind in ("grid", "value") else domain.draw(generator)
+                yield from walk(index + 1, {**found, key: drawn})
+
+        yield from walk(0, {})
+
+    def sample(self, base: Mapping[str, Any], generator: np.random.Generator) -> Settings:
+        """Draw one setting; grids are drawn from as choices are."""
+        return self.settings(lambda key, domain: domain.draw(generator), base)
+
+    def _domain(self, key: str, settings: Mapping[str, Any]) -> Domain | None:
+        return next((domain for domain in self.domains[key] if domain.holds(settings)), None)
+
+    def _order(self) -> list[str]:
+        """Return the keys so that every condition comes before what depends on it, else in the order of the file."""
+        order: list[str] = []
+
+        def visit(key: str, path: tuple[str, ...]) -> None:
+            if key in path:
+                raise ConfigError(f"the conditions of {' -> '.join([*path, key])} go round in a circle")
+            if key in order or key not in self.domains:
+                return
+            for domain in self.domains[key]:
+                for condition in domain.when:
+                    visit(condition, (*path, key))
+            order.append(key)
+
+        for key in self.domains:
+            visit(key, ())
+        return order
+
+
+def read_space(path: str | Path) -> Space:
+    """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
+
+    Raises:
+        ConfigError: no such file, an empty space or grid, an unknown kind, bounds that are not in order, a circle.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(f"the search space {str(path)!r} does not exist{_near_files(file)}")
+    content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
+    return parse_space(content, str(path))
+
+
+def parse_space(content: Mapping[str, Any], name: str = "the space") -> Space:
+    """Turn the mapping of a space file into a :class:`Space`; errors as for :func:`read_space`."""
+    if not content:
+        raise ConfigError(f"{name} is empty: give at least one key, such as learning_rate: {{grid: [0.001, 0.01]}}")
+    space = Space({str(key): _alternatives(value, f"{name}: {key}") for key, value in content.items()})
+    space._order()
+    return space
+
+
+def _alternatives(value: Any, where: str) -> tuple[Domain, ...]:
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(entry, dict) and set(entry) & set(KINDS) for entry in value)
+    ):
+        return tuple(_domain(entry, where) for entry in value)
+    return (_domain(value, where),)
+
+
+def _domain(value: Any, where: str) -> Domain:
+    if not isinstance(value, dict) or not set(value) & {*KINDS, "when"}:
+        if isinstance(value, dict):
+            for key in value:
+                near = difflib.get_close_matches(str(key), KINDS, n=1, cutoff=0.75)
+                if near:
+                    raise ConfigError(f"{where}: {key!r} is no kind of domain; did you mean {near[0]}?")
+        return Domain("value", (value,))
+    kinds = [key for key in value if key != "when"]
+    if len(kinds) != 1 or kinds[0] not in KINDS:
+        raise ConfigError(
+            f"{where}: one of {', '.join(KINDS)} (and 'when') is expected; got {', '.join(map(str, value))}"
+        )
+    kind = kinds[0]
+    if kind == "value":
+        return Domain(kind, (value[kind],), _when(value.get("when"), where))
+    values = value[kind]
+    if not isinstance(values, list | tuple):
+        raise ConfigError(f"{where}: {kind} needs a list, got {values!r}")
+    if not values:
+        raise ConfigError(f"{where}: the {kind} is empty; give at least one value")
+    bounds = KINDS[kind]
+    if bounds is not None:
+        _check_bounds(kind, values, bounds, where)
+    elif len({repr(entry) for entry in values}) < len(values):
+        raise ConfigError(f"{where}: {kind} {list(values)} names a value twice")
+    return Domain(kind, tuple(values), _when(value.get("when"), where))
+
+
+def _check_bounds(kind: str, values: Any, count: int, where: str) -> None:
+    shape = {2: "[low, high]", 3: "[low, high, step]"}[count]
+    if len(values) != count or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+        raise ConfigError(f"{where}: {kind} needs {shape}, all numbers; got {list(values)}")
+    if not all(math.isfinite(v) for v in values) or values[0] >= values[1]:
+        raise ConfigError(f"{where}: {kind} needs finite bounds, the lower one first; got {list(values)}")
+    if kind == "loguniform" and values[0] <= 0:
+        raise ConfigError(f"{where}: loguniform needs bounds above 0; got {list(values)}")
+    if kind == "quniform" and values[2] <= 0:
+        raise ConfigError(f"{where}: the step of quniform must be above 0; got {values[2]}")
+
+
+def _when(condition: Any, where: str) -> dict[str, tuple[Any, ...]]:
+    if condition is None:
+        return {}
+    if not isinstance(condition, dict) or not condition:
+        raise ConfigError(f"{where}: 'when' needs {{key: value}} or {{key: [values]}}, got {condition!r}")
+    return {str(key): tuple(value) if isinstance(value, list) else (value,) for key, value in condition.items()}
+
+
+def _read_recbole(file: Path) -> dict[str, Any]:
+    """Read ``key kind values`` lines; RecBole's bounds of loguniform are logarithms, its choices a grid."""
+    content: dict[str, Any] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        key, *rest = text.split(None, 2)
+        if len(rest) < 2:
+            raise ConfigError(f"{file}, line {number}: 'key kind values' is expected, got {line!r}")
+        kind, values = rest
+        try:
+            if kind == "choice":
+                content[key] = {"grid": [parse_value(value) for value in ast.literal_eval(values)]}
+            elif kind in ("uniform", "quniform", "loguniform"):
+                numbers = [ast.literal_eval(value.strip()) for value in values.strip("[]").split(",")]
+                content[key] = {kind: [math.exp(n) for n in numbers] if kind == "loguniform" else numbers}
+            else:
+                raise ConfigError(f"{file}, line {number}: {kind!r} is none of choice, uniform, quniform, loguniform")
+        except (SyntaxError, TypeError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{file}, line {number}: {values!r} are no values of {kind}: {error}") from error
+    return content
+
+
+def _near_files(file: Path) -> str:
+    siblings = sorted(path.name for path in file.parent.glob("*.yaml")) if file.parent.is_dir() else []
+    near = difflib.get_close_matches(file.name, siblings, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -1,0 +1,321 @@
+"""One trial: train and validate one setting in its own folder, and leave a record of how that ended."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import gc
+import io
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.evaluation.results import write_json
+from recbole_hyper.sweep.proposals import Settings, Trial
+from recbole_hyper.sweep.shared import locked, shared_data
+
+RECORD = "trial.json"
+FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
+# what a full disk, a quota and a file too large are called
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+Report = Callable[[int, float], None]
+
+
+class NoSpaceError(OSError):
+    """The disk is full; the sweep stops, and goes on with --resume once there is space."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every trial of a sweep shares; plain values, sent to the processes that run trials.
+
+    Attributes:
+        model: name of the model.
+        dataset: name of the dataset.
+        fixed: configuration of every trial beside its settings.
+        folder: folder of the sweep, absolute.
+        threads: threads of each trial.
+    """
+
+    model: str
+    dataset: str
+    fixed: Mapping[str, Any]
+    folder: str
+    threads: int = 1
+
+    @property
+    def trials(self) -> Path:
+        """Folder that holds a folder for each trial."""
+        return Path(self.folder) / "trials"
+
+    @property
+    def data(self) -> Path:
+        """Folder of the shared data."""
+        return Path(self.folder) / "data"
+
+    def config(self, settings: Settings, **more: Any) -> Config:
+        """Bind the configuration of a trial; raises ConfigError where it cannot run."""
+        return Config(self.model, self.dataset, config_dict={**self.fixed, **settings, **more})
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a trial ended; the content of trial.json.
+
+    Attributes:
+        number: number of the trial in the sweep.
+        name: name of its folder.
+        settings: values of the keys of the space.
+        status: finished; failed; stopped by the scheduler; unfinished (to be continued by a resume).
+        reason: why it failed or was left unfinished.
+        score: best validation score, None where there is none.
+        best_epoch: epoch of the score, from 0.
+        epochs: epochs trained.
+        valid: validation metrics.
+        seconds: wall time of the trial in its process, earlier sessions of a resumed one not counted.
+        peak_memory_bytes: largest memory of the training process.
+    """
+
+    number: int
+    name: str
+    settings: Settings
+    status: str
+    reason: str = ""
+    score: float | None = None
+    best_epoch: int | None = None
+    epochs: int | None = None
+    valid: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    peak_memory_bytes: int | None = None
+
+    @property
+    def trial(self) -> Trial:
+        """The trial that this is the record of."""
+        return Trial(self.number, dict(self.settings))
+
+
+def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
+    """Run one trial and write its record; a trial that ended before is not run again.
+
+    Args:
+        plan: what all trials share.
+        trial: the setting to try.
+        report: called with (epoch, validation score) after every validation; may end the trial by SystemExit.
+
+    Returns:
+        The record. Whatever goes wrong inside the trial is in ``reason``, not raised.
+
+    Raises:
+        NoSpaceError: the disk is full.
+    """
+    folder = plan.trials / trial.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # a process that outlived its killed driver may still be writing here
+        with locked(folder / ".lock"):
+            done = read_record(folder)
+            if done is not None and done.status != UNFINISHED:
+                return done
+            record = _run(plan, trial, folder, report)
+            write_json(folder / RECORD, asdict(record))
+            return record
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise NoSpaceError(error.errno, f"no space left for trial {trial.name}", str(folder)) from error
+        raise
+
+
+def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Record:
+    start = perf_counter()
+    try:
+        with _threads(plan.threads), _quiet(folder):
+            result = _train(plan, trial, folder, report)
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+        if _out_of_memory(error):
+            reason = f"out of memory: {reason}"
+        return _record(trial, FAILED, start, reason=reason, epochs=len(read_history(folder)))
+    finally:
+        _return_memory()
+    score = result["best_valid_score"]
+    if score is None or not math.isfinite(score):
+        return _record(trial, FAILED, start, reason=f"the validation score is {score}", epochs=result["epochs"])
+    return _record(
+        trial,
+        FINISHED,
+        start,
+        score=float(score),
+        best_epoch=result["best_epoch"],
+        epochs=result["epochs"],
+        valid=result["valid"],
+        peak_memory_bytes=result["peak_memory_bytes"],
+    )
+
+
+def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
+    from recbole_hyper.quick_start import run
+    from recbole_hyper.training.checkpoint import CheckpointError
+
+    def attempt() -> dict[str, Any]:
+        settings = {
+            **plan.fixed,
+            **trial.settings,
+            "output_dir": str(folder),
+            "resume": (folder / "config.yaml").is_file(),
+            "n_threads": plan.threads,
+            "show_progress": False,
+        }
+        return run(
+            plan.model,
+            plan.dataset,
+            config_dict=settings,
+            test=False,
+            read=lambda config: shared_data(config, plan.data),
+            on_validation=report,
+        )
+
+    try:
+        return attempt()
+    except CheckpointError:
+        # killed while it wrote: what is there cannot be continued
+        clear(folder)
+        return attempt()
+
+
+def _record(trial: Trial, status: str, start: float, **values: Any) -> Record:
+    return Record(trial.number, trial.name, trial.settings, status, seconds=perf_counter() - start, **values)
+
+
+def read_record(folder: Path) -> Record | None:
+    """Read trial.json; None where it is missing or not readable."""
+    try:
+        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return Record(**content)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_history(folder: Path) -> list[dict[str, float]]:
+    """Read train.csv; values that are no numbers are left out."""
+    try:
+        text = (folder / "train.csv").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    rows = []
+    for row in csv.DictReader(io.StringIO(text)):
+        numbers = {}
+        for key, value in row.items():
+            with contextlib.suppress(TypeError, ValueError):
+                numbers[key] = float(value)
+        rows.append(numbers)
+    return rows
+
+
+def close_trial(plan: Plan, trial: Trial, status: str, reason: str, metric: str, bigger: bool) -> Record:
+    """Write the record of a trial that did not write its own: stopped by the scheduler, or its process died."""
+    folder = plan.trials / trial.name
+    folder.mkdir(parents=True, exist_ok=True)
+    history = read_history(folder)
+    scores = [(row[f"valid_{metric}"], int(row["epoch"])) for row in history if f"valid_{metric}" in row]
+    scores = [(score, epoch) for score, epoch in scores if math.isfinite(score)]
+    best = None if not scores else (max if bigger else min)(scores, key=lambda entry: entry[0])
+    record = Record(
+        trial.number,
+        trial.name,
+        trial.settings,
+        status,
+        reason=reason,
+        score=None if best is None else best[0],
+        best_epoch=None if best is None else best[1],
+        epochs=len(history),
+        seconds=sum(row.get("train_seconds", 0.0) + row.get("valid_seconds", 0.0) for row in history),
+    )
+    write_json(folder / RECORD, asdict(record))
+    return record
+
+
+def clear(folder: Path) -> None:
+    """Remove what a run left in ``folder``, but not its lock."""
+    for path in folder.iterdir():
+        if path.name == ".lock":
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    text = f"{type(error).__name__}: {error}".lower()
+    return isinstance(error, MemoryError) or any(
+        phrase in text for phrase in ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
+    )
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Hold torch, BLAS and OpenMP of this process to ``count`` threads: trials side by side must not fight."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(limits=count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _quiet(folder: Path) -> Iterator[None]:
+    """Keep what a run prints in its folder: many trials share the terminal."""
+    with (
+        open(folder / "output.txt", "a", encoding="utf-8") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
+        yield
+
+
+def _return_memory() -> None:
+    """Hand freed memory back to the system, so that the next trial's peak is its own."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+__all__ = [
+    "FAILED",
+    "FINISHED",
+    "STOPPED",
+    "UNFINISHED",
+    "ConfigError",
+    "NoSpaceError",
+    "Plan",
+    "Record",
+    "close_trial",
+    "read_history",
+    "read_record",
+    "run_trial",
+]

@@ -1,0 +1,48 @@
+"""A data set of a few hundred random interactions, and the keys of runs that take a fraction of a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FAST: dict[str, Any] = {
+    "epochs": 2,
+    "hidden_size": 8,
+    "inner_size": 8,
+    "n_layers": 1,
+    "n_heads": 1,
+    "MAX_ITEM_LIST_LENGTH": 10,
+    "train_batch_size": 32,
+    "topk": [5],
+    "valid_metric": "NDCG@5",
+    "use_gpu": False,
+}
+
+
+def write_data(folder: Path, sequences: list[list[int]], name: str = "tiny") -> None:
+    """Write an atomic file with one interaction a second."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    rows = [f"u{user}\ti{item}\t{time}" for user, row in enumerate(sequences) for time, item in enumerate(row)]
+    text = "\n".join(["user_id:token\titem_id:token\ttimestamp:float", *rows]) + "\n"
+    (folder / name / f"{name}.inter").write_text(text, encoding="utf-8")
+
+
+def random_sequences(seed: int = 0, users: int = 60, items: int = 25) -> list[list[int]]:
+    generator = np.random.default_rng(seed)
+    return [generator.permutation(items)[: generator.integers(6, 12)].tolist() for _ in range(users)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data_path that holds the data set "tiny"."""
+    write_data(tmp_path / "data", random_sequences())
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def keys(data: Path) -> dict[str, Any]:
+    """Keys of a quick run on "tiny"."""
+    return {**FAST, "data_path": str(data)}

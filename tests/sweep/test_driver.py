@@ -1,0 +1,303 @@
+"""Sweeps in one process: selection, failures, resume, faults."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from recbole_hyper.config import ConfigError
+from recbole_hyper.quick_start import run
+from recbole_hyper.sweep import driver, sweep, trial
+from recbole_hyper.sweep.trial import NoSpaceError, Record
+from tests.sweep.conftest import random_sequences, write_data
+
+SPACE = {"learning_rate": {"grid": [0.001, 0.01]}, "n_layers": {"grid": [1, 2]}}
+
+
+def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -> dict[str, Any]:
+    options = {key: more.pop(key) for key in ("search", "num_samples", "n_seeds", "time_budget") if key in more}
+    config = {**{key: keys[key] for key in keys if key not in space}, "output_dir": str(folder), **more}
+    return sweep("SASRecCE", "tiny", space=space, config_dict=config, executor="local", **options)
+
+
+def test_sweep_selects_on_validation_and_tests_the_winner(keys: dict, tmp_path: Path) -> None:
+    outcome = local(keys, tmp_path / "s")
+    trials = pd.read_csv(tmp_path / "s" / "trials.csv")
+    assert outcome["trials"] == {"finished": 4}
+    assert outcome["best"]["score"] == trials.score.max()
+    assert trials.groupby(["learning_rate", "n_layers"]).size().tolist() == [1, 1, 1, 1]
+    for folder in (tmp_path / "s" / "trials").iterdir():
+        result = json.loads((folder / "result.json").read_text())
+        assert result["test"] == {}
+        assert result["n_test_cases"] == 0
+        assert {"config.yaml", "train.csv", "run.log", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+    # the tested weights are those of the trial: the same run from the shell gives the same numbers
+    alone = run(
+        "SASRecCE", "tiny", config_dict={**keys, **outcome["best"]["settings"], "output_dir": str(tmp_path / "r")}
+    )
+    assert outcome["test"] == pytest.approx(alone["test"])
+    assert outcome["best"]["valid"] == pytest.approx(alone["valid"])
+
+
+def test_selection_ignores_test(tmp_path: Path, keys: dict) -> None:
+    """On random data the best trial on validation need not be the best on test; here it is not."""
+    space = {"seed": {"grid": list(range(6))}}
+    outcome = local(keys, tmp_path / "s", space)
+    tested = {}
+    for seed in range(6):
+        result = run("SASRecCE", "tiny", config_dict={**keys, "seed": seed, "output_dir": str(tmp_path / f"r{seed}")})
+        tested[seed] = (result["best_valid_score"], result["test"]["ndcg@5"])
+    best_valid = max(tested, key=lambda seed: tested[seed][0])
+    best_test = max(tested, key=lambda seed: tested[seed][1])
+    assert best_valid != best_test, "the data must tell the two apart"
+    assert outcome["best"]["settings"] == {"seed": best_valid}
+    assert outcome["test"]["ndcg@5"] == pytest.approx(tested[best_valid][1])
+
+
+def test_trials_do_not_depend_on_test_targets(tmp_path: Path, keys: dict) -> None:
+    # the first user has seen everything, so that ids do not depend on the items that change
+    sequences = [list(range(25)), *random_sequences()]
+    scores = []
+    for name in ("one", "two"):
+        if name == "two":
+            changed = [[*row[:-1], next(item for item in range(25) if item not in row)] for row in sequences[1:]]
+            sequences = [sequences[0], *changed]
+        write_data(tmp_path / name, sequences)
+        outcome = local({**keys, "data_path": str(tmp_path / name)}, tmp_path / f"s-{name}")
+        frame = pd.read_csv(tmp_path / f"s-{name}" / "trials.csv")
+        scores.append((frame.score.tolist(), outcome["best"]["name"], outcome["test"]))
+    assert scores[0][:2] == scores[1][:2]
+    assert scores[0][2] != scores[1][2]
+
+
+def test_constants_of_the_space_count_for_all_and_the_command_line_wins(keys: dict, tmp_path: Path) -> None:
+    space = {"valid_metric": "Hit@5", "epochs": 7, "learning_rate": {"grid": [0.001, 0.01]}}
+    outcome = sweep(
+        "SASRecCE", "tiny", space=space, config_dict={**keys, "output_dir": str(tmp_path / "s")} | {"epochs": 1},
+        executor="local",
+    )  # fmt: skip
+    assert outcome["valid_metric"] == "ndcg@5"  # the fixture gives it on the command line
+    assert set(pd.read_csv(tmp_path / "s" / "trials.csv").epochs) == {1}
+    kept = {key: value for key, value in keys.items() if key not in ("valid_metric", "epochs")}
+    space["epochs"] = 1
+    outcome = sweep(
+        "SASRecCE", "tiny", space=space, config_dict={**kept, "output_dir": str(tmp_path / "t")}, executor="local"
+    )
+    assert outcome["valid_metric"] == "hit@5"
+    frame = pd.read_csv(tmp_path / "t" / "trials.csv")
+    assert frame.score.tolist() == frame["valid_hit@5"].tolist()
+    assert outcome["best"]["settings"] == {"learning_rate": frame.learning_rate[frame.score.argmax()]}
+
+
+def test_failed_trials_are_recorded_and_the_sweep_goes_on(keys: dict, tmp_path: Path) -> None:
+    # 8 does not divide by 3 heads; a rate of 1e30 makes the loss infinite
+    space = {"n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}
+    outcome = local(keys, tmp_path / "s", space)
+    assert outcome["trials"]["finished"] >= 1
+    assert outcome["trials"]["failed"] >= 2
+    reasons = " ".join(outcome["failures"].values())
+    assert "n_heads" in reasons or "heads" in reasons
+    assert outcome["best"]["settings"] == {"n_heads": 1, "learning_rate": 0.001}
+
+
+def test_out_of_memory_is_a_reason(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = trial._train
+
+    def train(plan: Any, entry: Any, *more: Any) -> Any:
+        if entry.settings["n_layers"] == 2:
+            raise MemoryError("can't allocate memory: you tried to allocate 99999 bytes")
+        return original(plan, entry, *more)
+
+    monkeypatch.setattr(trial, "_train", train)
+    outcome = local(keys, tmp_path / "s")
+    assert outcome["trials"] == {"finished": 2, "failed": 2}
+    assert all(reason.startswith("out of memory: MemoryError") for reason in outcome["failures"].values())
+
+
+def test_when_every_trial_fails_the_reasons_are_told(
+    keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*arguments: Any) -> Any:
+        raise ValueError("the\nsame each time")
+
+    monkeypatch.setattr(trial, "_train", train)
+    with pytest.raises(ConfigError, match=r"none of 4 trials finished.*ValueError: the same each time \(4 times\)"):
+        local(keys, tmp_path / "s")
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"] == {"failed": 4}
+
+
+def test_resume_repeats_nothing_and_finds_the_same_winner(
+    keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = local(keys, tmp_path / "whole")
+    ran: list[str] = []
+    original = trial._train
+
+    def train(plan: Any, entry: Any, *more: Any) -> Any:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append(entry.name)
+        return original(plan, entry, *more)
+
+    monkeypatch.setattr(trial, "_train", train)
+    with pytest.raises(KeyboardInterrupt):
+        local(keys, tmp_path / "cut")
+    first = list(ran)
+    times = {name: os.stat(tmp_path / "cut" / "trials" / name / "result.json").st_mtime_ns for name in first}
+    ran.clear()
+    monkeypatch.setattr(
+        trial, "_train", lambda plan, entry, *more: (ran.append(entry.name), original(plan, entry, *more))[1]
+    )
+    resumed = sweep(config_dict={"output_dir": str(tmp_path / "cut"), "resume": True}, executor="local")
+    assert len(first) == 2
+    assert not set(first) & set(ran)
+    assert len(ran) == 2
+    for name, time in times.items():
+        assert os.stat(tmp_path / "cut" / "trials" / name / "result.json").st_mtime_ns == time
+    assert resumed["best"]["name"] == whole["best"]["name"]
+    assert resumed["best"]["score"] == whole["best"]["score"]
+    assert resumed["test"] == whole["test"]
+    # once more: nothing is left to do, and test is not evaluated again
+    final = next((tmp_path / "cut" / "best").glob("*/result.json"))
+    time = final.stat().st_mtime_ns
+    ran.clear()
+    sweep(config_dict={"output_dir": str(tmp_path / "cut"), "resume": True}, executor="local")
+    assert ran == []
+    assert final.stat().st_mtime_ns == time
+
+
+def test_resume_refuses_a_changed_space(keys: dict, tmp_path: Path) -> None:
+    local(keys, tmp_path / "s")
+    changed = {**SPACE, "learning_rate": {"grid": [0.001, 0.02]}}
+    with pytest.raises(ConfigError, match=r"another space.*learning_rate"):
+        local(keys, tmp_path / "s", changed, resume=True)
+    with pytest.raises(ConfigError, match=r"another fixed.*epochs was 2, now 3"):
+        local(keys, tmp_path / "s", resume=True, epochs=3)
+    with pytest.raises(ConfigError, match="already holds a sweep"):
+        local(keys, tmp_path / "s")
+
+
+def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no sweep to resume"):
+        local(keys, tmp_path / "nothing", resume=True)
+    with pytest.raises(ConfigError, match="needs --output_dir"):
+        sweep("SASRecCE", "tiny", space=SPACE, config_dict={"resume": True}, executor="local")
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"learning_rat": {"grid": [1]}}, "did you mean learning_rate"),
+        ({"learning_rate": {"grid": []}}, "the grid is empty"),
+        ({"seed": {"grid": [1]}}, "in the space and fixed"),
+        ({"topk": {"grid": [[1], [5]]}}, "could not be compared"),
+        ({"output_dir": {"grid": ["a"]}}, "no key of a trial"),
+        ({"learning_rate": {"grid": ["fast"]}}, "a number"),
+    ],
+)
+def test_faults_of_the_space_end_the_sweep_before_it_begins(
+    keys: dict, tmp_path: Path, space: dict, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        local(keys, tmp_path / "s", space, seed=3)
+    assert not (tmp_path / "s" / "trials").exists()
+
+
+def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = trial.write_json
+
+    def write_json(path: Path, content: Any) -> None:
+        if content["number"] == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(path, content)
+
+    monkeypatch.setattr(trial, "write_json", write_json)
+    with pytest.raises(NoSpaceError, match="--resume=True"):
+        local(keys, tmp_path / "s")
+    monkeypatch.setattr(trial, "write_json", original)
+    outcome = local(keys, tmp_path / "s", resume=True)
+    assert outcome["trials"] == {"finished": 4}
+
+
+def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recbole_hyper.sweep.executors.perf_counter", iter(range(0, 10_000, 5)).__next__)
+    with pytest.raises(ConfigError, match="none of 1 trials finished"):
+        local(keys, tmp_path / "s", time_budget=7)
+    record = trial.read_record(next((tmp_path / "s" / "trials").iterdir()))
+    assert record is not None
+    assert (record.status, record.epochs) == ("unfinished", 1)
+    monkeypatch.undo()
+    outcome = local(keys, tmp_path / "s", resume=True)
+    assert outcome["trials"] == {"finished": 4}
+    assert {entry["epochs"] for entry in pd.read_csv(tmp_path / "s" / "trials.csv").to_dict("records")} == {2}
+
+
+def test_seeds_of_the_winner(keys: dict, tmp_path: Path) -> None:
+    outcome = local(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01]}}, n_seeds=3, seed=4)
+    assert outcome["seeds"] == [4, 5, 6]
+    values = [
+        json.loads((tmp_path / "s" / folder / "result.json").read_text())["test"]["hit@5"]
+        for folder in outcome["best_runs"]
+    ]
+    assert outcome["test_mean"]["hit@5"] == pytest.approx(sum(values) / 3)
+    assert len(set(values)) > 1
+    assert outcome["test_std"]["hit@5"] == pytest.approx(pd.Series(values).std())
+    assert outcome["test"]["hit@5"] == values[0]
+
+
+def test_refit_of_the_winner_follows_the_protocol(keys: dict, tmp_path: Path) -> None:
+    more = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "refit": True}
+    outcome = local({**keys, **more}, tmp_path / "s", {"learning_rate": {"grid": [0.01, 0.001]}})
+    final = json.loads((tmp_path / "s" / outcome["best_runs"][0] / "result.json").read_text())
+    assert final["refit_epochs"] == final["best_epoch"] + 1
+    for path in (tmp_path / "s" / "trials").glob("*/result.json"):
+        assert json.loads(path.read_text())["refit_epochs"] == 0
+
+
+def record(number: int, score: float | None, status: str = "finished") -> Record:
+    return Record(number, f"{number:04d}", {}, status, score=score)
+
+
+def test_select() -> None:
+    records = [record(0, 0.1), record(1, 0.3), record(2, 0.3), record(3, 0.9, "stopped"), record(4, None, "failed")]
+    assert driver.select(reversed(records), bigger=True) == records[1]
+    assert driver.select(records, bigger=False) == records[0]
+    assert driver.select(records[3:], bigger=True) == records[3]
+    assert driver.select(records[4:], bigger=True) is None
+
+
+def test_another_sweep_in_the_same_folder(keys: dict, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    with driver.locked(tmp_path / "s" / ".lock"), pytest.raises(ConfigError, match="another sweep is running"):
+        local(keys, tmp_path / "s")
+
+
+def test_cluster_that_is_not_there(keys: dict, tmp_path: Path) -> None:
+    config = {**keys, "output_dir": str(tmp_path / "s")}
+    with pytest.raises(ConfigError, match=r"no Ray cluster at 127.0.0.1:9.*ray start --head"):
+        sweep("SASRecCE", "tiny", space={"seed": {"grid": [1]}}, config_dict=config, ray_address="127.0.0.1:9")
+
+
+def test_one_decomposition_serves_all_ranks(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recbole_hyper.models import puresvd
+
+    calls: list[tuple[int, float]] = []
+    original = puresvd.item_factors
+
+    def item_factors(matrix: Any, rank: int, scaling: float, *more: Any) -> Any:
+        calls.append((rank, scaling))
+        return original(matrix, rank, scaling, *more)
+
+    monkeypatch.setattr(puresvd, "item_factors", item_factors)
+    kept = {key: keys[key] for key in ("data_path", "topk", "valid_metric", "use_gpu")}
+    space = {"rank": {"grid": [2, 4, 8]}, "scaling": {"grid": [0.5, 1.0]}}
+    config = {**kept, "output_dir": str(tmp_path / "s")}
+    outcome = sweep("PureSVDN", "tiny", space=space, config_dict=config, executor="local")
+    assert outcome["trials"] == {"finished": 6}
+    assert sorted(calls) == [(8, 0.5), (8, 1.0)]

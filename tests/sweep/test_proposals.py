@@ -1,0 +1,91 @@
+"""Lists of trials are repeatable; optuna learns from trials of before a resume."""
+
+from __future__ import annotations
+
+import pytest
+
+from recbole_hyper.config import ConfigError
+from recbole_hyper.sweep.proposals import Listed, Optuna, Trial, list_trials
+from recbole_hyper.sweep.space import parse_space
+
+MIXED = parse_space({"a": {"grid": [1, 2, 3]}, "rate": {"loguniform": [1e-4, 1e-1]}})
+FINITE = parse_space({"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}})
+
+
+def test_equal_seeds_give_equal_trials_and_more_samples_only_add() -> None:
+    short = list_trials(MIXED, "random", 5, 7, {})
+    assert short == list_trials(MIXED, "random", 5, 7, {})
+    assert list_trials(MIXED, "random", 9, 7, {})[:5] == short
+    assert list_trials(MIXED, "random", 5, 8, {}) != short
+    assert [trial.number for trial in short] == [0, 1, 2, 3, 4]
+
+
+def test_grid_repeats_only_where_something_is_drawn() -> None:
+    assert len(list_trials(MIXED, "grid", 4, 0, {})) == 12
+    assert len(list_trials(parse_space({"a": {"grid": [1, 2]}}), "grid", 4, 0, {})) == 2
+
+
+def test_random_search_of_a_finite_space_repeats_nothing_and_ends() -> None:
+    trials = list_trials(FINITE, "random", 100, 0, {})
+    assert len(trials) == 6
+    assert len({trial.name for trial in trials}) == 6
+
+
+def test_name_depends_on_settings_not_on_their_order() -> None:
+    assert Trial(3, {"a": 1, "b": 2}).name == Trial(3, {"b": 2, "a": 1}).name
+    assert Trial(3, {"a": 1}).name != Trial(3, {"a": 2}).name
+
+
+def test_no_sample_is_refused() -> None:
+    with pytest.raises(ConfigError, match="num_samples=0"):
+        list_trials(FINITE, "random", 0, 0, {})
+
+
+def test_listed_ends() -> None:
+    trials = list_trials(FINITE, "grid", 1, 0, {})
+    listed = Listed(trials)
+    assert [listed.ask() for _ in range(len(trials) + 2)] == [*trials, None, None]
+
+
+def distance(settings: dict) -> float:
+    """A score whose best setting is x = 0.3, kind "good"."""
+    return -abs(settings["x"] - 0.3) - (0.5 if settings["kind"] == "bad" else 0.0) - abs(settings["n"] - 4) * 0.05
+
+
+OPTUNA_SPACE = parse_space(
+    {
+        "kind": {"choice": ["good", "bad"]},
+        "x": [{"uniform": [0.0, 1.0], "when": {"kind": "good"}}, {"loguniform": [1e-3, 1.0]}],
+        "n": {"quniform": [1, 8, 1]},
+        "only_bad": {"grid": [1, 2], "when": {"kind": "bad"}},
+    }
+)
+
+
+def optuna_search(number: int, past: list, pending: list, seed: int = 0) -> list[tuple[Trial, float | None]]:
+    pytest.importorskip("optuna")
+    search = Optuna(OPTUNA_SPACE, number, seed, {}, bigger=True, past=past, pending=pending)
+    found = []
+    while (trial := search.ask()) is not None:
+        score = distance(trial.settings)
+        search.tell(trial, score)
+        found.append((trial, score))
+    return found
+
+
+def test_optuna_finds_more_than_chance() -> None:
+    best = max(score for _, score in optuna_search(60, [], []))
+    assert best > -0.1
+    for trial, _ in optuna_search(20, [], []):
+        assert ("only_bad" in trial.settings) == (trial.settings["kind"] == "bad")
+        assert isinstance(trial.settings["n"], int)
+
+
+def test_optuna_goes_on_after_a_resume() -> None:
+    past = optuna_search(30, [], [])
+    pending = [Trial(30, {"kind": "good", "x": 0.9, "n": 1})]
+    found = optuna_search(40, [*past[:-1], (past[-1][0], None)], pending)
+    assert [trial.number for trial, _ in found] == list(range(30, 40))
+    assert found[0][0] == pending[0]
+    # what it proposes next is near the best of before, not a fresh start
+    assert sum(trial.settings["kind"] == "good" for trial, _ in found[1:]) >= 7

@@ -1,0 +1,74 @@
+"""The store that trials share tells a model exactly what the atomic files tell it, and knows no test case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.sweep import shared
+
+SPLITS = [
+    {"split": {"LS": "valid_and_test"}},
+    {"split": {"RS": [0.6, 0.2, 0.2]}},
+    {"split": {"LS": "valid_and_test"}, "mode": "uni9"},
+]
+
+
+@pytest.fixture(params=SPLITS, ids=["leave-one-out", "ratio", "candidates"])
+def config(request: Any, keys: dict) -> Config:
+    return Config("SASRecCE", "tiny", config_dict={**keys, "eval_args": request.param})
+
+
+def test_shared_data_equal_the_files(config: Config, tmp_path: Path) -> None:
+    first, _ = shared.shared_data(config, tmp_path / "shared")
+    mapped, split = shared.shared_data(config, tmp_path / "shared")
+    read = SequenceDataset(config)
+    expected = make_split(read.store, config)
+    for dataset in (first, mapped):
+        assert (dataset.user_num, dataset.item_num) == (read.user_num, read.item_num)
+        assert dataset.store.fingerprint() == read.store.fingerprint()
+    assert isinstance(split.store.items, np.memmap)
+    np.testing.assert_array_equal(split.train_lengths, expected.train_lengths)
+    for name in ("rows", "ends", "starts", "targets", "times"):
+        np.testing.assert_array_equal(getattr(split.valid, name), getattr(expected.valid, name))
+    if expected.valid.candidates is not None:
+        np.testing.assert_array_equal(split.valid.candidates, expected.valid.candidates)
+    ours, theirs = (d.restrict(s.store, s.train_lengths) for d, s in ((mapped, split), (read, expected)))
+    assert (ours.inter_matrix("csr") != theirs.inter_matrix("csr")).nnz == 0
+    for field in ("user_id", "item_id", "timestamp"):
+        np.testing.assert_array_equal(ours.inter_feat[field].numpy(), theirs.inter_feat[field].numpy())
+
+
+def test_no_test_case_is_saved(config: Config, tmp_path: Path) -> None:
+    for _ in range(2):
+        _, split = shared.shared_data(config, tmp_path / "shared")
+        assert len(split.test) == 0
+        assert split.refit_lengths is None
+        assert len(split.valid) > 0
+
+
+def test_files_are_read_once(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.shared_data(config, tmp_path / "shared")
+
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("the atomic files are read again")
+
+    monkeypatch.setattr(SequenceDataset, "_check_header", fail)
+    shared.shared_data(config, tmp_path / "shared")
+
+
+def test_key_follows_what_decides_the_data_only(keys: dict) -> None:
+    def key(**more: Any) -> str:
+        return shared.data_key(Config("SASRecCE", "tiny", config_dict={**keys, **more}))
+
+    assert key() == key(learning_rate=0.1) == key(seed=5) == key(MAX_ITEM_LIST_LENGTH=7)
+    assert key() != key(user_inter_num_interval="[7,inf)")
+    assert key() != key(eval_args={"split": {"RS": [0.6, 0.2, 0.2]}})
+    sampled = {"mode": "uni9"}
+    assert key(eval_args=sampled) != key(eval_args=sampled, seed=5)
