@@ -12,7 +12,7 @@ from recbole_hyper.config import Config, properties_folder, read_yaml
 from recbole_hyper.encoders.dual import DualEncoder
 from tests.conftest import SMALL
 
-DUAL = ["DualRec", "DualSASRec", "DualFMLPRec"]
+DUAL = ["DualRec", "DualSASRec", "DualGRU4Rec", "DualFMLPRec"]
 KEYS = {
     **SMALL,
     "n_heads": 2,
@@ -104,7 +104,9 @@ def test_the_rows_of_the_tables_are_there() -> None:
     names = {path.stem for path in ABLATIONS}
     assert len([name for name in names if name.startswith("table3_")]) == 6
     assert len([name for name in names if name.startswith("table5_")]) == 3
-    assert {f"table4_{b}_{v}" for b in ("sasrec", "fmlprec") for v in ("alone", "dual", "dual_transfer")} <= names
+    assert {
+        f"table4_{b}_{v}" for b in ("sasrec", "gru4rec", "fmlprec") for v in ("alone", "dual", "dual_transfer")
+    } <= names
 
 
 @pytest.mark.parametrize(
@@ -134,3 +136,16 @@ def test_published_defaults(model: str, random_data: Path) -> None:
     if model == "DualRec":
         assert built.past.layers[0].attention.windows == (2, 3, 4, 5, 7, 11, 21, 50)
         assert (config["learning_rate"], config["weight_decay"], config["stopping_step"]) == (0.001, 1e-4, 9)
+
+
+@pytest.mark.parametrize("name", ["heads", "alpha", "beta", "windows"])
+def test_every_setting_of_the_figures_grids_builds(name: str, random_data: Path) -> None:
+    space = read_yaml(properties_folder() / "sweep" / f"dualrec_{name}.yaml")
+    grids = {key: domain["grid"] for key, domain in space.items()}
+    for key, values in grids.items():
+        assert len(values) > 1
+        for value in values:
+            Config("DualRec", "random", config_dict={"data_path": str(random_data), key: value})
+    figures = {"heads": "n_heads", "alpha": "dual_alpha", "beta": "dual_beta"}
+    if name in figures:
+        assert list(grids) == [figures[name]]

@@ -1,0 +1,16 @@
+"""GRU4Rec in both directions (DualGRU4Rec, Table 4 of the DualRec paper)."""
+
+from __future__ import annotations
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.encoders.gru import GRUEncoder
+
+
+@component("encoders", "dual_gru")
+class DualGRUEncoder(DualEncoder, backbone=GRUEncoder):
+    """A recurrent network in each direction; the future one reads the sequence in reverse.
+
+    The paper prints no settings for this backbone. The transfer term compares the states, as one head of width d
+    (ours).
+    """
