@@ -1,0 +1,73 @@
+"""Histories of cases as sparse binary rows, for models that fold a history in."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from recbole_hyper.data.sequences import ranges
+from recbole_hyper.types import Cases
+
+
+def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
+    """Return what each history adds to that of the case before it.
+
+    Successive cases of one user share all but their newest interactions, so a model that is linear in the history
+    needs one addition per case instead of the whole history (see :func:`accumulate`).
+
+    Returns:
+        (n, n_items) binary matrix of the items added (an item that repeats counts once), and (n,) True where the case
+        continues the one before it; elsewhere its row is the whole history.
+    """
+    store = cases.store
+    goes_on = np.zeros(len(cases), dtype=bool)
+    goes_on[1:] = (
+        (cases.rows[1:] == cases.rows[:-1])
+        & (cases.starts[1:] == cases.starts[:-1])
+        & (cases.ends[1:] >= cases.ends[:-1])
+    )
+    begins = cases.starts.copy()
+    begins[1:][goes_on[1:]] = cases.ends[:-1][goes_on[1:]]
+    lengths = cases.ends - begins
+    items = store.items[ranges(store.offsets[cases.rows] + begins, lengths)].astype(np.int64)
+    owners = np.repeat(np.arange(len(cases)), lengths)
+    groups = np.cumsum(~goes_on)
+    _, first = np.unique(groups[owners] * store.n_items + items, return_index=True)
+    first.sort()
+    counts = np.bincount(owners[first], minlength=len(cases))
+    matrix = scipy.sparse.csr_matrix(
+        (np.ones(len(first), dtype=np.float32), items[first], np.concatenate([[0], np.cumsum(counts)])),
+        shape=(len(cases), store.n_items),
+    )
+    return matrix, goes_on
+
+
+def history_matrix(cases: Cases) -> scipy.sparse.csr_matrix:
+    """Return the binary (n, n_items) matrix of the histories."""
+    store, lengths = cases.store, cases.ends - cases.starts
+    items = store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)].astype(np.int64)
+    matrix = scipy.sparse.csr_matrix(
+        (np.ones(len(items), dtype=np.float32), items, np.concatenate([[0], np.cumsum(lengths)])),
+        shape=(len(cases), store.n_items),
+    )
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def multiply(matrix: scipy.sparse.csr_matrix, dense: Tensor) -> Tensor:
+    """Return the product (n, m) of a sparse (n, n_items) and a dense (n_items, m) matrix, on the latter's device."""
+    # above a density of about 0.04, and on a GPU always, the dense product is the faster one
+    if dense.device.type != "cpu" or matrix.nnz > 0.04 * matrix.shape[0] * matrix.shape[1]:
+        return torch.from_numpy(matrix.toarray()).to(dense) @ dense
+    return torch.from_numpy(matrix @ dense.numpy())
+
+
+def accumulate(values: Tensor, goes_on: npt.NDArray[np.bool_]) -> Tensor:
+    """Add to each row of ``values`` (n, m) the row before it where it goes on, in place; returns ``values``."""
+    for row in np.flatnonzero(goes_on).tolist():
+        values[row] += values[row - 1]
+    return values

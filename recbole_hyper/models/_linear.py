@@ -1,0 +1,149 @@
+"""Base of the linear models: one closed-form fit on the training matrix, and scores by folding a history in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+from recbole.data.interaction import Interaction
+from recbole.model.abstract_recommender import GeneralRecommender
+from recbole.utils import InputType, ModelType
+from torch import Tensor, nn
+
+from recbole_hyper.data.histories import history_matrix
+from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.types import Cases
+
+Arrays = dict[str, npt.NDArray[Any]]
+# the last decomposition of each kind, so that a sweep in one process fits once
+_recent: dict[str, tuple[str, Arrays]] = {}
+
+
+class LinearRecommender(GeneralRecommender):
+    """A model that is fitted in one step (its only epoch) and is linear in the binary history of a case.
+
+    The history of a case is folded in, so new users and successive evaluation need no other fit. Nothing that is
+    learned goes into the weights file: the fit is exact and repeated in seconds.
+    """
+
+    input_type = InputType.POINTWISE
+    type = ModelType.TRADITIONAL
+
+    def __init__(self, config: Any, dataset: Any) -> None:
+        super().__init__(config, dataset)
+        matrix = dataset.inter_matrix("csr").astype(np.float32)
+        matrix.sum_duplicates()
+        matrix.data[:] = 1.0  # repeated interactions count once
+        self.matrix: scipy.sparse.csr_matrix = matrix
+        self.cache_folder = config["fit_cache"]
+        # RecBole's trainer needs something to optimise
+        self.nothing = nn.Parameter(torch.zeros(1))
+        self.fitted = False
+
+    @classmethod
+    def check_config(cls, config: Any) -> None:
+        """Raise ConfigError for a value that cannot be fitted with, before any data are read."""
+
+    @property
+    def n_learned(self) -> int:
+        """Number of fitted values."""
+        raise NotImplementedError
+
+    def fit(self) -> None:
+        """Fit to ``self.matrix``."""
+        raise NotImplementedError
+
+    def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
+        """Return the scores (n, n_items) of binary histories (n, n_items)."""
+        raise NotImplementedError
+
+    def score_cases(self, cases: Cases) -> Tensor:
+        """Return the scores (n, n_items) of cases; successive cases of a user share the work."""
+        return self.score_histories(history_matrix(cases))
+
+    def training_loader(self, dataset: Any, config: Any) -> OneStep:
+        """Return the loader that makes RecBole's trainer call :meth:`calculate_loss` once."""
+        return OneStep(dataset)
+
+    def case_scorer(self) -> Scorer:
+        """Return the scorer that ranking uses."""
+        return self.score_cases
+
+    # --- RecBole's methods -------------------------------------------------------------------------------------------
+    def calculate_loss(self, interaction: Any) -> Tensor:
+        """Fit at the first call; the loss is 0."""
+        if not self.fitted:
+            self.fit()
+            self.fitted = True
+        return 0.0 * self.nothing.sum()
+
+    def full_sort_predict(self, interaction: Any) -> Tensor:
+        """Return the scores (B, n_items) of training users, by their training histories."""
+        return self.score_histories(self.matrix[interaction[self.USER_ID].cpu().numpy()])
+
+    def predict(self, interaction: Any) -> Tensor:
+        """Return the score (B,) of each row's user and item."""
+        scores = self.full_sort_predict(interaction)
+        return scores.gather(1, interaction[self.ITEM_ID].to(scores.device)[:, None])[:, 0]
+
+
+class OneStep:
+    """A training loader of one empty batch."""
+
+    shuffle = False
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = self._dataset = dataset
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Interaction]:
+        yield Interaction({})
+
+
+def matrix_fingerprint(matrix: scipy.sparse.csr_matrix) -> str:
+    """Return a sha256 of a binary matrix: equal for equal training data."""
+    matrix = matrix.copy()
+    matrix.sort_indices()
+    digest = hashlib.sha256(str(matrix.shape).encode())
+    for array in (matrix.indptr, matrix.indices):
+        digest.update(array.astype(np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def cached(kind: str, key: str, folder: str | None) -> Arrays | None:
+    """Return the arrays that :func:`keep` stored for ``key``, from this process or from ``folder``, or None."""
+    if kind in _recent and _recent[kind][0] == key:
+        return _recent[kind][1]
+    if folder is None:
+        return None
+    path = Path(folder) / f"{kind}-{key}.npz"
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    _recent[kind] = (key, arrays)
+    return arrays
+
+
+def keep(kind: str, key: str, folder: str | None, arrays: Arrays) -> None:
+    """Keep arrays for this process, and in ``folder`` for others where one is given."""
+    _recent[kind] = (key, arrays)
+    if folder is None:
+        return
+    path = Path(folder) / f"{kind}-{key}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    try:
+        np.savez(part, **arrays)  # type: ignore[arg-type]
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

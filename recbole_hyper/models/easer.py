@@ -1,0 +1,137 @@
+"""EASE^R, the closed-form item-item model of the HSASRec paper's comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import scipy.linalg
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from recbole_hyper.components import component
+from recbole_hyper.data.histories import accumulate, history_steps, multiply
+from recbole_hyper.models._linear import LinearRecommender, cached, keep, matrix_fingerprint
+from recbole_hyper.types import Cases
+
+_BLOCK = 2048  # columns converted at one time
+# the Gram matrix and its inverse in one float64 array, the weights in float32
+BYTES_PER_ENTRY = 8 + 4
+# an eigendecomposition holds the matrix, its vectors, and work space
+EIGEN_BYTES_PER_ENTRY = 32
+
+
+def gram_matrix(matrix: scipy.sparse.csr_matrix) -> npt.NDArray[np.float64]:
+    """Return ``A^T A`` as a dense (n_items, n_items) array in column order, without a sparse product of that size."""
+    n_items = matrix.shape[1]
+    columns = matrix.astype(np.float64).tocsc()
+    rows = columns.T.tocsr()
+    result = np.empty((n_items, n_items), order="F")
+    for start in range(0, n_items, _BLOCK):
+        result[:, start : start + _BLOCK] = (rows @ columns[:, start : start + _BLOCK]).toarray()
+    return result
+
+
+def item_weights(gram: npt.NDArray[np.float64], reg_weight: float) -> npt.NDArray[np.float32]:
+    """Return B (n_items, n_items) with ``B_ij = -P_ij / P_jj``, ``B_jj = 0``, ``P = (gram + reg_weight I)^-1``.
+
+    ``gram`` is overwritten: its Cholesky factor and its inverse take its place.
+    """
+    gram[np.diag_indices_from(gram)] += reg_weight
+    factor, status = scipy.linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
+    if status:
+        raise ValueError(f"the Gram matrix is not positive definite with reg_weight={reg_weight}; use a larger one")
+    inverse, status = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    if status:
+        raise ValueError(f"the Gram matrix cannot be inverted with reg_weight={reg_weight}; use a larger one")
+    diagonal = np.diagonal(inverse).copy()
+    weights = np.empty(gram.shape, dtype=np.float32)
+    # only the lower triangle is valid: the upper part of a block of columns is the transposed part of its rows
+    for start in range(0, len(weights), _BLOCK):
+        stop = start + _BLOCK
+        weights[stop:, start:stop] = -inverse[stop:, start:stop] / diagonal[start:stop]
+        weights[start:stop, stop:] = -inverse[stop:, start:stop].T / diagonal[stop:]
+        square = np.tril(inverse[start:stop, start:stop])
+        square += np.tril(square, -1).T
+        weights[start:stop, start:stop] = -square / diagonal[start:stop]
+    np.fill_diagonal(weights, 0.0)
+    return weights
+
+
+def weights_from_eigen(
+    values: npt.NDArray[np.float64], vectors: npt.NDArray[np.float64], reg_weight: float
+) -> npt.NDArray[np.float32]:
+    """Return the same B from ``gram = vectors diag(values) vectors^T``: one decomposition for every ``reg_weight``."""
+    inverse = (vectors / (values + reg_weight)) @ vectors.T
+    weights = (-inverse / np.diagonal(inverse)).astype(np.float32)
+    np.fill_diagonal(weights, 0.0)
+    return weights
+
+
+@component("models")
+class EASER(LinearRecommender):
+    """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x.
+
+    With ``fit_cache`` the Gram matrix is decomposed once and every ``reg_weight`` of a sweep is read off; without it
+    one Cholesky inverse is computed, which is about ten times cheaper.
+    """
+
+    def __init__(self, config: Any, dataset: Any) -> None:
+        super().__init__(config, dataset)
+        self.reg_weight = float(config["reg_weight"])
+        self._require_memory(config["ease_memory_budget"])
+        self.weights = torch.empty(0)
+
+    @classmethod
+    def check_config(cls, config: Any) -> None:
+        """Check reg_weight."""
+        from recbole_hyper.config import ConfigError
+
+        value = config["reg_weight"]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(f"reg_weight={value!r}: a number above 0 is expected")
+
+    def _require_memory(self, budget: float | None) -> None:
+        per_entry = EIGEN_BYTES_PER_ENTRY if self.cache_folder else BYTES_PER_ENTRY
+        needed, free = per_entry * self.n_items**2, psutil.virtual_memory().available
+        allowed = 0.8 * free if budget is None else float(budget)
+        if needed > allowed:
+            fits = int((allowed / per_entry) ** 0.5)
+            raise ValueError(
+                f"EASER needs {needed / 1e9:.1f} GB for {self.n_items - 1:,} items, {allowed / 1e9:.1f} GB may be used "
+                f"({free / 1e9:.1f} GB are free): that is enough for {fits:,} items. Drop rare items "
+                "(item_inter_num_interval: '[5,inf)' or more), raise ease_memory_budget, "
+                + ("leave fit_cache out, " if self.cache_folder else "")
+                + "or use PureSVDN, whose memory grows with n_items x rank"
+            )
+
+    @property
+    def n_learned(self) -> int:
+        """Number of fitted values: all but the diagonal."""
+        return (self.n_items - 1) * (self.n_items - 2)
+
+    def fit(self) -> None:
+        """Compute B."""
+        if self.cache_folder:
+            key = matrix_fingerprint(self.matrix)
+            found = cached("ease", key, self.cache_folder)
+            if found is None:
+                values, vectors = scipy.linalg.eigh(gram_matrix(self.matrix), overwrite_a=True, check_finite=False)
+                found = {"values": values, "vectors": vectors}
+                keep("ease", key, self.cache_folder, found)
+            weights = weights_from_eigen(found["values"], found["vectors"], self.reg_weight)
+        else:
+            weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
+        self.weights = torch.from_numpy(weights).to(self.device)
+
+    def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
+        """Return ``X B`` (n, n_items)."""
+        return multiply(histories, self.weights)
+
+    def score_cases(self, cases: Cases) -> Tensor:
+        """Return the scores (n, n_items); a successive case adds its newest items' rows to the scores before it."""
+        steps, goes_on = history_steps(cases)
+        return accumulate(multiply(steps, self.weights), goes_on)
