@@ -11,8 +11,10 @@ from torch import nn
 from recbole_hyper.components import options, resolve
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder, reversal, trace_reversed
+from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
+from recbole_hyper.encoders.dual_gru import DualGRUEncoder
 from recbole_hyper.encoders.dual_transfer import distance_distribution, symmetric_kl, transfer
-from recbole_hyper.encoders.fmlp import FMLPEncoder
+from recbole_hyper.encoders.dual_transformer import DualTransformerEncoder
 from recbole_hyper.encoders.windowed_attention import Trace, WindowedAttentionEncoder
 from tests.reference import dualrec as reference
 
@@ -36,18 +38,20 @@ class DualRunningMean(DualEncoder, backbone=RunningMean):
     """RunningMean in both directions."""
 
 
-class DualFMLPEncoderHere(DualEncoder, backbone=FMLPEncoder):
-    """FMLP in both directions."""
-
-
 def make(cls=DualRecEncoder, seed: int = 0, scale: float = 20.0, **given_options):
     torch.manual_seed(seed)
     embedding = nn.Embedding(N_ITEMS, 16, padding_idx=0, dtype=torch.float64)
     chosen = given_options
     if cls is DualRecEncoder:
         chosen = SMALL | given_options
-    if cls is DualFMLPEncoderHere:
+    if cls is DualFMLPEncoder:
         chosen = {"max_length": 9, "hidden_dropout_prob": 0.0} | given_options
+    if cls is DualTransformerEncoder:
+        # post-norm: attention that is far from saturated, so that every item it sees can be told from the outcome
+        usual = {"max_length": 9, "n_heads": 2, "norm_placement": "post", "scale_embeddings": False}
+        chosen = usual | {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0} | given_options
+    if cls is DualGRUEncoder:
+        chosen = {"dropout_prob": 0.0} | given_options
     encoder = cls(embedding, **chosen).double()
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
@@ -56,7 +60,7 @@ def make(cls=DualRecEncoder, seed: int = 0, scale: float = 20.0, **given_options
     return encoder.eval()
 
 
-BACKBONES = [DualRecEncoder, DualRunningMean, DualFMLPEncoderHere]
+BACKBONES = [DualRecEncoder, DualTransformerEncoder, DualGRUEncoder, DualFMLPEncoder, DualRunningMean]
 
 
 def random_batch(lengths: list[int], seed: int = 1, columns: int | None = None):
@@ -165,6 +169,31 @@ class TestDirections:
             other[0, changed] = items[0, changed] % (N_ITEMS - 1) + 1
             moved = (encoder(other, lengths)[0] - before).abs().amax(-1) > 1e-9
             assert moved.tolist() == [place >= changed for place in range(6)]
+
+
+class TestTraces:
+    def test_the_heads_of_the_transformer_are_what_its_output_mixes(self):
+        encoder = make(DualTransformerEncoder)
+        items, lengths = random_batch([8, 3])
+        states, trace = encoder.trace_past(items, lengths)
+        assert torch.equal(states, encoder(items, lengths))
+        assert [head.shape for head in trace.heads] == [(2, 8, 2, 8)] * 2
+        seen = []
+        for block in encoder.past.blocks:
+            block.attention.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        _, trace = encoder.trace_past(items, lengths)
+        for block, heads, output in zip(encoder.past.blocks, trace.heads, seen, strict=True):
+            torch.testing.assert_close(block.attention.output(heads.flatten(-2)), output)
+        # no hook stays behind
+        assert all(not block.attention.output._forward_pre_hooks for block in encoder.past.blocks)
+
+    def test_a_backbone_that_tells_nothing_is_one_head(self):
+        encoder = make(DualGRUEncoder)
+        items, lengths = random_batch([8, 3])
+        states, trace = encoder.trace_future(items, lengths)
+        assert len(trace.heads) == 1
+        assert trace.maps == []
+        assert torch.equal(trace.heads[0].squeeze(2), states)
 
 
 def random_trace(seed: int, lengths, layers: int = 2, n_heads: int = 3, direction: str = "past", window: int = 4):
@@ -431,7 +460,7 @@ class TestConfiguration:
             make(**{option: value})
 
     def test_attention_transfer_needs_attention(self):
-        for cls in (DualRunningMean, DualFMLPEncoderHere):
+        for cls in (DualRunningMean, DualFMLPEncoder, DualTransformerEncoder):
             with pytest.raises(ValueError, match="needs attention maps"):
                 make(cls, dual_transfer="attention")
             make(cls, dual_transfer="attention", dual_beta=0.0)
