@@ -69,7 +69,7 @@ class _Radial(torch.autograd.Function):
     """x -> f(|x|^2) x for one of the two factors above."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, limit: float, factors: Any) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, dim: int, limit: float, factors: Any) -> Tensor:
         ratio, _, slope = factors(square_norm(x, dim), limit)
         ctx.save_for_backward(x, ratio, slope)
         ctx.dim = dim
@@ -77,7 +77,7 @@ class _Radial(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         x, ratio, slope = ctx.saved_tensors
         along = (gradient * x).sum(ctx.dim, keepdim=True)
         return torch.addcmul(gradient * ratio, slope * along, x), None, None, None

@@ -150,7 +150,7 @@ class MoebiusRecurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         inputs: Tensor,
         bias: Tensor,
@@ -171,7 +171,7 @@ class MoebiusRecurrence(torch.autograd.Function):
         gate_weight, last_weight = weight[: 2 * width], weight[2 * width :]
         states = inputs.new_empty(length + 1, width, batch)
         states[0] = start
-        projected = after and inputs.new_empty(length, width, batch)
+        projected = inputs.new_empty(length if after else 0, width, batch)
         ratio, cosh, _ = exp_factors(start.square().sum(0, keepdim=True), limit)
         minus, h_cosh = start * -ratio, cosh
 
@@ -252,7 +252,7 @@ class MoebiusRecurrence(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inputs, _, weight, states, scale = ctx.saved_tensors
         save: _Buffers = ctx.values
         tanh, after = ctx.options

@@ -87,7 +87,7 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, state: Mappin
         stored = state["model"].get(name)
         if stored is None:
             continue  # load_state_dict names all missing entries at once
-        good, reason = parameter.manifold.check_point(stored, explain=True, atol=1e-4)
+        good, reason = parameter.manifold.check_point_on_manifold(stored, explain=True)
         if not bool(torch.isfinite(stored).all()) or not good:
             raise ValueError(
                 f"checkpoint entry {name!r} is not on {parameter.manifold}: {reason or 'it holds NaN or infinity'}; "
@@ -95,6 +95,9 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, state: Mappin
             )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
+    for values in optimizer.state.values():
+        if "step" in values:  # torch's loader makes it a float32 tensor, which would blur the bias correction
+            values["step"] = int(values["step"])
     with torch.no_grad():
         for parameter in points.values():
             parameter.proj_()

@@ -1,0 +1,193 @@
+"""The noisy-prefix task: what the generator promises, the model's variants, exact resume, the command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.commands import prefix as command
+from recbole_hyper.prefix.data import PrefixPairs, generate_pairs, load_or_generate
+from recbole_hyper.prefix.model import PrefixClassifier
+from recbole_hyper.prefix.train import accuracy, train_prefix
+
+
+def make(n_pairs: int = 2000, noise: int = 10, seed: int = 0, **options: int) -> PrefixPairs:
+    return generate_pairs(n_pairs, noise=noise, generator=np.random.default_rng(seed), **options)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    noise=st.integers(0, 100),
+    max_words=st.integers(1, 20),
+    n_words=st.sampled_from([1, 7, 100, 300]),
+    seed=st.integers(0, 99),
+)
+def test_pairs_keep_the_rules(noise: int, max_words: int, n_words: int, seed: int) -> None:
+    pairs = make(200, noise, seed, max_words=max_words, n_words=n_words)
+    assert int(pairs.labels.sum()) == 100
+    columns = np.arange(max_words)
+    for words, lengths in ((pairs.first, pairs.first_lengths), (pairs.second, pairs.second_lengths)):
+        real = columns < lengths[:, None]
+        assert lengths.min() >= 1
+        assert lengths.max() <= max_words
+        assert words[real].min() >= 1
+        assert words[real].max() <= n_words
+        assert not words[~real].any()
+    assert (pairs.second_lengths <= pairs.first_lengths).all()
+    same = ((pairs.first == pairs.second) & (columns < pairs.second_lengths[:, None])).sum(1)
+    changed = (pairs.second_lengths - same)[pairs.labels == 1]
+    assert (changed <= noise * pairs.second_lengths[pairs.labels == 1] // 100).all()
+    # every first sentence occurs once per class
+    rows = {label: sorted(map(tuple, pairs.first[pairs.labels == label].tolist())) for label in (0, 1)}
+    assert rows[0] == rows[1]
+
+
+def test_noise_has_the_stated_size() -> None:
+    pairs = make(40_000, 50)
+    prefix = pairs.labels == 1
+    real = np.arange(20) < pairs.second_lengths[:, None]
+    changed = ((pairs.first != pairs.second) & real)[prefix].sum(1)
+    drawn = pairs.second_lengths[prefix] // 2
+    # a redrawn word hits the old one once in 100
+    assert changed.sum() / drawn.sum() == pytest.approx(0.99, abs=0.003)
+    # and the positions are uniform: the first word of a 20-word prefix is redrawn in half of the cases
+    full = prefix & (pairs.second_lengths == 20)
+    assert (pairs.first[full, 0] != pairs.second[full, 0]).mean() == pytest.approx(0.495, abs=0.05)
+
+
+def test_lengths_are_uniform() -> None:
+    pairs = make(40_000)
+    counts = np.bincount(pairs.second_lengths, minlength=21)[1:] / len(pairs)
+    assert np.abs(counts - 0.05).max() < 0.006
+    rest = (pairs.first_lengths - pairs.second_lengths)[pairs.second_lengths == 11]
+    assert np.abs(np.bincount(rest, minlength=10) / len(rest) - 0.1).max() < 0.03
+
+
+def test_files_are_written_once_and_splits_differ(tmp_path: Path) -> None:
+    sizes = {"n_train": 100, "n_valid": 40, "n_test": 40}
+    data = load_or_generate(tmp_path, noise=30, seed=1, **sizes)
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
+    again = load_or_generate(tmp_path, noise=30, seed=1, **sizes)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")} == times
+    assert len(times) == 3
+    for split, pairs in data.items():
+        for name, values in pairs.__dict__.items():
+            np.testing.assert_array_equal(values, getattr(again[split], name))
+    assert not np.array_equal(data["valid"].first, data["test"].first)
+    assert not np.array_equal(load_or_generate(tmp_path, noise=30, seed=2, **sizes)["test"].first, data["test"].first)
+
+
+@pytest.mark.parametrize("bad", [{"n_pairs": 3}, {"n_pairs": 0}, {"noise": 101}, {"n_words": 0}])
+def test_bad_sizes_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        make(**{"n_pairs": 10, **bad})
+
+
+VARIANTS = [
+    {},
+    {"geometry": "euclidean"},
+    {"share_encoder": False, "n_layers": 2},
+    {"embedding_type": "eucl", "decision_type": "eucl"},
+    {"use_distance": False},
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_logits_ignore_padding_and_the_rest_of_the_batch(options: dict) -> None:
+    torch.manual_seed(0)
+    model = PrefixClassifier(**options)
+    pairs = make(20)
+    first, second = torch.from_numpy(pairs.first.astype(int)), torch.from_numpy(pairs.second.astype(int))
+    n1, n2 = torch.from_numpy(pairs.first_lengths), torch.from_numpy(pairs.second_lengths)
+    logits = model(first, n1, second, n2)
+    for row in range(20):
+        alone = model(
+            first[row : row + 1, : n1[row]], n1[row : row + 1], second[row : row + 1, : n1[row]], n2[row : row + 1]
+        )
+        torch.testing.assert_close(alone[0], logits[row], rtol=1e-4, atol=1e-5)
+    logits.square().sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
+def test_the_classifier_learns_short_sentences(geometry: str, tmp_path: Path) -> None:
+    # three words and sentences of up to three words: a prefix is told from a random sentence in a few seconds
+    sizes = {"n_train": 4000, "n_valid": 500, "n_test": 500, "n_words": 12, "max_words": 2}
+    data = load_or_generate(tmp_path / "data", noise=0, seed=0, **sizes)
+    torch.manual_seed(1)
+    model = PrefixClassifier(geometry=geometry, n_words=12)
+    result = train_prefix(
+        model, data, tmp_path / "run", learning_rate=0.03, train_batch_size=250, epochs=8, report=lambda _: None
+    )
+    assert result["test_accuracy"] > 75
+    assert result["test_accuracy"] == accuracy(model, data["test"])
+
+
+def test_resume_gives_the_same_curve(tmp_path: Path) -> None:
+    sizes = {"n_train": 400, "n_valid": 100, "n_test": 100}
+    data = load_or_generate(tmp_path / "data", noise=10, seed=0, **sizes)
+
+    def run(folder: str, epochs: int, **options: float) -> dict:
+        torch.manual_seed(0)
+        return train_prefix(
+            PrefixClassifier(),
+            data,
+            tmp_path / folder,
+            epochs=epochs,
+            train_batch_size=64,
+            report=lambda _: None,
+            **options,
+        )
+
+    whole = run("whole", 3)
+    run("parts", 1)
+    parts = run("parts", 3)
+    columns = ["train_loss", "train_accuracy", "valid_accuracy"]
+    curves = [pd.read_csv(tmp_path / name / "curve.csv")[columns] for name in ("whole", "parts")]
+    pd.testing.assert_frame_equal(*curves, rtol=1e-6)
+    assert whole["test_accuracy"] == parts["test_accuracy"]
+    with pytest.raises(ValueError, match="other values of learning_rate"):
+        run("parts", 4, learning_rate=0.5)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    data = load_or_generate(tmp_path / "data", noise=10, seed=0, n_train=100, n_valid=20, n_test=20)
+    model = PrefixClassifier(geometry="euclidean")
+    with torch.no_grad():
+        model.classifier.weight.fill_(float("inf"))
+    with pytest.raises(FloatingPointError, match="lower learning_rate"):
+        train_prefix(model, data, tmp_path / "run", epochs=1, report=lambda _: None)
+
+
+def run_command(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.main(parser.parse_args(arguments))
+
+
+def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--n_train=200", "--n_valid=40", "--n_test=40", "--epochs=1", "--train_batch_size=50"]
+    places = [f"--data_path={tmp_path / 'data'}", f"--output_dir={tmp_path / 'out'}"]
+    both = ["--geometry=poincare,euclidean", "--optimizer=riemannian_adam,riemannian_sgd"]
+    assert run_command("--noise=30", *small, *both, *places) == 0
+    assert len(list((tmp_path / "out").glob("prefix-30-*/curve.csv"))) == 4
+    assert (tmp_path / "out" / "prefix-30-seed0.png").stat().st_size > 5000
+    assert "test_accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", ["--geometry=sphere", "--optimizer=adam", "--noise=120", "--embedding_type=flat"])
+def test_command_names_what_is_wrong(bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run_command(
+            bad, "--n_train=20", "--n_valid=20", "--n_test=20", f"--data_path={tmp_path}", f"--output_dir={tmp_path}"
+        )
+        == 2
+    )
+    assert bad.split("=")[1] in capsys.readouterr().err
