@@ -207,7 +207,7 @@ def test_run_refits_on_train_and_validation(random_data: Path, tmp_path: Path) -
     again = run("EASER", "random", config_dict={**keys, "output_dir": str(tmp_path / "b"), "refit": True})
     assert once["valid"] == again["valid"]
     assert once["parameters"] == (once["n_items"]) * (once["n_items"] - 1)
-    net, _, split = fitted("EASER", random_data, eval_args=SUCCESSIVE, reg_weight=5.0, refit=True)
+    _, _, split = fitted("EASER", random_data, eval_args=SUCCESSIVE, reg_weight=5.0, refit=True)
     matrix = split.store.matrix(split.refit_lengths).toarray()
     scores = dense_histories(split.test) @ ease_weights(matrix, 5.0)
     hits = 0
