@@ -47,9 +47,9 @@ def make(cls=DualRecEncoder, seed: int = 0, scale: float = 20.0, **given_options
     if cls is DualFMLPEncoder:
         chosen = {"max_length": 9, "hidden_dropout_prob": 0.0} | given_options
     if cls is DualTransformerEncoder:
-        # post-norm: attention that is far from saturated, so that every item it sees can be told from the outcome
         usual = {"max_length": 9, "n_heads": 2, "norm_placement": "post", "scale_embeddings": False}
         chosen = usual | {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0} | given_options
+        scale = 1.0  # Xavier's weights are large enough; larger ones saturate the softmax
     if cls is DualGRUEncoder:
         chosen = {"dropout_prob": 0.0} | given_options
     encoder = cls(embedding, **chosen).double()
