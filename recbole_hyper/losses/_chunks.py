@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-# elements of one tile: small enough to stay in a core's cache on CPU, large enough to fill a GPU
-CPU_TILE = 1 << 17
-GPU_TILE = 1 << 24
-# rows whose tiles are kept from the first pass to the second: fewer make the matrix products slow
+# items in a tile: measured best for the matrix products on CPU (x 64 to 256 rows it stays in a core's cache)
+CPU_BLOCK, CPU_ROWS = 512, 256
+GPU_BLOCK, GPU_ROWS = 1 << 15, 4096
+# what a row chunk keeps between the passes should stay in the last cache, if 64 rows of it do
+CPU_KEPT = 1 << 22
+# with fewer kept rows the matrix products are slower than computing the tiles twice
 LEAST_KEPT_ROWS = 16
 DEFAULT_BUDGET = 256 << 20
 
@@ -40,43 +42,48 @@ def default_budget(device: torch.device) -> int:
     return min(DEFAULT_BUDGET, total // 32)
 
 
-def plan(n: int, n_items: int, width: int, *, arrays: int, itemsize: int, budget: int, gpu: bool = False) -> Plan:
+def plan(
+    n: int, n_items: int, width: int, *, arrays: int, terms: int, itemsize: int, budget: int, gpu: bool = False
+) -> Plan:
     """Choose the tiles of the exact cross-entropy.
 
     Args:
-        n: rows. n_items: items. width: lifted width.
+        n: rows.
+        n_items: items.
+        width: lifted width.
         arrays: numbers kept per (row, item) between the passes: 1 without a link, 2 with one.
+        terms: numbers held per item besides the weight and its gradient.
         itemsize: bytes of a number.
         budget: bytes for everything that grows with rows x items, and the per-item terms.
 
     Raises:
         ValueError: the budget does not hold one row of logits.
     """
-    # six numbers per item: multiplier, extra, scale and the gradients of extra, scale, offset
-    fixed = (6 * n_items if arrays > 1 else 2 * n_items) * itemsize + 4 * n * width * itemsize
+    fixed = (terms * n_items + 6 * n * width) * itemsize
     least = fixed + n_items * itemsize * arrays
     if budget < least:
         raise ValueError(
             f"memory budget {budget} bytes is under one row of logits: {n_items} items and {n} rows need "
             f"{least} bytes at least; set loss_memory_budget to {math.ceil(least / 2**20)} MiB or more"
         )
-    free = budget - fixed
-    tile = GPU_TILE if gpu else CPU_TILE
-    tile = max(1, min(tile, free // (4 * (arrays + 2) * itemsize)))
-    # tiles of 2 (arrays + 1) buffers live beside what is kept
-    spare = free - (arrays + 1) * tile * itemsize
-    kept_rows = spare // (n_items * arrays * itemsize)
-    if kept_rows >= min(n, LEAST_KEPT_ROWS):
-        wanted = max(64, (tile * 32) // n_items)
-        rows = int(min(n, kept_rows, wanted))
-        keep = True
-    else:
-        rows = int(min(n, 1024, tile))
-        keep = False
-    block = max(1, min(n_items, tile // rows))
-    used = fixed + (arrays + 1) * rows * block * itemsize + 2 * block * width * itemsize
-    used += rows * n_items * arrays * itemsize if keep else arrays * rows * block * itemsize
-    return Plan(rows, block, keep, used)
+
+    def cost(rows: int, block: int, keep: bool) -> int:
+        kept = rows * (n_items if keep else block) * arrays
+        scratch = (rows * arrays + 2 * width) * block + 2 * rows * width
+        return fixed + (kept + scratch) * itemsize
+
+    block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    while block > 16 and cost(1, block, True) > budget:
+        block //= 2
+    wanted = GPU_ROWS if gpu else min(CPU_ROWS, max(64, CPU_KEPT // n_items))
+    each = cost(2, block, True) - cost(1, block, True)
+    rows = min(n, wanted, 1 + (budget - cost(1, block, True)) // each)
+    if rows >= min(n, LEAST_KEPT_ROWS):
+        return Plan(rows, block, True, cost(rows, block, True))
+    rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    while cost(rows, block, False) > budget and (rows > 1 or block > 1):
+        rows, block = (-(-rows // 2), block) if rows >= block else (rows, -(-block // 2))
+    return Plan(rows, block, False, cost(rows, block, False))
 
 
 def spans(start: int, stop: int, step: int) -> Iterator[slice]:

@@ -1,0 +1,132 @@
+"""What every geometry owes: one suite over all registered ones, so that a new file is tested at once."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from recbole_hyper import components
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.head import OutputHead
+
+NAMES = components.names("geometry")
+
+
+def test_known_geometries() -> None:
+    assert {"euclidean", "poincare"} <= set(NAMES)
+
+
+@pytest.fixture(params=NAMES)
+def geometry(request: pytest.FixtureRequest) -> Geometry:
+    return components.resolve("geometry", request.param)()
+
+
+def head_of(geometry: Geometry, offset: bool, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> OutputHead:
+    torch.manual_seed(0)
+    weight = nn.Parameter(scale * torch.randn(9, 4, dtype=dtype))
+    head = OutputHead(geometry, weight, offset=offset, curvature=0.3)
+    if head.offset is not None:
+        nn.init.normal_(head.offset)
+    return head
+
+
+@pytest.mark.parametrize("offset", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 200.0])
+def test_all_ways_to_a_logit_agree(geometry: Geometry, offset: bool, scale: float) -> None:
+    """All items, some items, own items, single pairs and the cached scorer, also where exponents are taken out."""
+    head = head_of(geometry, offset, torch.float32)
+    states = scale * torch.randn(6, 4)
+    logits = head.logits(states)
+    assert logits.shape == (6, 9)
+    tolerance = {"rtol": 1e-5, "atol": 1e-4}
+    items = torch.tensor([3, 3, 0, 8])
+    torch.testing.assert_close(head.logits(states, items), logits[:, items], **tolerance)
+    own = torch.randint(0, 9, (6, 5))
+    torch.testing.assert_close(head.pair_logits(states, own), logits.gather(1, own), **tolerance)
+    scorer = head.scorer()
+    torch.testing.assert_close(scorer.scores(states), logits.detach(), **tolerance)
+    torch.testing.assert_close(scorer.scores(states, 2, 7), logits[:, 2:7].detach(), **tolerance)
+    alone = torch.stack([head.logits(state[None])[0] for state in states])
+    torch.testing.assert_close(alone, logits, **tolerance)
+
+
+@pytest.mark.parametrize("offset", [True, False])
+def test_link_in_place_equals_link_and_its_derivative(geometry: Geometry, offset: bool) -> None:
+    inner = torch.linspace(-5, 5, 41, dtype=torch.float64)
+    exponent = torch.linspace(0, 30, 41, dtype=torch.float64) if geometry.curved else None
+    for given in {None: [None], True: [None, exponent]}[True if exponent is not None else None]:
+        leaf = inner.clone().requires_grad_()
+        linked = geometry.link(leaf, given)
+        (derivative,) = torch.autograd.grad(linked.sum(), leaf)
+        value, slope = inner.clone(), torch.empty_like(inner)
+        geometry.link_(value, slope, torch.empty_like(inner), given)
+        torch.testing.assert_close(value, linked.detach())
+        torch.testing.assert_close(slope, derivative)
+        # odd and increasing, which the searches and the ranking of one item over states rely on
+        torch.testing.assert_close(geometry.link(-inner, given), -linked.detach())
+    assert (geometry.link(inner).diff() > 0).all()
+
+
+def test_gradients(geometry: Geometry) -> None:
+    states = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    offset = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s, w, o: geometry.logits(s, w, o, curvature=0.4), (states, weight, offset))
+
+
+def test_scale_of_the_origin(geometry: Geometry) -> None:
+    """A state or an item at the origin scores 0 against everything without offsets."""
+    head = head_of(geometry, offset=False)
+    assert head.logits(torch.zeros(2, 4, dtype=torch.float64)).abs().max() == 0
+    with torch.no_grad():
+        head.weight[3] = 0
+    assert head.logits(torch.randn(2, 4, dtype=torch.float64))[:, 3].abs().max() == 0
+
+
+def test_tied_weight_is_registered_once_and_stays_tied(geometry: Geometry) -> None:
+    model = nn.Module()
+    model.embedding = nn.Embedding(9, 4, padding_idx=0)
+    model.head = OutputHead(geometry, model.embedding.weight, offset=True, curvature=0.1)
+    assert set(model.state_dict()) == {"embedding.weight", "head.offset"}
+    double = copy.deepcopy(model).to(torch.float64)
+    assert double.head.weight is double.embedding.weight
+    assert double.head.weight is not model.embedding.weight
+    double.head.logits(torch.randn(2, 4, dtype=torch.float64)).sum().backward()
+    assert double.embedding.weight.grad is not None
+
+
+def test_learned_curvature_gets_a_gradient() -> None:
+    head = OutputHead(
+        components.resolve("geometry", "poincare")(), torch.randn(9, 4), curvature=0.2, learn_curvature=True
+    )
+    assert head.curvature.item() == pytest.approx(0.2)
+    head.logits(torch.randn(2, 4)).sum().backward()
+    assert head.log_curvature.grad.abs() > 0
+    flat = OutputHead(components.resolve("geometry", "euclidean")(), torch.randn(9, 4), learn_curvature=True)
+    assert flat.log_curvature is None
+
+
+def test_scorer_does_not_follow_training(geometry: Geometry) -> None:
+    head = head_of(geometry, offset=True)
+    states = torch.randn(2, 4, dtype=torch.float64)
+    scores = head.scorer().scores(states)
+    assert not scores.requires_grad
+    torch.testing.assert_close(scores, head.logits(states).detach())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight": torch.zeros(3)}, "weight must have shape"),
+        ({"offset": torch.zeros(4)}, "offset must have shape"),
+        ({"curvature": 0.0}, "above 0"),
+        ({"curvature": float("nan")}, "above 0"),
+    ],
+)
+def test_bad_arguments(arguments: dict, message: str) -> None:
+    options = {"weight": torch.zeros(3, 2), **arguments}
+    with pytest.raises(ValueError, match=message):
+        OutputHead(components.resolve("geometry", "poincare")(), options.pop("weight"), **options)

@@ -1,0 +1,314 @@
+"""The exact cross-entropy against loops, against torch over full logits, and within its budget."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from recbole_hyper import components
+from recbole_hyper.functional import cross_entropy
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses import _chunks
+from recbole_hyper.losses.ce import CrossEntropy
+from tests.reference import losses as reference
+
+GEOMETRIES = ["euclidean", "poincare"]
+
+
+def problem(
+    n: int,
+    m: int,
+    d: int,
+    padding: int | None,
+    offset: bool = True,
+    dtype: torch.dtype = torch.float64,
+    size: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
+    generator = torch.Generator().manual_seed(n * m + d)
+    states, weight = (torch.randn(k, d, generator=generator, dtype=torch.float64) for k in (n, m))
+    offsets = torch.randn(m, generator=generator, dtype=torch.float64) * 0.3 if offset else None
+    targets = torch.randint(0, m, (n,), generator=generator)
+    if padding is not None:
+        targets[targets == padding] = (padding + 1) % m
+    leaves = [size * states, weight, offsets, torch.tensor(0.3, dtype=torch.float64)]
+    states, weight, offsets, curvature = (None if leaf is None else leaf.to(dtype).requires_grad_() for leaf in leaves)
+    return states, targets, weight, offsets, curvature
+
+
+def full(states, targets, weight, offset, curvature, geometry, padding, reduction="mean") -> Tensor:
+    """torch's own cross-entropy over all logits at once."""
+    logits = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    if padding is not None:
+        drop = torch.arange(len(weight)) == padding
+        logits = logits.masked_fill(drop, float("-inf"))
+    return F.cross_entropy(logits, targets, reduction=reduction)
+
+
+def gradients(loss: Tensor, leaves: tuple[Tensor | None, ...], upstream: Tensor | None = None) -> list[Tensor | None]:
+    asked = [leaf for leaf in leaves if leaf is not None]
+    return list(torch.autograd.grad(loss, asked, upstream, allow_unused=True))
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("padding", [None, 0, 3])
+def test_equals_the_loop(geometry: str, padding: int | None) -> None:
+    states, targets, weight, offset, curvature = problem(7, 11, 3, padding)
+    scores = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    expected = reference.cross_entropy(scores, targets.tolist(), padding)
+    leaves = (states, weight, offset) + ((curvature,) if geometry == "poincare" else ())
+    options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding}
+    for reduction, wanted in (("none", expected), ("sum", expected.sum()), ("mean", expected.mean())):
+        found = cross_entropy(states, targets, weight, offset, reduction=reduction, **options)
+        torch.testing.assert_close(found, wanted)
+        upstream = torch.randn_like(wanted) if reduction == "none" else torch.tensor(1.7, dtype=torch.float64)
+        for mine, theirs in zip(
+            gradients(found, leaves, upstream),
+            torch.autograd.grad(wanted, leaves, upstream, retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, theirs)
+
+
+# budgets: the least that is allowed makes the tiles be computed twice, the next keeps them, None is one chunk
+@pytest.mark.parametrize("budget", ["least", "middle", None])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("offset", [True, False])
+@pytest.mark.parametrize(
+    ("n", "m", "d", "size"),
+    [(252, 507, 13, 1.0), (1, 123, 4, 1.0), (33, 2, 5, 1.0), (40, 300, 8, 60.0), (40, 300, 8, 1e-6)],
+)
+def test_equals_torch_however_it_is_cut(
+    geometry: str, offset: bool, n: int, m: int, d: int, size: float, budget: str | None
+) -> None:
+    padding = 0
+    states, targets, weight, offsets, curvature = problem(n, m, d, padding, offset, size=size)
+    width, arrays = d + offset, 1 if geometry == "euclidean" else 2
+    terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset))
+    least = least_budget(n, m, width, arrays, terms, 8)
+    chosen = {"least": least, "middle": least + 20 * m * 8 * arrays + 5000, None: None}[budget]
+    if budget == "least" and n > 16:
+        assert not _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen).keep
+    leaves = (states, weight, offsets, curvature)
+    for reduction in ("mean", "none"):
+        mine = cross_entropy(
+            states,
+            targets,
+            weight,
+            offsets,
+            geometry=geometry,
+            curvature=curvature,
+            padding_idx=padding,
+            memory_budget=chosen,
+            reduction=reduction,
+        )
+        theirs = full(states, targets, weight, offsets, curvature, geometry, padding, reduction)
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+        upstream = torch.linspace(-1, 2, n, dtype=torch.float64) if reduction == "none" else None
+        for a, b in zip(gradients(mine, leaves, upstream), gradients(theirs, leaves, upstream), strict=True):
+            assert b is not None or a is None or a.abs().max() == 0  # a flat head ignores the curvature
+            if b is not None:
+                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+
+
+def least_budget(n: int, m: int, width: int, arrays: int, terms: int, itemsize: int) -> int:
+    """Find the smallest budget that is not refused."""
+    low, high = 1, 1 << 32
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=itemsize, budget=middle)
+            high = middle
+        except ValueError:
+            low = middle + 1
+    return low
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("size", [0.3, 3.0, 12.0])
+def test_float32_error_is_that_of_torch(geometry: str, size: float) -> None:
+    """Three ways: ours in float32 is as near to float64 as torch's full logits in float32 are."""
+    exact = problem(200, 700, 16, 0, size=size)
+    truth = full(*exact, geometry, 0)
+    true_gradients = gradients(truth, (exact[0], *exact[2:]))
+    errors = []
+    for ours in (True, False):
+        single = problem(200, 700, 16, 0, size=size, dtype=torch.float32)
+        options = {"geometry": geometry, "curvature": single[4], "padding_idx": 0}
+        loss = cross_entropy(*single[:4], **options) if ours else full(*single, geometry, 0)
+        found = [loss, *gradients(loss, (single[0], *single[2:]))]
+        errors.append(
+            [
+                0.0 if b is None else float((a.double() - b).detach().norm() / b.detach().norm())
+                for a, b in zip(found, [truth, *true_gradients], strict=True)
+            ]
+        )
+    for index, (mine, theirs) in enumerate(zip(*errors, strict=True)):
+        # the curvature's gradient is one sum of large terms that cancel, over all rows and items
+        assert mine <= 1.5 * theirs + (3e-4 if index == 4 else 3e-6), errors
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_gradcheck(geometry: str) -> None:
+    states, targets, weight, offset, curvature = problem(4, 6, 3, 0)
+    leaves = (states, weight, offset) + ((curvature,) if geometry == "poincare" else ())
+
+    def loss(states: Tensor, weight: Tensor, offset: Tensor, curvature: Tensor | float = 0.3) -> Tensor:
+        options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0}
+        return cross_entropy(states, targets, weight, offset, reduction="none", **options)
+
+    assert torch.autograd.gradcheck(loss, leaves)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_only_the_gradients_that_are_asked_for(geometry: str) -> None:
+    for frozen in range(4):
+        leaves = list(problem(6, 9, 3, 0))
+        targets = leaves.pop(1)
+        leaves[frozen].requires_grad_(False)
+        states, weight, offset, curvature = leaves
+        loss = cross_entropy(states, targets, weight, offset, geometry=geometry, curvature=curvature, padding_idx=0)
+        loss.backward()
+        expected = full(states, targets, weight, offset, curvature, geometry, 0)
+        asked = [leaf for leaf in leaves if leaf.requires_grad]
+        for leaf, wanted in zip(asked, torch.autograd.grad(expected, asked, allow_unused=True), strict=True):
+            torch.testing.assert_close(leaf.grad, torch.zeros_like(leaf) if wanted is None else wanted)
+        assert leaves[frozen].grad is None
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_value_alone_without_gradient(geometry: str) -> None:
+    states, targets, weight, offset, _ = problem(6, 9, 3, 0)
+    with_gradient = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0)
+    with torch.no_grad():
+        value = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0)
+    assert not value.requires_grad
+    torch.testing.assert_close(value, with_gradient.detach(), rtol=0, atol=0)
+
+
+def test_padding_is_never_scored() -> None:
+    states, targets, weight, offset, _ = problem(6, 9, 3, 0)
+    with torch.no_grad():
+        weight[0] = 1e3
+    loss = cross_entropy(states, targets, weight, offset, padding_idx=0)
+    loss.backward()
+    assert weight.grad[0].abs().max() == 0
+    assert offset.grad[0] == 0
+    torch.testing.assert_close(loss, cross_entropy(states, targets - 1, weight[1:], offset[1:]))
+
+
+def test_extreme_logits_stay_finite() -> None:
+    states = torch.tensor([[1e4, 0.0], [-1e4, 0.0], [0.0, 0.0]], requires_grad=True)
+    weight = torch.tensor([[0.0, 0.0], [1e4, 0.0], [-1e4, 0.0], [0.0, 0.0]], requires_grad=True)
+    targets = torch.tensor([1, 1, 3])
+    for geometry in GEOMETRIES:
+        loss = cross_entropy(
+            states, targets, weight, geometry=geometry, curvature=1e-6, padding_idx=0, reduction="none"
+        )
+        assert torch.isfinite(loss).all()
+        assert loss[0] == 0
+        for gradient in torch.autograd.grad(loss.sum(), (states, weight)):
+            assert torch.isfinite(gradient).all()
+
+
+def test_nan_is_not_hidden() -> None:
+    states, targets, weight, offset, _ = problem(6, 9, 3, 0, dtype=torch.float32)
+    with torch.no_grad():
+        weight[4, 1] = float("nan")
+    for geometry in GEOMETRIES:
+        assert torch.isnan(cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the largest storage that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor):
+                self.bytes = max(self.bytes, leaf.untyped_storage().nbytes())
+        return out
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_nothing_outgrows_the_budget(geometry: str) -> None:
+    """2,000 x 20,000 logits are 160 MB; under a budget of 4 MB nothing over 4 MB is made but the item gradient."""
+    states, targets, weight, offset, curvature = problem(2000, 20_000, 4, 0, dtype=torch.float32)
+    budget = 4 << 20
+    with LargestTensor() as largest:
+        loss = cross_entropy(
+            states, targets, weight, offset, geometry=geometry, curvature=curvature, padding_idx=0, memory_budget=budget
+        )
+        loss.backward()
+    assert largest.bytes <= budget
+    with LargestTensor() as largest:
+        full(states, targets, weight, offset, curvature, geometry, 0)
+    assert largest.bytes == 160_000_000
+
+
+def test_second_backward_is_refused_not_wrong() -> None:
+    states, targets, weight, *_ = problem(6, 9, 3, 0)
+    loss = cross_entropy(states, targets, weight)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="second backward"):
+        loss.backward()
+
+
+def test_autocast_changes_nothing() -> None:
+    states, targets, weight, offset, _ = problem(6, 9, 3, 0, dtype=torch.float32)
+    for geometry in GEOMETRIES:
+        expected = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0)
+            half = cross_entropy(states.bfloat16(), targets, weight, offset, geometry=geometry, padding_idx=0)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        torch.testing.assert_close(half, expected, rtol=2e-2, atol=0)
+        assert half.dtype == torch.float32
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_module_is_the_function(geometry: str) -> None:
+    states, targets, weight, _, _ = problem(6, 9, 3, 0, dtype=torch.float32)
+    head = OutputHead(components.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()), offset=True)
+    loss = CrossEntropy(memory_budget=10_000)(states, targets, head)
+    torch.testing.assert_close(loss, cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0))
+    loss.backward()
+    assert head.weight.grad is not None
+    assert head.offset.grad is not None
+
+
+def test_budget_under_a_row_is_one_clear_error() -> None:
+    states, targets, weight, *_ = problem(6, 900, 3, 0)
+    with pytest.raises(ValueError, match=r"under one row of logits.*900 items.*set loss_memory_budget to"):
+        cross_entropy(states, targets, weight, memory_budget=5000)
+    with pytest.raises(ValueError, match="above 0"):
+        cross_entropy(states, targets, weight, memory_budget=0)
+    with pytest.raises(ValueError, match="above 0"):
+        CrossEntropy(memory_budget=-1)
+    with pytest.raises(ValueError, match="under one row"):
+        CrossEntropy(memory_budget=5000).memory_bytes(6, 3, 900)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("arrays", [1, 2])
+def test_plans_stay_within_their_budget(arrays: int, gpu: bool) -> None:
+    checked = 0
+    for n in (1, 15, 64, 4096, 100_000):
+        for m in (2, 1000, 10_000, 1_000_000, 10_000_000):
+            for budget in (1 << 20, 16 << 20, 256 << 20, 4 << 30):
+                try:
+                    plan = _chunks.plan(n, m, 65, arrays=arrays, terms=4, itemsize=4, budget=budget, gpu=gpu)
+                except ValueError:
+                    continue
+                assert plan.bytes <= budget, (n, m, budget, plan)
+                assert 1 <= plan.rows <= n
+                assert 1 <= plan.block <= m
+                checked += 1
+    assert checked > 40
