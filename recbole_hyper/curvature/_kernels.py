@@ -193,3 +193,13 @@ def scan_base(distances, base, best, slack, products, chunk_max, row_max, bounds
         if bounds[a] > best:
             best = search_row(square, maxima, row_max[:p], a, best)
     return best, violation
+
+
+@_compile
+def grow_diameter(distances, points, start, diameter):
+    """The diameter of ``points``, given that of its first ``start`` points."""
+    for a in range(start, points.shape[0]):
+        row = distances[points[a]]
+        for b in range(a):
+            diameter = max(diameter, row[points[b]])
+    return diameter

@@ -126,7 +126,7 @@ def gromov_delta(
             for the four-point delta over all quadruples.
         time_budget: seconds after which the search stops with certified bounds; None for the exact answer. The check
             comes after the O(n^2) preparations and then about ten times a second.
-        threads: at most this many; default as ``NUMBA_NUM_THREADS`` or the processors of this process.
+        threads: at most this many; default see :func:`default_threads`.
 
     Returns:
         The result; its ``exact`` says whether ``delta`` is the true value or a lower bound of it.
@@ -298,14 +298,19 @@ def search_all_bases(
     return Search(best, share * float(rest[t]))
 
 
+def default_threads() -> int:
+    """``NUMBA_NUM_THREADS`` or ``OMP_NUM_THREADS`` where set, else the processors of this process."""
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(name, "").isdigit():
+            return max(1, int(os.environ[name]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class _Pool(ThreadPoolExecutor):
     """Threads for compiled loops, which hold no interpreter lock; a single one runs in the caller's own thread."""
 
     def __init__(self, threads: int | None) -> None:
-        if threads is None:
-            asked = os.environ.get("NUMBA_NUM_THREADS")
-            threads = int(asked) if asked else len(os.sched_getaffinity(0))
-        self.threads = max(1, threads)
+        self.threads = default_threads() if threads is None else max(1, threads)
         super().__init__(self.threads)
 
     def parts(self, n: int) -> list[tuple[int, int]]:

@@ -1,0 +1,204 @@
+"""``recbole-hyper delta --dataset=NAME``: is this data set hyperbolic, and which curvature does it imply?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from recbole_hyper.curvature.estimate import CurvatureEstimate
+    from recbole_hyper.curvature.study import Trial
+
+HELP = "measure Gromov delta of a data set's items, its verdict and the curvature it implies"
+
+EPS_SHOWN = (1e-12, 1e-5)
+DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's go on to 4096: ask for them by --ranks
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the study."""
+    parser.add_argument("--dataset", required=True, help="folder below data_path that holds NAME.inter; or ml-100k")
+    parser.add_argument("--data_path", default=None, help="folder of the data sets (default: as for run)")
+    parser.add_argument("--config_files", default="", help="YAML files with dataset keys, separated by spaces")
+    parser.add_argument(
+        "--train_quantile",
+        type=float,
+        default=0.95,
+        help="only interactions before this quantile of all times are looked at (default 0.95, as the paper)",
+    )
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024, cut at the matrix; the paper: to 4096)"
+    )
+    parser.add_argument("--sample_sizes", type=int, nargs="+", help="items per sample (default 500 to 4000)")
+    parser.add_argument("--repeats", type=int, default=48, help="random samples of each size (default 48)")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples (default 0)")
+    parser.add_argument("--scaling", type=float, default=1.0, help="s of PureSVD-N; 1 is plain SVD (default)")
+    parser.add_argument("--base", choices=["first", "all"], default="first", help="fixed base (paper) or four points")
+    parser.add_argument("--eps", type=float, default=1e-12, help="of the recommended curvature (default 1e-12)")
+    parser.add_argument("--output_dir", default=None, help="default saved/delta-NAME; an interrupted study resumes")
+    parser.add_argument("--no_figures", action="store_true", help="write no figures")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measure, print the table and the verdict, write csv, json and figures."""
+    import hashlib
+    import json
+    import time
+    from dataclasses import asdict
+
+    from tqdm import tqdm
+
+    from recbole_hyper.curvature.disk import disk_delta_rel
+    from recbole_hyper.curvature.estimate import matrix_fingerprint, summarise, trained_items, write_json
+    from recbole_hyper.curvature.item_vectors import item_vectors
+    from recbole_hyper.curvature.study import PAPER_SIZES, cut_list, run_trials
+
+    disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
+    if arguments.repeats < 1:
+        raise ValueError(f"--repeats={arguments.repeats}: at least 1 sample is needed, 3 for a verdict")
+    started = time.perf_counter()
+    matrix, counts = training_matrix(arguments)
+    matrix = trained_items(matrix)
+    ranks = cut_list(arguments.ranks, DEFAULT_RANKS, min(matrix.shape), "--ranks")
+    sizes = cut_list(arguments.sample_sizes, PAPER_SIZES, matrix.shape[1], "--sample_sizes")
+    print(
+        f"{arguments.dataset}: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} interactions before "
+        f"the {arguments.train_quantile:g} quantile of time ({counts} in all)"
+    )
+    settings = {
+        "fingerprint": matrix_fingerprint(matrix),
+        "scaling": arguments.scaling,
+        "seed": arguments.seed,
+        "base": arguments.base,
+    }
+    folder = Path(arguments.output_dir or Path("saved") / f"delta-{arguments.dataset}")
+    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    record = folder / f"trials-{name}.jsonl"
+    vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
+    vector_seconds = time.perf_counter() - started
+    with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=0) as bar:
+
+        def progress(finished: int, total: int) -> None:
+            bar.total = total
+            bar.update(finished - bar.n)
+
+        trials = run_trials(
+            vectors,
+            ranks=ranks,
+            sample_sizes=sizes,
+            repeats=arguments.repeats,
+            seed=arguments.seed,
+            every_base=arguments.base == "all",
+            record=record,
+            progress=progress,
+        )
+    seconds = time.perf_counter() - started
+    estimate, _ = summarise(
+        trials,
+        eps=arguments.eps,
+        seed=arguments.seed,
+        n_items=matrix.shape[1],
+        seconds=seconds,
+        key=json.dumps(settings),
+    )
+    shown = sorted({arguments.eps, *EPS_SHOWN})
+    table = report(trials, estimate, shown)
+    print(table)
+    write_csv(folder / "delta.csv", trials)
+    write_json(
+        folder / "delta.json",
+        {
+            "dataset": arguments.dataset,
+            "train_quantile": arguments.train_quantile,
+            "n_users": matrix.shape[0],
+            "n_train_interactions": int(matrix.nnz),
+            "ranks": ranks,
+            "sample_sizes": sizes,
+            "base": arguments.base,
+            "scaling": arguments.scaling,
+            "estimate": asdict(estimate),
+            "curvature_by_eps": {f"{eps:g}": (disk_delta_rel(eps) / estimate.delta_rel) ** 2 for eps in shown}
+            if estimate.delta_rel > 0
+            else None,
+            "seconds": {"vectors": vector_seconds, "total": seconds},
+        },
+    )
+    if not arguments.no_figures:
+        from recbole_hyper.curvature.plots import draw_all
+
+        draw_all(trials, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
+    print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
+    return 0
+
+
+def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:
+    """The binary (users, items) matrix of the interactions before the quantile, and the number of all interactions.
+
+    Raises:
+        ValueError: a quantile outside (0, 1], a dataset or column that does not exist.
+    """
+    import numpy as np
+
+    from recbole_hyper.config import Config
+    from recbole_hyper.data.dataset import SequenceDataset
+    from recbole_hyper.protocols.boundaries import boundary
+
+    quantile = arguments.train_quantile
+    if not 0.0 < quantile <= 1.0:
+        raise ValueError(f"--train_quantile={quantile}: it lies between 0 and 1; 1 takes all interactions")
+    keys: dict[str, Any] = {} if arguments.data_path is None else {"data_path": arguments.data_path}
+    config = Config("SASRecCE", arguments.dataset, config_file_list=arguments.config_files.split(), config_dict=keys)
+    store = SequenceDataset(config).store
+    cut = np.inf if quantile == 1.0 else boundary(store.times, quantile)
+    lengths = np.bincount(store.row_of[store.times < cut], minlength=store.n_rows).astype(np.int64)
+    matrix = store.matrix(lengths)[:, 1:]
+    return matrix[np.flatnonzero(lengths > 0)], len(store.items)
+
+
+def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float]) -> str:
+    """The table of means and standard deviations, the curvature at each rank, the questions and the verdict."""
+    import numpy as np
+
+    from recbole_hyper.curvature.disk import curvature_of
+
+    ranks = sorted({trial.rank for trial in trials})
+    sizes = sorted({trial.sample_size for trial in trials})
+    lines = ["", f"delta_rel, mean and standard deviation over {estimate.repeats} samples; c from the largest sample"]
+    lines.append(
+        f"{'rank':>6}" + "".join(f"{size:>15,}" for size in sizes) + "".join(f"{f'c, {e:g}':>11}" for e in shown)
+    )
+    for rank in ranks:
+        cells = [[t.delta_rel for t in trials if t.rank == rank and t.sample_size == size] for size in sizes]
+        implied = "".join(f"{curvature_of(float(np.mean(cells[-1])), eps):>11.4f}" for eps in shown)
+        lines.append(f"{rank:>6}" + "".join(f"{np.mean(c):>8.4f} {np.std(c):.4f}" for c in cells) + implied)
+    lines += ["", *(f"  {reason}" for reason in estimate.reasons)]
+    lines += [
+        f"verdict: {estimate.verdict} (level at ranks {', '.join(map(str, estimate.plateau_ranks))}, samples of "
+        f"{estimate.sample_size:,} items)",
+        f"delta_rel {estimate.delta_rel:.4f} [{estimate.delta_rel_lower:.4f}, {estimate.delta_rel_upper:.4f}]",
+    ]
+    if np.isfinite(estimate.curvature):
+        lines.append(
+            f"curvature {estimate.curvature:.4g} [{estimate.lower:.4g}, {estimate.upper:.4g}] at eps {estimate.eps:g}: "
+            f"--curvature={estimate.curvature:.4g}"
+        )
+    else:
+        lines.append("curvature: any fits, the items form a tree (delta is exactly 0)")
+    return "\n".join(lines)
+
+
+def write_csv(path: Path, trials: list[Trial]) -> None:
+    """One row per trial, written to a temporary name and renamed."""
+    import os
+    from dataclasses import asdict
+
+    import pandas as pd
+
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame([asdict(trial) for trial in trials]).to_csv(part, index=False)
+    part.replace(path)

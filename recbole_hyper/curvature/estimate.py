@@ -1,0 +1,205 @@
+"""Curvature from a training matrix, with an interval and a verdict: what ``curvature: auto`` asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
+from recbole_hyper.curvature.item_vectors import item_vectors
+from recbole_hyper.curvature.study import Trial, cut_list, run_trials
+from recbole_hyper.curvature.verdict import Verdict, judge
+
+AUTO_RANKS = (64, 128, 256, 384)
+AUTO_SIZES = (1000, 2000, 4000)
+AUTO_REPEATS = 16
+_VERSION = 1  # of the cached file: raised when the meaning of an estimate changes
+
+
+@dataclass(frozen=True)
+class CurvatureEstimate:
+    """Curvature that data imply.
+
+    Attributes:
+        curvature: c of the mean delta_rel at the largest sample over the plateau ranks.
+        lower, upper: c at the 97.5 % and 2.5 % quantiles of delta_rel over those ranks and all repeats.
+        delta_rel, delta_rel_lower, delta_rel_upper: the same before the formula.
+        eps: distance of the disk's effective radius to its rim.
+        verdict: ``compatible``, ``not compatible`` or ``undecided``; see :mod:`recbole_hyper.curvature.verdict`.
+        reasons: a line for each question behind the verdict.
+        plateau_ranks, sample_size, repeats, seed: where the level was read.
+        n_items: items with at least one training interaction.
+        seconds: of the measurement (not of reading the cache).
+        cached: whether it was read from the cache.
+        key: what was measured, with which options.
+    """
+
+    curvature: float
+    lower: float
+    upper: float
+    delta_rel: float
+    delta_rel_lower: float
+    delta_rel_upper: float
+    eps: float
+    verdict: str
+    reasons: tuple[str, ...]
+    plateau_ranks: tuple[int, ...]
+    sample_size: int
+    repeats: int
+    seed: int
+    n_items: int
+    seconds: float
+    cached: bool
+    key: str
+
+
+def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
+    """The matrix without the columns of items that have no interaction (padding among them).
+
+    Raises:
+        ValueError: fewer than 4 items have one.
+    """
+    matrix = scipy.sparse.csr_matrix(train_matrix)
+    counts = np.bincount(matrix.indices, weights=matrix.data != 0, minlength=matrix.shape[1])
+    matrix = scipy.sparse.csr_matrix(matrix[:, np.flatnonzero(counts > 0)])
+    if matrix.shape[1] < 4:
+        raise ValueError(f"only {matrix.shape[1]} items have training interactions: delta needs at least 4")
+    return matrix
+
+
+def matrix_fingerprint(train_matrix: Any) -> str:
+    """sha256 over the shape and the positions of the interactions."""
+    matrix = scipy.sparse.csr_matrix(train_matrix, copy=True)
+    matrix.sum_duplicates()
+    digest = hashlib.sha256(repr(matrix.shape).encode())
+    digest.update(matrix.indptr.astype(np.int64).tobytes())
+    digest.update(matrix.indices.astype(np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def summarise(
+    trials: Sequence[Trial], *, eps: float, seed: int, n_items: int, seconds: float, key: str
+) -> tuple[CurvatureEstimate, Verdict]:
+    """Curvature, interval and verdict of the trials of a study."""
+    verdict = judge(trials)
+    values = np.array(
+        [t.delta_rel for t in trials if t.rank in verdict.plateau_ranks and t.sample_size == verdict.largest_sample]
+    )
+    low, high = (float(q) for q in np.quantile(values, [0.025, 0.975]))
+    mean = float(values.mean())
+    estimate = CurvatureEstimate(
+        curvature=curvature_of(mean, eps),
+        lower=curvature_of(high, eps),
+        upper=curvature_of(low, eps),
+        delta_rel=mean,
+        delta_rel_lower=low,
+        delta_rel_upper=high,
+        eps=eps,
+        verdict=verdict.verdict,
+        reasons=tuple(verdict.explain()),
+        plateau_ranks=verdict.plateau_ranks,
+        sample_size=verdict.largest_sample,
+        repeats=len({t.repeat for t in trials}),
+        seed=seed,
+        n_items=n_items,
+        seconds=seconds,
+        cached=False,
+        key=key,
+    )
+    return estimate, verdict
+
+
+def estimate_curvature(
+    train_matrix: scipy.sparse.csr_matrix,
+    *,
+    eps: float = EPS_DEFAULT,
+    ranks: Sequence[int] | None = None,
+    sample_sizes: Sequence[int] | None = None,
+    repeats: int = AUTO_REPEATS,
+    seed: int = 0,
+    scaling: float = 1.0,
+    cache_path: str | os.PathLike[str] | None = None,
+    fingerprint: str | None = None,
+) -> CurvatureEstimate:
+    """Estimate c = (delta_rel(P, eps) / delta_rel(X))^2 from the item vectors of the training part.
+
+    Args:
+        train_matrix: (n_users, n_items) sparse; training interactions only. Items without any are left out.
+        eps: of the disk's effective radius, see :func:`~recbole_hyper.curvature.disk.disk_delta_rel`.
+        ranks: of the truncated SVD; None for (64, 128, 256, 384), cut at the rank of the matrix.
+        sample_sizes: points per sample; None for (1000, 2000, 4000), cut at the number of items.
+        repeats: random samples of each size.
+        seed: of the samples.
+        scaling: s of PureSVD-N, see :func:`~recbole_hyper.curvature.item_vectors.item_vectors`.
+        cache_path: json file that keeps the estimate; read when it was made from the same data with the same options.
+        fingerprint: names the data in the cache; None to hash the matrix.
+
+    Raises:
+        ValueError: fewer than 4 items with interactions, ranks or sizes out of range, or data whose delta is exactly 0
+            (a tree), for which every curvature fits.
+    """
+    started = time.perf_counter()
+    matrix = trained_items(train_matrix)
+    widths = cut_list(ranks, AUTO_RANKS, min(matrix.shape), "ranks")
+    sizes = cut_list(sample_sizes, AUTO_SIZES, matrix.shape[1], "sample sizes")
+    if sample_sizes is None and len(sizes) == 1 and sizes[0] >= 8:
+        sizes = [sizes[0] // 2, sizes[0]]  # a small catalogue: growth needs a second size
+    named = fingerprint or matrix_fingerprint(matrix)
+    key = json.dumps([_VERSION, named, eps, widths, sizes, repeats, seed, scaling])
+    if cache_path is not None:
+        kept = _read(Path(cache_path), key)
+        if kept is not None:
+            return kept
+    vectors = item_vectors(matrix, widths[-1], scaling=scaling, seed=seed)
+    trials = run_trials(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
+    seconds = time.perf_counter() - started
+    estimate, _ = summarise(trials, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
+    if not math.isfinite(estimate.curvature):
+        raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")
+    if cache_path is not None:
+        write_json(Path(cache_path), asdict(estimate))
+    return estimate
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write to a temporary name in the same folder, then rename. Infinite numbers become null."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return content
+
+
+def _read(path: Path, key: str) -> CurvatureEstimate | None:
+    """The cached estimate; None where there is none, it is damaged, or it is of other data or options."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("key") != key or not isinstance(content["curvature"], float):
+            return None
+        content["upper"] = math.inf if content["upper"] is None else content["upper"]
+        content["reasons"], content["plateau_ranks"] = tuple(content["reasons"]), tuple(content["plateau_ranks"])
+        return replace(CurvatureEstimate(**content), cached=True)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

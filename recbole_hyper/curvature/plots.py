@@ -1,0 +1,170 @@
+"""Figures of a study: delta over sample sizes and ranks, spread, curvature and time (the paper's Figures 4 to 12)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from recbole_hyper.curvature.disk import disk_delta_rel
+from recbole_hyper.curvature.estimate import CurvatureEstimate
+from recbole_hyper.curvature.study import Trial
+
+_GREY = "0.35"
+
+
+def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
+    """Draw every figure as PNG and SVG into ``folder``; returns the paths written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"by_sample": by_sample(trials, estimate, title), "time": times(trials, title)}
+    if len({trial.rank for trial in trials}) > 1:
+        figures["by_rank"] = by_rank(trials, estimate, title)
+        figures["spread"] = spread(trials, estimate, title)
+    written = []
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            path = folder / f"delta_{name}.{kind}"
+            part = folder / f".{path.name}.{os.getpid()}.part"
+            figure.savefig(part, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+            part.replace(path)
+            written.append(path)
+    return written
+
+
+def by_sample(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
+    """Mean of delta_rel against the sample size, a line per rank, with one standard deviation for the largest rank."""
+    figure, axes = _start(title)
+    ranks, sizes, table = _table(trials)
+    for colour, rank, values in zip(_colours(len(ranks)), ranks, table, strict=True):
+        mean = values.mean(axis=1)
+        axes.plot(sizes, mean, "o-", color=colour, ms=3.5, lw=1.4, label=str(rank) if rank else "distances")
+    deviation = table[-1].std(axis=1)
+    mean = table[-1].mean(axis=1)
+    axes.fill_between(sizes, mean - deviation, mean + deviation, color=_colours(len(ranks))[-1], alpha=0.18, lw=0)
+    axes.set(xlabel="sample size (items)", ylabel=r"$\delta_{rel} = 2\delta\,/\,$diameter", xlim=(0, None))
+    _from_zero(axes, table)
+    if len(ranks) > 1:
+        axes.legend(title="SVD rank", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    _note(axes, f"band: 1 sd over {table.shape[2]} samples" + (f", rank {ranks[-1]}" if len(ranks) > 1 else ""))
+    return figure
+
+
+def by_rank(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
+    """Mean of delta_rel against the rank, a line per sample size; the curvature it implies on the right axis."""
+    figure, axes = _start(title)
+    ranks, sizes, table = _table(trials)
+    for colour, size, values in zip(_colours(len(sizes)), sizes, table.transpose(1, 0, 2), strict=True):
+        axes.plot(ranks, values.mean(axis=1), "o-", color=colour, ms=3.5, lw=1.4, label=f"{size:,}")
+    axes.axhline(estimate.delta_rel, color=_GREY, lw=0.9, ls="--")
+    axes.plot(estimate.plateau_ranks, [estimate.delta_rel] * len(estimate.plateau_ranks), color=_GREY, lw=2.2)
+    _rank_axis(axes, ranks)
+    axes.set(ylabel=r"$\delta_{rel} = 2\delta\,/\,$diameter")
+    _from_zero(axes, table)
+    disk = disk_delta_rel(estimate.eps)
+    right = axes.twinx()
+    bottom, top = axes.get_ylim()
+    right.set_ylim(bottom, top)
+    ticks = [tick for tick in axes.get_yticks() if bottom + 0.05 * top < tick <= top]
+    right.yaxis.set_major_locator(FixedLocator(ticks))
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{(disk / value) ** 2:.3g}"))
+    right.set_ylabel(f"curvature c at eps = {estimate.eps:g}")
+    right.spines["top"].set_visible(False)
+    axes.legend(title="sample size", loc="lower left", frameon=False, fontsize=8, ncols=2)
+    _note(axes, f"grey: level {estimate.delta_rel:.3f}, c = {estimate.curvature:.3g} (heavy: its ranks)")
+    return figure
+
+
+def spread(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
+    """Every repeat at the largest sample, by rank, with the quartiles."""
+    figure, axes = _start(title)
+    ranks, sizes, table = _table(trials)
+    values = table[:, -1]
+    places = np.arange(len(ranks))
+    axes.boxplot(
+        list(values),
+        positions=places,
+        widths=0.5,
+        showfliers=False,
+        medianprops={"color": "C3"},
+        boxprops={"color": _GREY},
+        whiskerprops={"color": _GREY},
+        capprops={"color": _GREY},
+    )
+    shift = np.random.default_rng(0).uniform(-0.16, 0.16, values.shape)
+    axes.plot((places[:, None] + shift).ravel(), values.ravel(), ".", color="C0", ms=4, alpha=0.55)
+    axes.axhspan(estimate.delta_rel_lower, estimate.delta_rel_upper, color="C2", alpha=0.13, lw=0)
+    axes.set_xticks(places, [str(rank) for rank in ranks])
+    axes.set(xlabel="SVD rank (columns of the item vectors)", ylabel=r"$\delta_{rel} = 2\delta\,/\,$diameter")
+    low, high = values.min(), values.max()
+    axes.set_ylim(max(0.0, low - 0.25 * (high - low)), high + 0.25 * (high - low) + 1e-3)
+    _note(
+        axes,
+        f"{values.shape[1]} samples of {sizes[-1]:,} items each; green: interval of the estimate, "
+        f"{estimate.delta_rel_lower:.3f} to {estimate.delta_rel_upper:.3f}",
+    )
+    return figure
+
+
+def times(trials: Sequence[Trial], title: str) -> Figure:
+    """Seconds of one exact search against the sample size: median and the middle 80 %."""
+    figure, axes = _start(title)
+    sizes = sorted({trial.sample_size for trial in trials})
+    seconds = [np.array([t.seconds for t in trials if t.sample_size == size]) for size in sizes]
+    low, middle, high = (np.array([np.quantile(s, q) for s in seconds]) for q in (0.1, 0.5, 0.9))
+    axes.fill_between(sizes, low, high, color="C0", alpha=0.2, lw=0)
+    axes.plot(sizes, middle, "o-", color="C0", ms=3.5, lw=1.4)
+    axes.set(xlabel="sample size (items)", ylabel="seconds per sample, one thread", xlim=(0, None), ylim=(0, None))
+    _note(axes, "median, with the middle 80 % of samples; distances not counted")
+    return figure
+
+
+def _start(title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=10, loc="left", pad=18)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.92", lw=0.8)
+    axes.set_axisbelow(True)
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    return figure, axes
+
+
+def _note(axes: Axes, text: str) -> None:
+    axes.text(0.0, 1.015, text, transform=axes.transAxes, fontsize=8, color=_GREY, ha="left", va="bottom")
+
+
+def _from_zero(axes: Axes, table: np.ndarray) -> None:
+    axes.set_ylim(0, 1.12 * float(table.mean(axis=2).max()) + 1e-3)
+
+
+def _rank_axis(axes: Axes, ranks: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    # neighbours closer than a third of a doubling would print over each other
+    shown = [
+        rank
+        for i, rank in enumerate(ranks)
+        if i == 0 or rank >= 1.9 * ranks[0] * 2 ** np.floor(np.log2(ranks[i - 1] / ranks[0]))
+    ]
+    axes.set_xticks(shown, [str(rank) for rank in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("SVD rank (columns of the item vectors)")
+
+
+def _colours(n: int) -> np.ndarray:
+    import matplotlib
+
+    return matplotlib.colormaps["viridis"](np.linspace(0.9, 0.05, n))
+
+
+def _table(trials: Sequence[Trial]) -> tuple[list[int], list[int], np.ndarray]:
+    """Ranks, sizes and delta_rel (ranks, sizes, repeats)."""
+    ranks = sorted({trial.rank for trial in trials})
+    sizes = sorted({trial.sample_size for trial in trials})
+    repeats = sorted({trial.repeat for trial in trials})
+    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in trials}
+    return ranks, sizes, np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])

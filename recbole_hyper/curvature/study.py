@@ -1,0 +1,234 @@
+"""Delta of random samples over sample sizes and SVD ranks, with repeats: the table that the verdict reads.
+
+Samples of one repeat are nested: one permutation of the points, cut at each size, the first point being the base (the
+paper draws each size anew; every single sample has the same distribution). Growth with the size is then seen within
+each repeat instead of between unrelated samples.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recbole_hyper.curvature.distances import euclidean_distances
+from recbole_hyper.curvature.gromov import (
+    EUCLIDEAN_BOUND,
+    METRIC_BOUND,
+    Search,
+    Workspace,
+    default_threads,
+    search_all_bases,
+    search_base,
+)
+
+PAPER_SIZES = (500, 1000, 1500, 2000, 2500, 3000, 4000)
+PAPER_RANKS = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_WHOLE_BYTES = 2 << 30  # distances of all points are kept at once up to this size
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One sample at one rank.
+
+    Attributes:
+        rank: columns of the item vectors used; 0 for a distance matrix.
+        sample_size: points in the sample.
+        repeat: number of the permutation, from 0.
+        base: index of the base point; -1 for all bases.
+        delta, diameter, delta_rel: see :class:`~recbole_hyper.curvature.gromov.DeltaResult`; exact.
+        seconds: of the search, without the distances.
+    """
+
+    rank: int
+    sample_size: int
+    repeat: int
+    base: int
+    delta: float
+    diameter: float
+    delta_rel: float
+    seconds: float
+
+
+def cut_list(values: Sequence[int] | None, default: Sequence[int], limit: int, what: str) -> list[int]:
+    """Values to measure at: the given ones, or the defaults below ``limit`` and ``limit`` itself where they exceed it.
+
+    Raises:
+        ValueError: a given value outside 1..limit.
+    """
+    if values is None:
+        chosen = [value for value in default if value <= limit]
+        return chosen if len(chosen) == len(default) else sorted({*chosen, limit})
+    bad = [value for value in values if not 1 <= value <= limit]
+    if bad or not values:
+        raise ValueError(f"{what} {list(values)}: choose at least one value, each from 1 to {limit}")
+    return sorted(set(values))
+
+
+def run_trials(
+    vectors: Any = None,
+    *,
+    distances: Any = None,
+    ranks: Sequence[int] | None = None,
+    sample_sizes: Sequence[int] | None = None,
+    repeats: int = 48,
+    seed: int = 0,
+    every_base: bool = False,
+    record: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
+) -> list[Trial]:
+    """Measure delta of nested random samples.
+
+    Args:
+        vectors: (N, d) item vectors whose first k columns are those of rank k; or give ``distances`` (N, N).
+        ranks: column counts, at most d; None for the paper's, cut at d.
+        sample_sizes: at least 4 each, at most N; None for the paper's, cut at N.
+        repeats: random permutations.
+        seed: with the repeat's number it fixes the permutation.
+        every_base: four-point delta of each sample instead of the paper's fixed base.
+        record: file of finished trials, a json line each; those in it are not measured again.
+        progress: called with (finished, total) trials.
+        threads: repeats measured at once.
+
+    Raises:
+        ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
+    """
+    if (vectors is None) == (distances is None):
+        raise ValueError("give either vectors or distances=..., and not both")
+    points = np.asarray(distances if vectors is None else vectors, dtype=np.float64)
+    total = len(points)
+    if total < 4:
+        raise ValueError(f"delta needs at least 4 points, got {total}")
+    if repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    sizes = cut_list(sample_sizes, PAPER_SIZES, total, "sample sizes")
+    if sizes[0] < 4:
+        raise ValueError(f"sample sizes {sizes}: a sample needs at least 4 points")
+    widths = [0] if vectors is None else cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks")
+    share = METRIC_BOUND if vectors is None else EUCLIDEAN_BOUND
+    done = _read(record) if record else {}
+    wanted = [(w, s, r) for w in widths for s in sizes for r in range(repeats)]
+    trials = {key: done[key] for key in wanted if key in done}
+    if progress:
+        progress(len(trials), len(wanted))
+    workers = default_threads() if threads is None else max(1, threads)
+    orders = [np.random.default_rng([seed, r]).permutation(total) for r in range(repeats)]
+    with ThreadPoolExecutor(workers) as pool:
+        for width in widths:
+            missing = [r for r in range(repeats) if any((width, s, r) not in trials for s in sizes)]
+            if not missing:
+                continue
+            matrix = _whole_matrix(points, width, sizes, len(missing))
+            spaces = [Workspace() for _ in range(workers)]
+
+            def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Trial]:
+                space = spaces.pop()  # noqa: B023  (lists are shared safely between threads)
+                try:
+                    return _measure(points, matrix, width, orders[repeat], sizes, repeat, share, every_base, space)
+                finally:
+                    spaces.append(space)  # noqa: B023
+
+            for found in pool.map(measure, missing):
+                fresh = [t for t in found if (t.rank, t.sample_size, t.repeat) not in trials]
+                trials.update({(t.rank, t.sample_size, t.repeat): t for t in fresh})
+                if record:
+                    _append(record, fresh)
+                if progress:
+                    progress(len(trials), len(wanted))
+    return [trials[key] for key in wanted]
+
+
+def _whole_matrix(points: Floats, width: int, sizes: list[int], repeats: int) -> Floats | None:
+    """Distances of all points, where computing them once costs no more than once per repeat and they fit."""
+    if not width:
+        return points
+    total = len(points)
+    if total * total <= repeats * sizes[-1] ** 2 and 8 * total * total <= _WHOLE_BYTES:
+        return euclidean_distances(points[:, :width])
+    return None
+
+
+def _measure(
+    points: Floats,
+    matrix: Floats | None,
+    width: int,
+    order: NDArray[np.intp],
+    sizes: list[int],
+    repeat: int,
+    share: float,
+    every_base: bool,
+    space: Workspace,
+) -> list[Trial]:
+    """All sizes of one repeat."""
+    from recbole_hyper.curvature import _kernels as kernels
+
+    first = int(order[0])
+    if matrix is None:
+        matrix = euclidean_distances(points[order[: sizes[-1]], :width])
+        order = np.arange(sizes[-1])
+    trials = []
+    diameter, before, attained = 0.0, 0, 0.0
+    for size in sizes:
+        started = time.perf_counter()
+        chosen = order[:size]
+        diameter = float(kernels.grow_diameter(matrix, chosen, before, diameter))
+        before = size
+        if diameter == 0:
+            raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")
+        found: Search
+        if every_base:
+            found = search_all_bases(np.ascontiguousarray(matrix[np.ix_(chosen, chosen)]), diameter, share, threads=1)
+        else:
+            # a smaller sample with the same base is part of this one, so its delta is attained here too
+            found = search_base(
+                matrix, int(chosen[0]), chosen[1:], diameter, at_least=attained, threads=1, workspace=space
+            )
+            attained = found.attained
+        delta = min(found.attained, share * diameter)
+        trials.append(
+            Trial(
+                rank=width,
+                sample_size=size,
+                repeat=repeat,
+                base=-1 if every_base else first,
+                delta=delta,
+                diameter=diameter,
+                delta_rel=2.0 * delta / diameter,
+                seconds=time.perf_counter() - started,
+            )
+        )
+    return trials
+
+
+def _read(record: Path) -> dict[tuple[int, int, int], Trial]:
+    if not record.is_file():
+        return {}
+    found = {}
+    for line in record.read_text(encoding="utf-8").splitlines():
+        try:
+            trial = Trial(**json.loads(line))
+        except (json.JSONDecodeError, TypeError):
+            continue  # the line that an interruption cut short
+        found[trial.rank, trial.sample_size, trial.repeat] = trial
+    return found
+
+
+def _append(record: Path, trials: list[Trial]) -> None:
+    record.parent.mkdir(parents=True, exist_ok=True)
+    # the leading newline ends a line that an interruption may have cut short
+    text = "".join("\n" + json.dumps(asdict(trial)) for trial in trials)
+    with open(record, "a", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,141 @@
+"""Are these data hyperbolic? The rule of the verdict, on the trials of a study.
+
+The paper calls data compatible when delta_rel agrees over SVD ranks, levels off with the sample size and spreads
+little, but names no threshold. The rule here (ours) asks three questions, each of a number with a 95 % t-interval over
+the repeats:
+
+1. *level*: the mean delta_rel at the largest sample over the plateau ranks (the upper half of the ranks measured).
+   It must lie below 0.35: points spread evenly over a flat square or drawn from a plane Gaussian, which have no tree
+   in them, show 0.47 and 0.41 at the same settings; the published data sets lie between 0.05 and 0.28.
+2. *growth with the sample*: relative change of delta_rel per doubling of the sample size between the size nearest
+   half the largest and the largest. At most 5 %: samples of a space of bounded delta_rel stop growing (trees,
+   hyperbolic disks: 0).
+3. *change over ranks*: relative slope of delta_rel per doubling of the rank over the plateau ranks. At most 10 %: item
+   vectors whose structure has been reached stay as they are, while isotropic noise loses about 20 % per doubling
+   because its distances concentrate. It asks two ranks; a distance matrix has none and skips the question.
+
+``compatible``: all intervals lie within their limits. ``not compatible``: one lies outside altogether.
+``undecided``: neither, or fewer than 3 repeats, or no second size between a quarter and three quarters of the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from recbole_hyper.curvature.study import Trial
+
+LEVEL_LIMIT = 0.35
+GROWTH_LIMIT = 0.05
+RANK_LIMIT = 0.10
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One number of the rule with its 95 % interval and its limit."""
+
+    name: str
+    value: float
+    lower: float
+    upper: float
+    limit: float
+
+    @property
+    def answer(self) -> Literal["yes", "no", "open"]:
+        """Does the whole interval lie within the limit (in absolute value)?"""
+        if max(abs(self.lower), abs(self.upper)) <= self.limit:
+            return "yes"
+        if self.lower > self.limit or self.upper < -self.limit:
+            return "no"
+        return "open"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.value:.4g} [{self.lower:.4g}, {self.upper:.4g}], limit {self.limit:g}: {self.answer}"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict, the questions behind it, and where the level was read."""
+
+    verdict: Literal["compatible", "not compatible", "undecided"]
+    questions: tuple[Question, ...]
+    missing: tuple[str, ...]
+    plateau_ranks: tuple[int, ...]
+    largest_sample: int
+
+    def explain(self) -> list[str]:
+        """A line for each question asked, and for each that could not be."""
+        return [str(question) for question in self.questions] + [f"not asked: {reason}" for reason in self.missing]
+
+
+def plateau_ranks(ranks: Sequence[int]) -> list[int]:
+    """The upper half of the ranks measured, the middle one included."""
+    ordered = sorted(set(ranks))
+    return ordered[len(ordered) // 2 :] if len(ordered) > 2 else ordered
+
+
+def judge(trials: Sequence[Trial]) -> Verdict:
+    """Apply the rule of this module.
+
+    Raises:
+        ValueError: no trials, or some combination of rank, size and repeat is missing.
+    """
+    if not trials:
+        raise ValueError("no trials to judge: measure first")
+    ranks = sorted({trial.rank for trial in trials})
+    sizes = sorted({trial.sample_size for trial in trials})
+    repeats = sorted({trial.repeat for trial in trials})
+    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in trials}
+    if len(cells) != len(ranks) * len(sizes) * len(repeats):
+        raise ValueError("some combinations of rank, sample size and repeat were not measured")
+    table = np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])  # (ranks, sizes, repeats)
+    chosen = plateau_ranks(ranks)
+    plateau = table[[ranks.index(k) for k in chosen]]
+    questions = [_question("level of delta_rel", plateau[:, -1].mean(axis=0), LEVEL_LIMIT)]
+    missing = []
+    half = min(range(len(sizes)), key=lambda i: abs(sizes[i] - sizes[-1] / 2))
+    if sizes[-1] / 4 <= sizes[half] <= 0.75 * sizes[-1]:
+        doublings = np.log2(sizes[-1] / sizes[half])
+        before, after = plateau[:, half].mean(axis=0), plateau[:, -1].mean(axis=0)
+        # against the mean over repeats, which is not 0 where a single sample may be
+        scale = (before.mean() + after.mean()) / 2
+        growth = (after - before) / doublings / scale if scale > 0 else np.zeros_like(after)
+        questions.append(_question("growth per doubling of the sample", growth, GROWTH_LIMIT))
+    else:
+        missing.append(f"growth with the sample (sizes {sizes}: give one near {sizes[-1] // 2} too)")
+    if ranks != [0]:
+        if len(chosen) > 1:
+            steps = np.log2(chosen) - np.log2(chosen).mean()
+            level = plateau[:, -1].mean()
+            slopes = (steps @ plateau[:, -1]) / (steps @ steps)
+            change = slopes / level if level > 0 else np.zeros_like(slopes)
+            questions.append(_question("change per doubling of the rank", change, RANK_LIMIT))
+        else:
+            missing.append(f"change over ranks (ranks {ranks}: give at least two)")
+    if len(repeats) < 3:
+        missing.append(f"spread ({len(repeats)} repeats: give at least 3)")
+    answers = [question.answer for question in questions]
+    if "no" in answers and len(repeats) >= 3:
+        verdict: Literal["compatible", "not compatible", "undecided"] = "not compatible"
+    elif missing or "open" in answers or "no" in answers:
+        verdict = "undecided"
+    else:
+        verdict = "compatible"
+    return Verdict(verdict, tuple(questions), tuple(missing), tuple(chosen), sizes[-1])
+
+
+def _question(name: str, values: Floats, limit: float) -> Question:
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Question(name, mean, mean, mean, limit)
+    half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return Question(name, mean, mean - half, mean + half, limit)
