@@ -73,7 +73,9 @@ class Split:
         valid: cases that selection looks at.
         test: cases that are looked at once, at the end.
         refit_lengths: (U,) training part when the final model is refit on train + validation, or None for no refit.
-        catalogue: (n_items,) True where an item may be recommended, or None for all items but padding.
+        catalogue: (n_items,) True where an item may be recommended in the test, or None for all items but padding.
+        valid_catalogue: the same for validation where it differs, as a refit knows more items; None: no difference.
+        points: times that part the data, by the name of the part that starts there ("valid", "test"), if any.
         counts: what the protocol kept, dropped and why, for the report.
     """
 
@@ -83,7 +85,13 @@ class Split:
     test: Cases
     refit_lengths: Int64 | None = None
     catalogue: npt.NDArray[np.bool_] | None = None
+    valid_catalogue: npt.NDArray[np.bool_] | None = None
+    points: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int | float | str] = field(default_factory=dict)
+
+    def candidates(self, part: str) -> npt.NDArray[np.bool_] | None:
+        """Return the items that may be recommended in "valid" or "test", None for all."""
+        return self.valid_catalogue if part == "valid" and self.valid_catalogue is not None else self.catalogue
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,9 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         raise ProtocolError(f"{protocol.title}: no user has 2 training interactions, so there is nothing to learn from")
     check(split)
     split.counts["protocol"] = protocol.title
+    for part, cases in (("validation", split.valid), ("test", split.test)):
+        if len(cases):
+            split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
     modes = arguments["mode"]
     return dataclasses.replace(
         split,
@@ -74,9 +77,11 @@ def make_split(store: SequenceStore, config: Any) -> Split:
 
 
 def check(split: Split) -> None:
-    """Raise ProtocolError if an evaluated interaction is trained on, or a validation case asks for a later test item.
+    """Raise ProtocolError where a split would not be honest.
 
-    Only rows of the training store are compared; cases over other (filtered) stores carry their own boundary check.
+    That is: an empty history; a target that is trained on, or that is older than its user's training part; a
+    validation target that is not earlier than the test targets of its user; where parts start at points in time, an
+    interaction on the wrong side of its point.
     """
     for name, cases in (("validation", split.valid), ("test", split.test)):
         if not len(cases):
@@ -87,6 +92,9 @@ def check(split: Split) -> None:
             leaked = cases.ends < split.train_lengths[cases.rows]
             if leaked.any():
                 raise ProtocolError(f"{name}: {int(leaked.sum())} targets are part of the training data")
+        early = cases.times < _last_times(split.store, split.train_lengths)[cases.rows]
+        if early.any():
+            raise ProtocolError(f"{name}: {int(early.sum())} targets are older than their user's training data")
     if len(split.valid) and len(split.test) and split.valid.store is split.test.store:
         first_test = np.full(split.store.n_rows, np.iinfo(np.int64).max)
         np.minimum.at(first_test, split.test.rows, split.test.ends)
@@ -95,6 +103,41 @@ def check(split: Split) -> None:
             raise ProtocolError(
                 f"{int(late.sum())} validation targets are not earlier than a test target of their user"
             )
+
+    _check_points(split)
+
+
+def _check_points(split: Split) -> None:
+    def require(name: str, times: np.ndarray, start: float, end: float) -> None:
+        wrong = int(((times < start) | (times >= end)).sum())
+        if wrong:
+            raise ProtocolError(f"{wrong} {name} interactions are on the wrong side of a point in time")
+
+    def trained(lengths: Int64) -> np.ndarray:
+        return split.store.times[split.store.prefix_index(lengths)]
+
+    if not split.points:
+        return
+    start = min(split.points.values())
+    require("training", trained(split.train_lengths), -np.inf, start)
+    require("test", split.test.times, split.points["test"], np.inf)
+    if "valid" in split.points:
+        require("validation", split.valid.times, split.points["valid"], split.points["test"])
+    if split.refit_lengths is not None:
+        require("refit", trained(split.refit_lengths), -np.inf, split.points["test"])
+
+
+def _last_times(store: SequenceStore, lengths: Int64) -> np.ndarray:
+    """Return the (U,) time of the last of the first ``lengths[row]`` interactions, -inf where there is none."""
+    last = np.full(store.n_rows, -np.inf)
+    rows = np.flatnonzero(lengths > 0)
+    last[rows] = store.times[store.offsets[rows] + lengths[rows] - 1]
+    return last
+
+
+def cold_targets(cases: Cases, split: Split) -> int:
+    """Return how many targets are items that no training interaction shows."""
+    return int((~known_items(split.store, split.train_lengths)[cases.targets]).sum())
 
 
 def repeated_targets(cases: Cases) -> int:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(minute|hour|day|week|month|year)s?\s*$")
+_SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 # Unix times above this are milliseconds: in seconds it is the year 5138
 _MILLISECONDS = 1e11
 
@@ -37,9 +38,9 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
         if name in ("month", "year"):
             if amount != int(amount):
                 raise ValueError(f"{where!r}: months and years are whole numbers")
-            point = latest - pd.DateOffset(**{f"{name}s": int(amount)})
+            point = latest - pd.DateOffset(months=int(amount) * (12 if name == "year" else 1))
         else:
-            point = latest - pd.Timedelta(**{f"{name}s": amount})
+            point = latest - pd.Timedelta(amount * _SECONDS[name], unit="s")
     else:
         try:
             point = pd.Timestamp(str(where))
@@ -52,6 +53,16 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
         first = pd.Timestamp(times.min() / unit, unit="s")
         raise ValueError(f"{where!r} is {point}, outside the data, which reach from {first} to {latest}")
     return float(seconds)
+
+
+def latest_start(times: npt.NDArray[np.float64], start: float, end: float, limit: int) -> float:
+    """Return the first time from ``start`` on from which at most ``limit`` interactions are left before ``end``."""
+    inside = np.sort(times[(times >= start) & (times < end)])
+    if len(inside) <= limit:
+        return start
+    # equal times stay together: the part starts after the last one that does not fit
+    later = inside[inside > inside[-limit - 1]]
+    return float(later[0]) if len(later) else end
 
 
 def date(time: float) -> str:

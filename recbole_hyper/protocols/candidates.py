@@ -21,7 +21,7 @@ def draw_candidates(
     weights: npt.NDArray[np.float64] | None = None,
     catalogue: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[np.int32]:
-    """Draw ``count`` distinct items outside each user's whole sequence: one list per user, for validation and test alike.
+    """Draw ``count`` distinct items outside each user's whole sequence: one list per user, for both parts.
 
     Items are drawn one after another without replacement, uniformly or in proportion to ``weights`` (n_items,).
 
@@ -64,7 +64,7 @@ def draw_candidates(
             left[store.row(row)] = 0.0
             if np.count_nonzero(left) < count:
                 raise ValueError(
-                    f"user {store.user_tokens[store.users[row]]!r} leaves {np.count_nonzero(left)} items to draw "
+                    f"user {str(store.user_tokens[store.users[row]])!r} leaves {np.count_nonzero(left)} items to draw "
                     f"{count} candidates from; use a smaller number or mode: full"
                 )
             result[row] = generator.choice(store.n_items, count, replace=False, p=left / left.sum())
@@ -89,21 +89,35 @@ def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
         (n, k) item ids, one row per case.
 
     Raises:
-        ValueError: a user without a line, lists of different lengths, unknown items, a target among its candidates.
+        ValueError: a user without a line or with two, users that the data do not have, lists of different lengths,
+            repeated or unknown items, a target among its candidates.
     """
     store = cases.store
     item_ids = {token: index for index, token in enumerate(store.item_tokens)}
     lists: dict[str, list[str]] = {}
     with open(path, encoding="utf-8") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
             user, *items = line.split()
+            if user in lists:
+                raise ValueError(f"{path}: line {number} is a second line for user {user!r}")
+            if len(set(items)) != len(items):
+                raise ValueError(f"{path}: line {number}: a candidate of user {user!r} is listed twice")
             lists[user] = items
+    strangers = sorted(set(lists) - set(store.user_tokens[1:].tolist()))
+    if strangers:
+        raise ValueError(
+            f"{path} has lines for {len(lists)} users, {len(strangers)} of whom are not among the "
+            f"{len(store.user_tokens) - 1} users of the data (first: {', '.join(strangers[:3])}): "
+            "the file belongs to another dataset or to other filters"
+        )
     users = store.user_tokens[store.users[cases.rows]]
     missing = sorted(set(users) - set(lists))
     if missing:
         raise ValueError(
-            f"{path} has lines for {len(lists)} users, but {len(missing)} of the {len(set(users))} evaluated users have "
-            f"none (first: {', '.join(missing[:3])})"
+            f"{path} has lines for {len(lists)} users, but {len(missing)} of the {len(set(users))} evaluated users "
+            f"have none (first: {', '.join(missing[:3])})"
         )
     sizes = {len(lists[user]) for user in users}
     if len(sizes) != 1 or 0 in sizes:

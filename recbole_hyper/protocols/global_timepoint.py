@@ -7,19 +7,21 @@ import numpy as np
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError, drop_cold, known_items
-from recbole_hyper.protocols.boundaries import boundary, date
+from recbole_hyper.protocols.boundaries import boundary, date, latest_start
 from recbole_hyper.types import Cases, Split
 
 
 @component("protocols", "GT")
 class GlobalTimepoint(Protocol):
-    """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point in time, validation up to the second, test after.
+    """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point, validation before the second, then test.
 
     Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). With
     ``successive: true`` every interaction of a part is a case, with everything before it as history, earlier cases
     included; else the first of each user. Interactions with items that were not trained on are left out, as targets
     and in histories. Users who appear later stay: their first interaction is history and no case. With ``refit: True``
     the final model is trained on train + validation, and items of both count as known in the test.
+    ``max_cases: 50000`` beside the points moves the start of a part until it holds at most that many interactions,
+    as the paper's code does.
     """
 
     title = "global timepoint"
@@ -27,12 +29,20 @@ class GlobalTimepoint(Protocol):
     def split(self, store: SequenceStore) -> Split:
         """Return the split; see the class."""
         points = self.argument
-        if not (isinstance(points, dict) and set(points) == {"valid", "test"}):
-            raise ProtocolError(f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected")
+        if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= {"valid", "test", "max_cases"}):
+            raise ProtocolError(
+                f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected, max_cases may be added"
+            )
         try:
             first, second = boundary(store.times, points["valid"]), boundary(store.times, points["test"])
         except ValueError as error:
             raise ProtocolError(f"split {{GT: {points!r}}}: {error}") from error
+        if points.get("max_cases") is not None:
+            limit = points["max_cases"]
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise ProtocolError(f"split {{GT: ...}}: max_cases={limit!r}; a whole number of at least 1 is expected")
+            second = latest_start(store.times, second, np.inf, limit)
+            first = latest_start(store.times, first, second, limit)
         if first >= second:
             raise ProtocolError(
                 f"split {{GT: {points!r}}}: validation ({date(first)}) must start before test ({date(second)})"
@@ -54,6 +64,8 @@ class GlobalTimepoint(Protocol):
             test,
             refit_lengths=refit_lengths if self.refit else None,
             catalogue=test_known,
+            valid_catalogue=valid_known,
+            points={"valid": first, "test": second},
             counts={
                 "validation starts": date(first),
                 "test starts": date(second),

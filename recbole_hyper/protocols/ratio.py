@@ -50,6 +50,9 @@ class Ratio(Protocol):
         valid_end = train_lengths + sizes[:, 1]
         is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows])
         is_test = positions >= valid_end[rows]
+        for name, share, asked in (("validation", ratios[1], is_valid), ("test", ratios[2], is_test)):
+            if share > 0 and not asked.any():
+                raise ProtocolError(f"split {{RS: {ratios!r}}}: the {name} part is empty; histories are too short")
         return Split(
             store,
             train_lengths,

@@ -58,7 +58,10 @@ class TemporalUsers(Protocol):
         starts = np.zeros(store.n_rows, dtype=np.int64)
         if settings["history"] == "after":
             starts = np.bincount(asked.row_of[asked.times < point], minlength=store.n_rows).astype(np.int64)
-        complete = np.flatnonzero(held_out & (asked.lengths - starts >= 3))
+        # a full history may end before the point once unknown items are gone; such a user has nothing to test
+        newest = np.full(store.n_rows, -np.inf)
+        newest[asked.lengths > 0] = asked.times[asked.offsets[1:][asked.lengths > 0] - 1]
+        complete = np.flatnonzero(held_out & (asked.lengths - starts >= 3) & (newest >= point))
         ends = asked.lengths[complete]
         return Split(
             filtered,
@@ -66,12 +69,13 @@ class TemporalUsers(Protocol):
             Cases.build(asked, complete, ends - 2, starts[complete]),
             Cases.build(asked, complete, ends - 1, starts[complete]),
             catalogue=known,
+            points={"test": point},
             counts={
                 "interactions left by the filters": len(filtered.items),
                 "test starts": date(point),
                 "training users": int((train_lengths > 0).sum()),
                 "held-out users": int(held_out.sum()),
-                "held-out users with fewer than 3 usable interactions, left out": int(held_out.sum() - len(complete)),
+                "held-out users without 3 usable interactions, left out": int(held_out.sum() - len(complete)),
             },
         )
 

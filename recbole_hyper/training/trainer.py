@@ -211,14 +211,14 @@ class RunTrainer:
             n_items=evaluation.split.store.n_items,
             k=max(self.config["topk"]),
             exclude_seen=self.config["exclude_seen"],
-            catalogue=evaluation.split.catalogue,
+            catalogue=evaluation.split.candidates(evaluation.name),
             memory_budget=self.config["ranking_memory_budget"],
             progress=f"Rank {evaluation.name}" if show_progress else None,
         )
 
     def metrics(self, evaluation: Evaluation, ranks: Ranks) -> dict[str, float]:
         """Return the configured metrics of ``ranks``."""
-        catalogue = evaluation.split.catalogue
+        catalogue = evaluation.split.candidates(evaluation.name)
         return compute_metrics(
             ranks,
             self.config["metrics"],
