@@ -21,7 +21,7 @@ _GREY = "0.35"
 def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
     """Draw every figure as PNG and SVG into ``folder``; returns the paths written."""
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"by_sample": by_sample(trials, estimate, title), "time": times(trials, title)}
+    figures = {"by_sample": by_sample(trials, estimate, title), "time": times(trials, title.partition(":")[0])}
     if len({trial.rank for trial in trials}) > 1:
         figures["by_rank"] = by_rank(trials, estimate, title)
         figures["spread"] = spread(trials, estimate, title)
@@ -111,15 +111,15 @@ def spread(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> 
 
 
 def times(trials: Sequence[Trial], title: str) -> Figure:
-    """Seconds of one exact search against the sample size: median and the middle 80 %."""
-    figure, axes = _start(title)
+    """Milliseconds of one exact search against the sample size: median and the middle 80 %."""
+    figure, axes = _start(f"{title}: time of one exact search")
     sizes = sorted({trial.sample_size for trial in trials})
-    seconds = [np.array([t.seconds for t in trials if t.sample_size == size]) for size in sizes]
+    seconds = [1e3 * np.array([t.seconds for t in trials if t.sample_size == size]) for size in sizes]
     low, middle, high = (np.array([np.quantile(s, q) for s in seconds]) for q in (0.1, 0.5, 0.9))
     axes.fill_between(sizes, low, high, color="C0", alpha=0.2, lw=0)
     axes.plot(sizes, middle, "o-", color="C0", ms=3.5, lw=1.4)
-    axes.set(xlabel="sample size (items)", ylabel="seconds per sample, one thread", xlim=(0, None), ylim=(0, None))
-    _note(axes, "median, with the middle 80 % of samples; distances not counted")
+    axes.set(xlabel="sample size (items)", ylabel="milliseconds per sample, one thread", xlim=(0, None), ylim=(0, None))
+    _note(axes, "median and middle 80 %; distances not counted; each starts from the delta of the size before")
     return figure
 
 
@@ -130,7 +130,7 @@ def _start(title: str) -> tuple[Figure, Axes]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92", lw=0.8)
     axes.set_axisbelow(True)
-    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     return figure, axes
 
 
@@ -144,12 +144,11 @@ def _from_zero(axes: Axes, table: np.ndarray) -> None:
 
 def _rank_axis(axes: Axes, ranks: list[int]) -> None:
     axes.set_xscale("log", base=2)
-    # neighbours closer than a third of a doubling would print over each other
-    shown = [
-        rank
-        for i, rank in enumerate(ranks)
-        if i == 0 or rank >= 1.9 * ranks[0] * 2 ** np.floor(np.log2(ranks[i - 1] / ranks[0]))
-    ]
+    # neighbours closer than two thirds of a doubling would print over each other; both ends are always named
+    shown = ranks[-1:]
+    for rank in ranks[-2::-1]:
+        if shown[0] >= 1.6 * rank and (rank == ranks[0] or rank >= 1.6 * ranks[0]):
+            shown.insert(0, rank)
     axes.set_xticks(shown, [str(rank) for rank in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("SVD rank (columns of the item vectors)")

@@ -129,7 +129,7 @@ def run_trials(
             missing = [r for r in range(repeats) if any((width, s, r) not in trials for s in sizes)]
             if not missing:
                 continue
-            matrix = _whole_matrix(points, width, sizes, len(missing))
+            matrix = _whole_matrix(points, width, sizes, repeats)  # of all repeats: a resumed study rounds alike
             spaces = [Workspace() for _ in range(workers)]
 
             def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Trial]:

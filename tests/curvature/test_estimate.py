@@ -1,0 +1,133 @@
+"""Curvature from a matrix: the formula on the trials, the cache, the command and its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import recbole_hyper.curvature.estimate as module
+from recbole_hyper import cli
+from recbole_hyper.curvature import curvature_of, estimate_curvature
+from recbole_hyper.curvature.item_vectors import item_vectors
+from recbole_hyper.curvature.study import run_trials
+
+
+def popularity_matrix(users: int = 400, items: int = 300, seed: int = 0) -> scipy.sparse.csr_matrix:
+    rng = np.random.default_rng(seed)
+    popularity = 0.5 / (1 + np.arange(items)) ** 0.7
+    return scipy.sparse.csr_matrix(rng.random((users, items)) < popularity, dtype=np.float32)
+
+
+OPTIONS = {"ranks": [8, 16, 32, 64], "sample_sizes": [60, 120, 240], "repeats": 5, "seed": 3}
+
+
+def test_the_estimate_is_the_formula_on_the_trials() -> None:
+    matrix = popularity_matrix()
+    counts = np.asarray(matrix.sum(axis=0)).ravel()
+    vectors = item_vectors(matrix[:, counts > 0], 64, seed=3)
+    trials = run_trials(vectors, **OPTIONS)
+    level = [t.delta_rel for t in trials if t.rank in (32, 64) and t.sample_size == 240]
+    estimate = estimate_curvature(matrix, **OPTIONS, eps=1e-5)
+    assert estimate.delta_rel == pytest.approx(np.mean(level), rel=1e-9)
+    assert estimate.curvature == pytest.approx(curvature_of(float(np.mean(level)), 1e-5), rel=1e-9)
+    assert estimate.lower <= estimate.curvature <= estimate.upper
+    assert estimate.lower == pytest.approx(curvature_of(float(np.quantile(level, 0.975)), 1e-5), rel=1e-9)
+    assert estimate.plateau_ranks == (32, 64)
+    assert estimate.verdict in ("compatible", "not compatible", "undecided")
+    assert estimate.n_items == int((counts > 0).sum())
+
+
+def test_padding_and_unseen_items_change_nothing() -> None:
+    matrix = popularity_matrix()
+    padded = scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_matrix((400, 3)), matrix]))
+    assert estimate_curvature(padded, **OPTIONS).curvature == estimate_curvature(matrix, **OPTIONS).curvature
+
+
+def test_the_cache_is_used_for_the_same_question_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "deep" / "curvature.json"
+    first = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
+    assert not first.cached
+    assert [p.name for p in path.parent.iterdir()] == ["curvature.json"]
+    calls = []
+    real = module.run_trials
+    monkeypatch.setattr(module, "run_trials", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
+    again = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
+    assert again.cached
+    assert not calls
+    assert (again.curvature, again.lower, again.upper, again.reasons) == (
+        first.curvature,
+        first.lower,
+        first.upper,
+        first.reasons,
+    )
+    estimate_curvature(popularity_matrix(seed=1), **OPTIONS, cache_path=path)
+    estimate_curvature(popularity_matrix(seed=1), **(OPTIONS | {"seed": 4}), cache_path=path)
+    assert len(calls) == 2
+    for damage in ("", "{", "[]", json.dumps({"key": json.loads(path.read_text())["key"]})):
+        path.write_text(damage)
+        assert not estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
+        assert json.loads(path.read_text())["curvature"] == pytest.approx(first.curvature)
+
+
+def test_small_and_impossible_data() -> None:
+    small = estimate_curvature(popularity_matrix(60, 30))
+    assert small.sample_size == small.n_items <= 30
+    assert math.isfinite(small.curvature)
+    with pytest.raises(ValueError, match="only 3 items"):
+        estimate_curvature(scipy.sparse.csr_matrix(np.ones((5, 3))))
+    with pytest.raises(ValueError, match="coincide"):
+        estimate_curvature(scipy.sparse.csr_matrix(np.ones((5, 6))))
+    with pytest.raises(ValueError, match="from 1 to 30"):
+        estimate_curvature(popularity_matrix(60, 30), ranks=[64])
+    with pytest.raises(ValueError, match="tree"):  # every item has its own user: all distances are equal
+        estimate_curvature(scipy.sparse.eye(40, format="csr"))
+
+
+def test_the_command_writes_its_files_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["delta", "--dataset=ml-100k", f"--output_dir={tmp_path}", "--quiet", "--repeats=3"]
+    command += ["--ranks", "8", "16", "32", "--sample_sizes", "100", "200"]
+    assert cli.main(command) == 0
+    out = capsys.readouterr().out
+    assert "verdict: " in out
+    assert "--curvature=" in out
+    names = {path.name for path in tmp_path.iterdir()}
+    for figure in ("by_sample", "by_rank", "spread", "time"):
+        assert (tmp_path / f"delta_{figure}.png").read_bytes()[:4] == b"\x89PNG"
+        assert "<svg" in (tmp_path / f"delta_{figure}.svg").read_text()
+    assert not [name for name in names if name.endswith(".part")]
+    rows = list(csv.DictReader((tmp_path / "delta.csv").open()))
+    assert len(rows) == 3 * 2 * 3
+    content = json.loads((tmp_path / "delta.json").read_text())
+    level = np.mean([float(r["delta_rel"]) for r in rows if r["sample_size"] == "200" and r["rank"] in ("16", "32")])
+    assert content["estimate"]["delta_rel"] == pytest.approx(level)
+    assert content["curvature_by_eps"]["1e-12"] == pytest.approx(content["estimate"]["curvature"])
+    assert content["curvature_by_eps"]["1e-05"] > content["curvature_by_eps"]["1e-12"]
+    assert content["n_train_interactions"] == 94999
+    (tmp_path / "delta.csv").unlink()
+    before = [r["seconds"] for r in rows]
+    assert cli.main([*command, "--no_figures"]) == 0
+    assert [r["seconds"] for r in csv.DictReader((tmp_path / "delta.csv").open())] == before  # read, not measured anew
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ranks", "99999"], "--ranks [99999]: choose at least one value, each from 1 to 913"),
+        (["--sample_sizes", "5000"], "--sample_sizes [5000]: choose at least one value, each from 1 to 1647"),
+        (["--train_quantile=1.5"], "--train_quantile=1.5"),
+        (["--repeats=0"], "--repeats=0"),
+        (["--eps=2"], "0 < eps < 1"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["delta", "--dataset=ml-100k", f"--output_dir={tmp_path}", *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
