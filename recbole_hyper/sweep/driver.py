@@ -18,7 +18,7 @@ import pandas as pd
 import yaml
 
 from recbole_hyper.config import Config, ConfigError, all_known_keys, parse_value, read_yaml
-from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json, write_text, write_yaml
+from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json, write_text
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.shared import locked, shared_data
@@ -430,7 +430,8 @@ def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, An
     changed = [key for key in SAME_ON_RESUME if before and _normal(before.get(key)) != _normal(asked[key])]
     if changed:
         raise ConfigError(f"this sweep cannot be resumed with another {_difference(changed[0], before, asked)}")
-    write_yaml(folder / ASKED, asked)
+    # the order of the space is the order of the trials
+    write_text(folder / ASKED, yaml.safe_dump(dict(asked), sort_keys=False, allow_unicode=True))
 
 
 def _normal(value: Any) -> Any:

@@ -131,7 +131,7 @@ class Optuna(Proposals):
         self._optuna, self.space, self.base = optuna, space, base
         self.num_samples = num_samples
         # optuna's own stream starts where the numbers end, so that a resumed search does not repeat its draws
-        sampler = optuna.samplers.TPESampler(seed=seed + len(past), multivariate=True, group=True, constant_liar=True)
+        sampler = optuna.samplers.TPESampler(seed=seed + len(past))
         self.study = optuna.create_study(direction="maximize" if bigger else "minimize", sampler=sampler)
         self._running: dict[int, Any] = {}
         self._pending = list(pending)

@@ -17,7 +17,8 @@ from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.trial import NoSpaceError, Record
 from tests.sweep.conftest import random_sequences, write_data
 
-SPACE = {"learning_rate": {"grid": [0.001, 0.01]}, "n_layers": {"grid": [1, 2]}}
+# not in the order of the alphabet: a resume must keep the order of the file
+SPACE = {"n_layers": {"grid": [1, 2]}, "learning_rate": {"grid": [0.001, 0.01]}}
 
 
 def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -> dict[str, Any]:

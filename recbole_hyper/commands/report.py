@@ -1,0 +1,24 @@
+"""``recbole-hyper report DIR...``: leaderboard, costs, hyper-parameters, curves, as one HTML page, csv and figures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "one HTML page, csv, markdown and figures over runs and sweeps"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or any above them")
+    parser.add_argument("--output", help="folder of the report; default: report/ in the first DIR")
+    parser.add_argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the report and print its path."""
+    from recbole_hyper.report.build import build_report
+
+    output = arguments.output or Path(arguments.folders[0]) / "report"
+    print(build_report(arguments.folders, output, arguments.metric.lower()))
+    return 0

@@ -1,0 +1,1 @@
+"""Reports over runs and sweeps: tables, figures, one HTML page, and the reproduction of published tables."""

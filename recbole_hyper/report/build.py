@@ -1,0 +1,212 @@
+"""Write the report over runs and sweeps: report.html, csv and markdown tables, figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from recbole_hyper.evaluation.results import write_text
+from recbole_hyper.report.collect import (
+    FINAL,
+    RUN,
+    TRIAL,
+    Collection,
+    collect,
+    cost_table,
+    embedding_sizes,
+    environment_table,
+    leaderboard,
+    pareto,
+    trial_table,
+    warnings_of,
+)
+from recbole_hyper.report.figures import (
+    cost_figure,
+    curvature_figure,
+    curve_figure,
+    parameter_figure,
+    save,
+    size_figure,
+)
+from recbole_hyper.report.page import Page, markdown
+from recbole_hyper.sweep.trial import FINISHED
+
+METRIC = "ndcg@10"
+
+
+def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
+    """Write a report over everything in ``folders`` and return the path of report.html.
+
+    Args:
+        folders: folders of runs or sweeps, or any above them.
+        output: folder of the report; made if it is not there.
+        metric: validation metric of the cost and size figures.
+
+    Raises:
+        ReportError: nothing to report on.
+    """
+    found = collect(folders)
+    target = Path(output)
+    target.mkdir(parents=True, exist_ok=True)
+    figures = target / "figures"
+    trials, tested = found.of(TRIAL), found.of(RUN, FINAL)
+    page = Page(
+        "Runs and sweeps",
+        f"{len(tested)} tested runs, {len(found.sweeps)} sweeps with {len(trials)} trials",
+    )
+    page.notes(warnings_of(found))
+    _leaderboard(page, found, target)
+    _costs(page, found, target, figures, metric)
+    _parameters(page, found, target, figures)
+    _curves(page, found, figures)
+    _curvature(page, found, figures)
+    environment = environment_table(found)
+    page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
+    page.table(environment)
+    _write(environment, target, "environment")
+    write_text(target / "report.html", page.render())
+    return target / "report.html"
+
+
+def _leaderboard(page: Page, found: Collection, target: Path) -> None:
+    page.section(
+        "Leaderboard",
+        "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
+        "each seed. Rows of different data, splits or candidates cannot be compared; all cut-offs: leaderboard.csv.",
+    )
+    frame = leaderboard(found)
+    if frame.empty:
+        page.text("No run here was tested: trials see validation only, and no sweep has ended.")
+        return
+    _write(frame, target, "leaderboard")
+    for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
+        page.heading(f"{dataset}: {protocol}")
+        # one cut-off fits the width of a screen; the others stand in leaderboard.csv
+        cut = str(part["selected by"].iloc[0]).rpartition("@")[2]
+        dropped = [name for name in part if "@" in str(name) and not str(name).split()[0].endswith(f"@{cut}")]
+        shown = part.drop(columns=["dataset", "protocol", "folder", *dropped])
+        metrics = [str(name) for name in shown if "@" in str(name) and not str(name).endswith(" std")]
+        page.table(shown, best=["valid", *metrics], smaller=["train seconds", "peak MiB"])
+
+
+def _costs(page: Page, found: Collection, target: Path, figures: Path, metric: str) -> None:
+    costs = cost_table(found, metric)
+    page.section(
+        "Quality against cost",
+        f"Validation {metric} of every finished trial and run against the peak memory and the time of its training. "
+        "Memory is that of the process (on a CPU its resident set, python and libraries included; on a GPU the "
+        "allocator's peak).",
+    )
+    if costs.empty:
+        page.text(f"No finished trial or run has a validation {metric}.")
+        return
+    _write(costs, target, "costs")
+    groups = list(costs.groupby(["dataset", "protocol"]))
+    fronts = []
+    for number, ((dataset, protocol), part) in enumerate(groups):
+        path = save(cost_figure(part, metric, f"{dataset}: {protocol}"), figures, _name("pareto", dataset, number))
+        page.figure(path, "A point is a trial; a line joins the points of a model that no other of its points beats.")
+        for cost in ("peak MiB", "train seconds"):
+            fronts.append(pareto(part, cost, metric).assign(front=cost))
+    front = pd.concat(fronts, ignore_index=True)
+    _write(front, target, "pareto")
+    columns = ["front", "dataset", "model", metric, "peak MiB", "train seconds", "settings"]
+    page.table(front[columns], folded="The fronts over all models as a table")
+    sizes = embedding_sizes(costs, metric)
+    if sizes.empty:
+        return
+    page.section(
+        "Embedding size", "Best validation value of each model at each size, over all its other settings; the optimum."
+    )
+    _write(sizes, target, "embedding_size")
+    for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
+        figure = size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
+        page.figure(save(figure, figures, _name("embedding_size", dataset, number)), "The ring marks the optimum.")
+    page.table(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"]))
+
+
+def _parameters(page: Page, found: Collection, target: Path, figures: Path) -> None:
+    if not found.sweeps:
+        return
+    page.section("Hyper-parameters", "Validation score of every finished trial; the line joins the best of each value.")
+    table = trial_table(found)
+    if not table.empty:
+        _write(table, target, "trials")
+    for sweep in found.sweeps:
+        own = [entry for entry in found.of(TRIAL) if entry.folder.parent.parent == sweep.folder]
+        figure = parameter_figure(sweep, own)
+        counts = ", ".join(f"{count} {status}" for status, count in sweep.outcome.get("trials", {}).items())
+        page.heading(f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')} ({sweep.folder.name})")
+        page.text(f"Trials: {counts or 'the sweep is not finished'}.")
+        if figure is not None:
+            page.figure(save(figure, figures, _name("parameters", sweep.folder.name)), "Validation score by setting.")
+        part = table[table["sweep"] == sweep.folder.name].drop(columns=["sweep", "model"])
+        bigger = bool(sweep.outcome.get("valid_metric_bigger", True))
+        part = part.sort_values("score", ascending=not bigger, kind="stable").dropna(axis="columns", how="all")
+        page.table(part, best=["score"] if bigger else [], folded=f"All {len(part)} trials")
+
+
+def _curves(page: Page, found: Collection, figures: Path) -> None:
+    tested = found.of(RUN, FINAL)
+    parts = [("Tested runs", "runs", [entry for entry in tested if entry.history])]
+    for sweep in found.sweeps:
+        own = [entry for entry in found.of(TRIAL) if entry.folder.parent.parent == sweep.folder]
+        sign = -1 if sweep.outcome.get("valid_metric_bigger", True) else 1
+        own = [entry for entry in own if entry.status == FINISHED and entry.score is not None]
+        best = sorted(own, key=lambda entry: sign * float(entry.score or 0.0))
+        parts.append((f"Best trials of {sweep.folder.name}", sweep.folder.name, best))
+    drawn = [(title, curve_figure(entries, title), name) for title, name, entries in parts]
+    if not any(figure for _, figure, _ in drawn):
+        return
+    page.section("Training curves", "At most six of each.")
+    for title, figure, name in drawn:
+        if figure is not None:
+            page.figure(save(figure, figures, _name("curves", name)), title)
+
+
+def _curvature(page: Page, found: Collection, figures: Path) -> None:
+    curved = [
+        entry for entry in found.entries if (entry.result.get("curvature") or 0) and "curvature_origin" in entry.result
+    ]
+    figure = curvature_figure([entry for entry in found.entries if entry.kind != TRIAL])
+    if not curved and figure is None and not found.images:
+        return
+    page.section("Curvature")
+    rows = {
+        (entry.result["dataset"], entry.result["model"], entry.result["curvature"], entry.result["curvature_origin"]): (
+            entry.result.get("curvature_interval"),
+            entry.result.get("curvature_verdict"),
+        )
+        for entry in curved
+    }
+    if rows:
+        table = pd.DataFrame(
+            [
+                {
+                    "dataset": key[0],
+                    "model": key[1],
+                    "curvature c": key[2],
+                    "origin": key[3],
+                    "interval": None if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}",
+                    "note": verdict,
+                }
+                for key, (interval, verdict) in sorted(rows.items(), key=str)
+            ]
+        )
+        page.table(table)
+    if figure is not None:
+        page.figure(save(figure, figures, "curvature"), "Learned curvature by epoch.")
+    for path in found.images:
+        page.figure(path, path.name)
+
+
+def _write(frame: pd.DataFrame, target: Path, name: str) -> None:
+    write_text(target / f"{name}.csv", frame.to_csv(index=False))
+    write_text(target / f"{name}.md", markdown(frame))
+
+
+def _name(*parts: object) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(map(str, parts))).strip("-")

@@ -1,0 +1,134 @@
+"""From tables and figures to one HTML page, csv and markdown."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pandas as pd
+
+from recbole_hyper.report.template import PAGE
+
+LONG_COLUMNS = {"settings", "reason", "protocol", "folder", "verdict", "note"}
+
+
+class Page:
+    """A page that is filled section by section and then rendered; text is escaped, nothing is fetched."""
+
+    def __init__(self, title: str, subtitle: str) -> None:
+        self.title, self.subtitle = title, subtitle
+        self._parts: list[str] = []
+        self._sections: list[tuple[str, str]] = []
+
+    def section(self, title: str, text: str = "") -> None:
+        """Begin a section."""
+        name = f"s{len(self._sections)}"
+        self._sections.append((name, title))
+        self._parts.append(f'<h2 id="{name}">{html.escape(title)}</h2>')
+        self.text(text)
+
+    def heading(self, title: str) -> None:
+        """Add a heading inside a section."""
+        self._parts.append(f"<h3>{html.escape(title)}</h3>")
+
+    def text(self, text: str) -> None:
+        """Add a paragraph."""
+        if text:
+            self._parts.append(f"<p>{html.escape(text)}</p>")
+
+    def notes(self, notes: Sequence[str]) -> None:
+        """Add a box of warnings."""
+        if notes:
+            items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+            self._parts.append(f'<div class="notes"><ul>{items}</ul></div>')
+
+    def table(
+        self, frame: pd.DataFrame, *, best: Sequence[str] = (), folded: str = "", smaller: Sequence[str] = ()
+    ) -> None:
+        """Add a table that sorts by a click on a column's head.
+
+        Args:
+            frame: rows.
+            best: columns whose largest value is set bold.
+            folded: summary under which the table is folded away; "" shows it.
+            smaller: columns whose smallest value is set bold.
+        """
+        content = f'<div class="wide">{table_html(frame, best=best, smaller=smaller)}</div>'
+        if folded:
+            content = f"<details><summary>{html.escape(folded)}</summary>{content}</details>"
+        self._parts.append(content)
+
+    def figure(self, path: Path, caption: str) -> None:
+        """Add an image file, with its bytes inside the page."""
+        kind = "svg+xml" if path.suffix == ".svg" else "png"
+        data = base64.b64encode(path.read_bytes()).decode()
+        text = html.escape(caption)
+        self._parts.append(
+            f'<figure><img alt="{text}" src="data:image/{kind};base64,{data}"><figcaption>{text}</figcaption></figure>'
+        )
+
+    def render(self) -> str:
+        """Return the page."""
+        navigation = "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in self._sections)
+        return Template(PAGE).substitute(
+            title=html.escape(self.title),
+            subtitle=html.escape(self.subtitle),
+            navigation=navigation,
+            body="\n".join(self._parts),
+        )
+
+
+def table_html(frame: pd.DataFrame, *, best: Sequence[str] = (), smaller: Sequence[str] = ()) -> str:
+    """Return rows as an HTML table; numbers right, missing values as a dash, columns that are all missing left out."""
+    frame = frame.dropna(axis="columns", how="all")
+    numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool for name in frame}
+    tops = {name: frame[name].max() for name in best if numeric.get(name) and len(frame) > 1}
+    tops |= {name: frame[name].min() for name in smaller if numeric.get(name) and len(frame) > 1}
+    head = "".join(
+        f'<th class="number">{html.escape(str(name))}</th>' if numeric[name] else f"<th>{html.escape(str(name))}</th>"
+        for name in frame
+    )
+    lines = []
+    for row in frame.to_dict("records"):
+        cells = []
+        for name, value in row.items():
+            classes = ["number"] if numeric[name] else ["long"] if name in LONG_COLUMNS else []
+            if name in tops and value == tops[name]:
+                classes.append("best")
+            raw = "" if is_missing(value) else str(value)
+            label = f' class="{" ".join(classes)}"' if classes else ""
+            cells.append(f'<td{label} data-value="{html.escape(raw)}">{html.escape(cell(value))}</td>')
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """Return rows as a markdown table."""
+    frame = frame.dropna(axis="columns", how="all")
+    names = [str(name) for name in frame]
+    rows = [[cell(value).replace("|", "\\|") for value in row] for row in frame.itertuples(index=False)]
+    marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [names, marks, *rows]) + "\n"
+
+
+def cell(value: Any) -> str:
+    """Return a value as a reader wants it: four digits, thousands apart, a dash where there is none."""
+    if is_missing(value):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        if value == int(value) and abs(value) >= 100:
+            return f"{int(value):,}"
+        return f"{value:.4f}" if 0.001 <= abs(value) < 10 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None or NaN."""
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))

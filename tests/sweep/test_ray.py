@@ -1,0 +1,155 @@
+"""Sweeps on Ray: the same outcome as in one process, through kill -9, dead workers, asha and a time budget."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from recbole_hyper.sweep import executors, sweep, trial
+from recbole_hyper.sweep.trial import read_record
+
+pytestmark = pytest.mark.slow
+
+SPACE = {"learning_rate": {"grid": [0.001, 0.003, 0.01, 0.03]}, "hidden_size": {"grid": [8, 16]}}
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Any:
+    with executors.cluster(None) as ray:
+        yield ray
+
+
+def config(keys: dict[str, Any], folder: Path, **more: Any) -> dict[str, Any]:
+    return {**{key: keys[key] for key in keys if key not in SPACE}, "output_dir": str(folder), **more}
+
+
+def on_ray(keys: dict[str, Any], folder: Path, space: Any = SPACE, **options: Any) -> dict[str, Any]:
+    return sweep("SASRecCE", "tiny", space=space, config_dict=config(keys, folder), **options)
+
+
+def scores(folder: Path) -> dict[str, float]:
+    return pd.read_csv(folder / "trials.csv").set_index("name").score.to_dict()
+
+
+def test_ray_equals_local(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+    there = on_ray(keys, tmp_path / "ray", n_seeds=2)
+    here = on_ray(keys, tmp_path / "local", executor="local", n_seeds=2)
+    assert there["trials"] == {"finished": 8}
+    assert scores(tmp_path / "ray") == scores(tmp_path / "local")
+    assert there["best"]["name"] == here["best"]["name"]
+    assert there["test_mean"] == here["test_mean"]
+
+
+def test_optuna_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space = {"learning_rate": {"loguniform": [1e-4, 1e-1]}}
+    outcome = on_ray(keys, tmp_path / "s", space, search="optuna", num_samples=6)
+    assert outcome["trials"] == {"finished": 6}
+    assert len(set(pd.read_csv(tmp_path / "s" / "trials.csv").learning_rate)) == 6
+
+
+def test_asha_stops_the_worse_ones(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+    # a rate of 1e-9 learns nothing: its trials, which come last, fall behind
+    space = {"learning_rate": {"grid": [0.03, 0.01, 1e-9, 2e-9]}, "n_layers": {"grid": [1, 2]}}
+    options = {**keys, "epochs": 12, "stopping_step": 12}
+    kept = {key: value for key, value in options.items() if key not in space}
+    outcome = sweep(
+        "SASRecCE", "tiny", space=space, scheduler="asha", max_concurrent=1,
+        config_dict={**kept, "output_dir": str(tmp_path / "s")},
+    )  # fmt: skip
+    frame = pd.read_csv(tmp_path / "s" / "trials.csv")
+    assert outcome["trials"]["stopped"] >= 1
+    assert (frame.epochs[frame.status == "stopped"] < 12).all()
+    assert outcome["best"]["settings"]["learning_rate"] >= 0.01
+    assert "asha" in frame.reason[frame.status == "stopped"].iloc[0]
+
+
+def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+    space = {"learning_rate": {"grid": [0.01, 0.02]}}
+    long = {**keys, "epochs": 100_000, "stopping_step": 100_000}
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="none of"):
+        sweep(
+            "SASRecCE", "tiny", space=space, time_budget=15,
+            config_dict={**long, "output_dir": str(tmp_path / "s")},
+        )  # fmt: skip
+    assert time.monotonic() - start < 90
+    found = [read_record(folder) for folder in (tmp_path / "s" / "trials").iterdir()]
+    assert {record.status for record in found if record} == {"unfinished"}
+    assert all(record.epochs > 0 for record in found if record)
+
+
+def test_a_dying_process_is_a_failed_trial(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+    plan_space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
+    long = {**keys, "epochs": 400, "stopping_step": 400}
+    killer = subprocess.Popen(
+        [sys.executable, "-c", KILL_WORKER, str(tmp_path / "s" / "trials")], stdout=subprocess.PIPE, text=True
+    )
+    outcome = sweep("SASRecCE", "tiny", space=plan_space, max_concurrent=1, config_dict=config(long, tmp_path / "s"))
+    killed = killer.communicate(timeout=60)[0].strip()
+    assert outcome["trials"] == {"finished": 2, "failed": 1}
+    assert "its process ended" in outcome["failures"][killed]
+
+
+# waits for a trial that has trained some epochs and kills the process that holds its lock
+KILL_WORKER = """
+import os, pathlib, signal, sys, time
+import psutil
+folder = pathlib.Path(sys.argv[1])
+while True:
+    for path in folder.glob("*/train.csv"):
+        for process in psutil.process_iter():
+            try:
+                if any(file.path == str(path.parent / ".lock") for file in process.open_files()):
+                    process.send_signal(signal.SIGKILL)
+                    print(path.parent.name)
+                    sys.exit()
+            except (psutil.Error, OSError):
+                pass
+    time.sleep(0.05)
+"""
+
+COMMAND = """
+import sys
+from recbole_hyper.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_kill_at_half_and_resume(executor: str, keys: dict, tmp_path: Path) -> None:
+    whole = on_ray(keys, tmp_path / "whole", executor="local")
+    space = tmp_path / "space.yaml"
+    space.write_text(
+        "learning_rate: {grid: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid: [8, 16]}\n", encoding="utf-8"
+    )
+    folder = tmp_path / "cut"
+    words = [f"--{key}={value}" for key, value in config(keys, folder).items()]
+    words = ["sweep", "--model=SASRecCE", "--dataset=tiny", f"--space={space}", f"--executor={executor}", *words]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, *words], cwd=tmp_path, env=environment)
+    end = time.monotonic() + 240
+    while len(list(folder.glob("trials/*/trial.json"))) < 4 and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/trial.json")}
+    assert 4 <= len(before) < 8
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "sweep", "--resume=True", f"--output_dir={folder}", f"--executor={executor}"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert scores(folder) == scores(tmp_path / "whole")
+    for path, changed in before.items():
+        assert path.stat().st_mtime_ns == changed, f"{path.parent.name} was repeated"
+    assert whole["best"]["name"] in done.stdout
+    assert trial.read_record(folder / "trials" / whole["best"]["name"]).score == whole["best"]["score"]
