@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.curvature import gromov_delta
+from recbole_hyper.curvature import _kernels, gromov_delta
 from recbole_hyper.curvature.distances import euclidean_distances
 from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, search_base
 from tests.reference.gromov import delta_fixed_base, delta_four_points, shortest_paths, tree_distances
@@ -200,3 +200,15 @@ POINTS = np.arange(20.0).reshape(10, 2)
 def test_faults_say_what_is_wrong(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gromov_delta(**arguments)
+
+
+def test_compiling_needs_no_writable_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = _kernels.njit
+
+    def refuse(function: object, *, cache: bool = False, **options: object) -> object:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(function, **options)
+
+    monkeypatch.setattr(_kernels, "njit", refuse)
+    assert _kernels._compile(lambda x: x + 1)(1) == 2
