@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.hyperbolic import _math as hyperbolic
+from recbole_hyper.hyperbolic._fused import FusedRecurrence
 from recbole_hyper.hyperbolic._recurrence import ACTIVATIONS, RESETS, MoebiusRecurrence
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
@@ -195,6 +196,9 @@ class MoebiusGRU(nn.Module):
                 )
             hyperbolic.check_points(h0, float(curvature), "h0")
             starts = hyperbolic.log0(h0, curvature) * root
+        # the compiled form has no gradient for the curvature
+        compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32 and not root.requires_grad
+        recurrence = FusedRecurrence if compiled else MoebiusRecurrence
         last = []
         states = tangent
         for layer in range(self.num_layers):
@@ -205,7 +209,7 @@ class MoebiusGRU(nn.Module):
             moved = nn.functional.linear(states, weight_ih).permute(0, 2, 1).contiguous()
             lifted = hyperbolic.lift_tangent(moved.view(length, 3, self.hidden_size, batch), dim=2)
             bias = hyperbolic.lift_point(getattr(self, f"bias_l{layer}").as_subclass(Tensor), curvature)
-            hidden = MoebiusRecurrence.apply(
+            hidden = recurrence.apply(
                 lifted, bias, weight_hh, starts[layer].t().contiguous(), 1 / root, self.nonlinearity, self.reset
             )
             states = hidden.transpose(1, 2)
