@@ -62,7 +62,8 @@ class Entry:
     def identity(self) -> str:
         """A text that is equal for runs that differ in nothing but seed and place."""
         content = {key: value for key, value in self.config.items() if key not in PLACE_KEYS}
-        content["data"] = self.result.get("data_fingerprint")
+        content["of"] = [self.result.get(key) for key in ("model", "dataset", "data_fingerprint")]
+        content["protocol"] = protocol_text(self.result)
         return json.dumps(content, sort_keys=True, default=str)
 
     @property

@@ -1,0 +1,204 @@
+"""Every number of a report comes from the folders, and the page needs nothing outside itself."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recbole_hyper.cli import main
+from recbole_hyper.report.build import build_report
+from recbole_hyper.report.collect import (
+    ReportError,
+    collect,
+    cost_table,
+    embedding_sizes,
+    leaderboard,
+    pareto,
+    trial_table,
+    warnings_of,
+)
+from recbole_hyper.report.page import cell, markdown, table_html
+from tests.report.conftest import TRIALS, write_run, write_sweep
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """A sweep, two runs of one configuration, one of another, and one with other candidates."""
+    write_sweep(tmp_path / "saved" / "sweep", TRIALS, best=1)
+    for seed, value in ((1, 0.30), (2, 0.40)):
+        write_run(
+            tmp_path / "saved" / f"run-{seed}",
+            model="gSASRec",
+            test={"ndcg@10": value},
+            config={"seed": seed},
+            seed=seed,
+        )
+    write_run(tmp_path / "saved" / "sampled", eval_args={"mode": "uni99"}, test={"ndcg@10": 0.9})
+    return tmp_path / "saved"
+
+
+def test_leaderboard(folders: Path) -> None:
+    board = leaderboard(collect([folders]))
+    full = board[board.protocol == "leave-one-out; all items; seen excluded"]
+    assert full.model.tolist() == ["gSASRec", "SASRecCE"]
+    assert full["ndcg@10"].tolist() == pytest.approx([0.35, 0.15])
+    assert full["ndcg@10 std"].tolist() == pytest.approx([0.0707107, 0.0707107])
+    assert full.seeds.tolist() == [2, 2]
+    assert full["peak MiB"].tolist() == [80.0, 80.0]
+    # sampled candidates are another group, however high
+    assert board[board["ndcg@10"] == 0.9].protocol.tolist() == ["leave-one-out; uni99; seen excluded"]
+
+
+def test_the_same_seed_twice_counts_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / name)
+    assert leaderboard(collect([tmp_path])).seeds.tolist() == [1]
+
+
+def test_folders_within_one_another_count_once(folders: Path) -> None:
+    assert len(collect([folders, folders / "sweep", folders / "run-1"]).entries) == len(collect([folders]).entries)
+
+
+def test_trials_show_failures(folders: Path) -> None:
+    table = trial_table(collect([folders]))
+    assert table.status.tolist() == ["finished"] * 3 + ["failed"]
+    assert table.hidden_size.tolist() == [32, 64, 64, 128]
+    assert table.reason.iloc[3].startswith("out of memory")
+    assert table["peak MiB"].tolist()[:3] == [100, 200, 90]
+
+
+def test_embedding_sizes(folders: Path) -> None:
+    sizes = embedding_sizes(cost_table(collect([folders / "sweep"])))
+    assert sizes.hidden_size.tolist() == [32, 64]
+    assert sizes["valid ndcg@10"].tolist() == [0.20, 0.25]
+    assert sizes.optimum.tolist() == [False, True]
+
+
+def test_costs_leave_failed_trials_and_tested_copies_out(folders: Path) -> None:
+    costs = cost_table(collect([folders / "sweep"]))
+    assert costs["ndcg@10"].tolist() == [0.20, 0.25, 0.15]
+
+
+points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=25)
+
+
+@given(points)
+def test_pareto_against_the_definition(drawn: list[tuple[int, int]]) -> None:
+    frame = pd.DataFrame(drawn, columns=["cost", "value"])
+    front = {tuple(row) for row in pareto(frame, "cost", "value")[["cost", "value"]].to_numpy().tolist()}
+    slow = set()
+    for cost, value in drawn:
+        beaten = any((c <= cost and v > value) or (c < cost and v >= value) for c, v in drawn)
+        if not beaten:
+            slow.add((cost, value))
+    assert front == slow
+    assert len(pareto(frame, "cost", "value")) == len(slow)
+
+
+def test_warnings(folders: Path) -> None:
+    write_run(folders / "other", data_fingerprint="xyz", commit="fedc")
+    notes = " ".join(warnings_of(collect([folders])))
+    assert "2 fingerprints" in notes
+    assert "2 versions of the code" in notes
+    assert "1 trials of the sweep sweep failed" in notes
+
+
+class Outside(HTMLParser):
+    """Collects what a browser would fetch, and checks that tags are closed."""
+
+    VOID = {"meta", "img", "br", "link"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+        self.images = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        self.images += tag == "img"
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name in ("src", "href"):
+            value = values.get(name) or ""
+            if value and not value.startswith(("data:image/", "#")):
+                self.fetched.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_complete_escaped_and_fetches_nothing(folders: Path, tmp_path: Path) -> None:
+    path = build_report([folders], tmp_path / "report")
+    text = path.read_text(encoding="utf-8")
+    parser = Outside()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.fetched == []
+    assert parser.images >= 5
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", re.sub(r"data:image/[^\"]*", "", text))
+    assert "<script>alert(1)</script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    for value in ("0.3500", "0.1500", "gSASRec", "uni99", "0123456789ab"):
+        assert value in text
+    figures = {figure.name for figure in (tmp_path / "report" / "figures").iterdir()}
+    for name in ("pareto-tiny-0", "embedding_size-tiny-0", "parameters-sweep", "curves-sweep"):
+        assert {f"{name}.svg", f"{name}.png"} <= figures
+
+
+def test_tables_are_written_as_csv_and_markdown(folders: Path, tmp_path: Path) -> None:
+    build_report([folders], tmp_path / "report")
+    board = leaderboard(collect([folders]))
+    read = pd.read_csv(tmp_path / "report" / "leaderboard.csv")
+    assert read["ndcg@10"].tolist() == pytest.approx(board["ndcg@10"].tolist())
+    lines = (tmp_path / "report" / "leaderboard.md").read_text().splitlines()
+    assert len(lines) == 2 + len(board)
+    assert len({line.count("|") for line in lines}) == 1
+    assert {path.stem for path in (tmp_path / "report").glob("*.csv")} == {
+        "leaderboard", "costs", "pareto", "embedding_size", "trials", "environment",
+    }  # fmt: skip
+
+
+def test_learned_curvature_has_its_figure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", curvature=0.7, curvature_origin="learned")
+    (folder / "train.csv").write_text("epoch,train_loss,curvature\n0,3.0,1.0\n1,2.0,0.7\n")
+    text = build_report([tmp_path], tmp_path / "report").read_text()
+    assert "Learned curvature by epoch" in text
+    assert (tmp_path / "report" / "figures" / "curvature.svg").is_file()
+
+
+def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "cut", TRIALS, best=None)
+    text = build_report([tmp_path / "cut"], tmp_path / "report").read_text()
+    assert "The sweep cut is not finished." in text
+    assert "trials see validation only" in text
+
+
+def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ReportError, match="is no folder"):
+        collect([tmp_path / "nothing"])
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no run was found" in capsys.readouterr().err
+
+
+def test_command(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folders), "--output", str(tmp_path / "out"), "--metric", "NDCG@10"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "report.html")
+
+
+def test_cells() -> None:
+    assert [cell(value) for value in (None, float("nan"), 0.12345, 1e-5, 12.3456, 1500.0, 123456, True, "x")] == [
+        "-", "-", "0.1235", "1e-05", "12.3", "1,500", "123,456", "yes", "x",
+    ]  # fmt: skip
+    frame = pd.DataFrame({"a": [1.5, 2.5], "b": ["x|y", "<b>"], "c": [None, None]})
+    assert markdown(frame).splitlines()[2] == "| 1.5000 | x\\|y |"
+    text = table_html(frame, best=["a"])
+    assert text.count('class="number best"') == 1
+    assert "&lt;b&gt;" in text
+    assert "<th>c</th>" not in text
