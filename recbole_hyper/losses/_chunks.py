@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-# items in a tile: measured best for the matrix products on CPU (x 64 to 256 rows it stays in a core's cache)
-CPU_BLOCK, CPU_ROWS = 512, 256
-GPU_BLOCK, GPU_ROWS = 1 << 15, 4096
-# what a row chunk keeps between the passes should stay in the last cache, if 64 rows of it do
-CPU_KEPT = 1 << 22
+# rows x items of a tile: in the shared cache on CPU and worth the cost of starting its operations
+CPU_ROWS, CPU_BLOCK = 256, 2048
+GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
 # with fewer kept rows the matrix products are slower than computing the tiles twice
 LEAST_KEPT_ROWS = 16
 DEFAULT_BUDGET = 256 << 20
@@ -75,9 +73,11 @@ def plan(
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     while block > 16 and cost(1, block, True) > budget:
         block //= 2
-    wanted = GPU_ROWS if gpu else min(CPU_ROWS, max(64, CPU_KEPT // n_items))
     each = cost(2, block, True) - cost(1, block, True)
-    rows = min(n, wanted, 1 + (budget - cost(1, block, True)) // each)
+    rows = min(n, GPU_ROWS if gpu else CPU_ROWS, 1 + (budget - cost(1, block, True)) // each)
+    wider = min(n_items, 4 * block)
+    if rows <= CPU_ROWS // 4 and cost(rows, wider, True) <= budget:
+        block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Plan(rows, block, True, cost(rows, block, True))
     rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
