@@ -24,18 +24,21 @@ from recbole.utils import ModelType, init_seed
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.loader import PrefixLoader, WindowLoader
+from recbole_hyper.evaluation import statistics
+from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, table, versions, write_cases, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split, repeated_targets
 from recbole_hyper.training.checkpoint import WEIGHTS, load_weights
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.trainer import Evaluation, make_trainer
-from recbole_hyper.types import Cases, Split
+from recbole_hyper.types import Cases, Ranks, Split
 
 # a resumed run may differ in these: they do not change what is learned
 RESUMABLE_KEYS = {
     "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
     "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
+    "protocol_report",
 }  # fmt: skip
 
 logger = logging.getLogger("recbole_hyper")
@@ -85,6 +88,8 @@ def run(
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         load_seconds = perf_counter() - start
         _log_split(split)
+        if config["protocol_report"]:
+            print(protocol_report(split))
         origin = _settle_curvature(config, data, split)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
@@ -147,6 +152,7 @@ def _train_and_test(
         results["valid"] = trainer.metrics(valid, ranks)
         if config["save_cases"]:
             write_cases(output_dir / "cases_valid.parquet", valid.cases, ranks)
+        results.update(_intervals(config, valid, ranks))
     seconds = dict(trainer.seconds)
     epochs, best = len(trainer.history), trainer.best_epoch
     refit_epochs = 0
@@ -160,6 +166,7 @@ def _train_and_test(
             results["test"] = trainer.metrics(test, ranks)
             if config["save_cases"]:
                 write_cases(output_dir / "cases_test.parquet", test.cases, ranks)
+            results.update(_intervals(config, test, ranks))
             results["test_ties"] = ranks.tied
     seconds["test"] = perf_counter() - test_seconds
     peaks = {**trainer.peak_memory, "test": memory.bytes}
@@ -398,6 +405,17 @@ def _train_fingerprint(split: Split) -> str:
     return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
 
 
+def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str, Any]:
+    """Return what ``confidence`` adds to a result: {"test_intervals": {metric: [low, high]}, ...}."""
+    if not config["confidence"]:
+        return {}
+    names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
+    level, seed = float(config["confidence"]), int(config["seed"])
+    found = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
+    method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
+    return {f"{evaluation.name}_intervals": found, "interval_method": method}
+
+
 def _n_parameters(model: Any) -> int:
     if hasattr(model, "n_learned"):
         return model.n_learned
@@ -423,6 +441,9 @@ def _log_split(split: Split) -> None:
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     names = list(result["test"] or result["valid"])
     rows = [{"metric": name, "valid": result["valid"].get(name), "test": result["test"].get(name)} for name in names]
+    for row in rows if result.get("test_intervals") else []:
+        interval = result["test_intervals"].get(row["metric"])
+        row["test interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
     seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
     print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {seen}, seed {result['seed']}")
     print(
