@@ -58,7 +58,7 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
 def _top_eigenpairs(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
     """The ``rank`` largest eigenvalues of side^T side, falling, and their vectors."""
     n = side.shape[1]
-    if n > _DENSE and 3 * rank < n:
+    if n > _DENSE and 6 * rank < n:  # the basis grows to about six times the rank
         return _block_lanczos(side, rank, seed)
     gram = (side.T @ side).toarray()
     if rank > n // 4:  # nearly all: divide and conquer beats bisection for a range
