@@ -209,4 +209,4 @@ def _write(frame: pd.DataFrame, target: Path, name: str) -> None:
 
 
 def _name(*parts: object) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(map(str, parts))).strip("-")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, parts))).strip("-")
