@@ -10,9 +10,24 @@ from torch import Tensor, nn
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, initialize, positions_from_end
+from recbole_hyper.encoders.dropout import Dropout, dropout
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 NORM_PLACEMENTS = ("query", "pre", "post")
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
+    """Attend from every position of (B, h, L, w) to those that are not later.
+
+    Right padding lies behind every real position, so no other mask is needed.
+    """
+    if not dropout_prob or query.device.type != "cpu":
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_prob, is_causal=True)
+    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
+    length = query.shape[-2]
+    later = torch.ones(length, length, dtype=torch.bool).triu_(1)
+    scores = (query @ key.transpose(-1, -2)).mul_(query.shape[-1] ** -0.5).masked_fill_(later, -torch.inf)
+    return dropout(scores.softmax(dim=-1), dropout_prob) @ value
 
 
 class SelfAttention(nn.Module):
@@ -38,12 +53,11 @@ class SelfAttention(nn.Module):
         batch, length, width = query.shape
         heads = (batch, length, self.n_heads, width // self.n_heads)
         key, value = self.key_value(memory).split(width, dim=-1)
-        attended = F.scaled_dot_product_attention(
+        attended = causal_attention(
             self.query(query).view(heads).transpose(1, 2),
             key.view(heads).transpose(1, 2),
             value.view(heads).transpose(1, 2),
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=True,  # right padding lies behind every real position, so no other mask is needed
+            self.dropout if self.training else 0.0,
         )
         return self.output(attended.transpose(1, 2).reshape(batch, length, width))
 
@@ -79,7 +93,7 @@ class TransformerBlock(nn.Module):
         self.inner = nn.Linear(hidden_size, inner_size)
         self.outer = nn.Linear(inner_size, hidden_size)
         self.activation = ACTIVATIONS[hidden_act]
-        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (B, L, d) to (B, L, d)."""
@@ -141,7 +155,7 @@ class TransformerEncoder(Encoder):
         self.scale = math.sqrt(width) if scale_embeddings else 1.0
         self.max_length = max_length
         self.position_embedding = nn.Embedding(max_length, width)
-        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.dropout = Dropout(hidden_dropout_prob)
         self.blocks = nn.ModuleList(
             TransformerBlock(
                 width,
