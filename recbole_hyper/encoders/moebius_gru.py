@@ -198,21 +198,24 @@ class MoebiusGRU(nn.Module):
             starts = hyperbolic.log0(h0, curvature) * root
         # the compiled form has no gradient for the curvature
         compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32 and not root.requires_grad
-        recurrence = FusedRecurrence if compiled else MoebiusRecurrence
         last = []
         states = tangent
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 states = nn.functional.dropout(states, self.dropout, self.training)
             weight_ih, weight_hh = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
-            # (L, B, in) -> (L, B, 3d) -> (L, 3, d, B): one product for all steps and gates, batch last
-            moved = nn.functional.linear(states, weight_ih).permute(0, 2, 1).contiguous()
-            lifted = hyperbolic.lift_tangent(moved.view(length, 3, self.hidden_size, batch), dim=2)
             bias = hyperbolic.lift_point(getattr(self, f"bias_l{layer}").as_subclass(Tensor), curvature)
-            hidden = recurrence.apply(
-                lifted, bias, weight_hh, starts[layer].t().contiguous(), 1 / root, self.nonlinearity, self.reset
-            )
-            states = hidden.transpose(1, 2)
+            moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
+            options = (self.nonlinearity, self.reset)
+            if compiled:
+                states = FusedRecurrence.apply(moved, bias, weight_hh, starts[layer], 1 / float(root), *options)
+            else:
+                # (L, B, 3d) -> (L, 3, d, B)
+                moved = moved.permute(0, 2, 1).reshape(length, 3, self.hidden_size, batch)
+                lifted = hyperbolic.lift_tangent(moved, dim=2)
+                start = starts[layer].t().contiguous()
+                hidden = MoebiusRecurrence.apply(lifted, bias, weight_hh, start, 1 / root, *options)
+                states = hidden.transpose(1, 2)
             if lengths is None:
                 last.append(states[-1])
             else:

@@ -20,84 +20,82 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="moebius")
 
 
-def tile_width(width: int) -> int:
-    """Return the number of rows that are run together: a few vector registers, and all buffers within the cache."""
-    return 128 if width <= 16 else 32
+def tile_width(width: int, batch: int) -> int:
+    """Return the number of rows that are run together: whole vector registers, and all buffers within the cache."""
+    return min(128 if width <= 16 else 32, -(-batch // 16) * 16)
 
 
-def _run(task: Callable[[int, int], Any], batch: int, tile: int) -> list[Any]:
-    """Call ``task(begin, end)`` for parts of the rows, at once in as many threads as torch uses."""
-    threads = min(torch.get_num_threads(), -(-batch // tile))
+def _run(task: Callable[[int, int], Any], tiles: int) -> list[Any]:
+    """Call ``task(begin, end)`` for parts of the tiles, at once in as many threads as torch uses."""
+    threads = min(torch.get_num_threads(), tiles)
     if threads <= 1:
-        return [task(0, batch)]
-    part = -(-batch // (threads * tile)) * tile
-    return list(_pool(threads).map(lambda begin: task(begin, min(begin + part, batch)), range(0, batch, part)))
+        return [task(0, tiles)]
+    part = -(-tiles // threads)
+    return list(_pool(threads).map(lambda begin: task(begin, min(begin + part, tiles)), range(0, tiles, part)))
 
 
 class FusedRecurrence(torch.autograd.Function):
-    """Same inputs and output as MoebiusRecurrence, float32 on CPU, without a gradient for ``scale``."""
+    r"""All steps of the Moebius GRU in the ball of curvature 1, float32 on CPU.
+
+    As MoebiusRecurrence, but rows first, and the inputs are not yet lifted: ``inputs`` (L, B, 3d) tangent vectors U x
+    for r, z, candidate; ``bias`` (3, d) lifted; ``weight`` (3d, d); ``start`` (B, d) tangent; ``rho`` a number,
+    :math:`1/\sqrt c`. Output: tangent states (L, B, d).
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        inputs: Tensor,
-        bias: Tensor,
-        weight: Tensor,
-        start: Tensor,
-        scale: Tensor,
-        activation: str,
-        reset: str,
+        ctx: Any, inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: float, activation: str, reset: str
     ) -> Tensor:
-        length, _, width, batch = inputs.shape
-        tanh, after, rho = activation == "tanh", reset == "after", np.float32(float(scale))
-        limit, tile = np.float32(max_rapidity(torch.float32)), tile_width(width)
-        states = inputs.new_empty(length + 1, width, batch)
-        states[0] = start
-        arguments = inputs.new_empty(length, 3, width, batch)
-        projected = inputs.new_empty(length if after else 0, width, batch)
-        gates, candidates = inputs.new_empty(length, 2, width, batch), inputs.new_empty(length, width, batch)
+        length, batch, _ = inputs.shape
+        width = bias.shape[1]
+        tanh, after = activation == "tanh", reset == "after"
+        constants = np.float32(rho), np.float32(max_rapidity(torch.float32)), tanh, after
+        tile = tile_width(width, batch)
+        tiles = -(-batch // tile)
+        states = inputs.new_empty(length, batch, width)
+        saved = inputs.new_empty(tiles, length, (8 if after else 7) * width, tile)
         given = [tensor.detach().contiguous() for tensor in (inputs, bias, weight)]
-        arrays = [tensor.numpy() for tensor in (*given, states, arguments, projected, gates, candidates)]
+        arrays = [tensor.numpy() for tensor in given]
+        outputs = [tensor.numpy() for tensor in (start.detach().contiguous(), states, saved)]
 
         def task(begin: int, end: int) -> None:
-            _kernels.forward_tiles(*arrays[:3], rho, limit, tanh, after, *arrays[3:], begin, end, tile)
+            _kernels.forward_tiles(*arrays, *constants, *outputs, begin, end)
 
-        _run(task, batch, tile)
-        ctx.save_for_backward(*given, states, arguments, projected, gates, candidates)
-        ctx.options = rho, limit, tanh, after, tile
-        return states[1:]
+        _run(task, tiles)
+        ctx.save_for_backward(*given, saved)
+        ctx.constants, ctx.tiles = constants, tiles
+        # previous states and reset states times W: what the weight's gradient is made of
+        ctx.states, ctx.start = states.detach(), start.detach()
+        return states
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, bias, weight, *saved = ctx.saved_tensors
-        states, arguments, projected, gates, candidates = saved
-        rho, limit, tanh, after, tile = ctx.options
-        length, _, width, batch = inputs.shape
-        g_inputs, g_arguments = torch.empty_like(inputs), torch.empty_like(arguments)
-        g_start = torch.empty_like(states[0])
+        inputs, bias, weight, saved = ctx.saved_tensors
+        after = ctx.constants[3]
+        length, batch, _ = inputs.shape
+        width, tiles = bias.shape[1], ctx.tiles
+        g_inputs, g_arguments = torch.empty_like(inputs), torch.empty_like(inputs)
+        g_start = inputs.new_empty(batch, width)
         transposed = (weight if after else weight[: 2 * width]).t().contiguous(), weight[2 * width :].t().contiguous()
         before = [tensor.numpy() for tensor in (gradients[0].contiguous(), inputs, bias, *transposed)]
-        values = [tensor.numpy() for tensor in (states, arguments, projected, gates, candidates)]
-        results = [tensor.numpy() for tensor in (g_inputs, g_arguments, g_start)]
+        after_them = [tensor.numpy() for tensor in (saved, g_inputs, g_arguments, g_start)]
 
         def task(begin: int, end: int) -> np.ndarray:
             g_bias = np.zeros((3, width), np.float32)
-            _kernels.backward_tiles(*before, rho, limit, tanh, after, *values, *results, g_bias, begin, end, tile)
+            _kernels.backward_tiles(*before, *ctx.constants, *after_them, g_bias, begin, end)
             return g_bias
 
-        g_bias = torch.from_numpy(np.sum(_run(task, batch, tile), axis=0))
+        g_bias = torch.from_numpy(np.sum(_run(task, tiles), axis=0))
         g_weight = None
         if ctx.needs_input_grad[2]:
-            flat, right = g_arguments.view(length, 3 * width, batch), states[:-1].transpose(1, 2)
+            previous = torch.cat([ctx.start[None], ctx.states[:-1]]).view(length * batch, width)
+            flat = g_arguments.view(length * batch, 3 * width)
             if after:
-                g_weight = torch.bmm(flat, right).sum(0)
+                g_weight = flat.t() @ previous
             else:
-                reset_states = (gates[:, 0] * states[:-1]).transpose(1, 2)
-                g_weight = torch.cat(
-                    [
-                        torch.bmm(flat[:, : 2 * width], right).sum(0),
-                        torch.bmm(flat[:, 2 * width :], reset_states).sum(0),
-                    ]
-                )
+                slots = saved.view(tiles, length, -1, width, saved.shape[3])
+                reset_gate = slots[:, :, 3].permute(1, 0, 3, 2).reshape(length, -1, width)[:, :batch]
+                moved = reset_gate.reshape(length * batch, width) * previous
+                g_weight = torch.cat([flat[:, : 2 * width].t() @ previous, flat[:, 2 * width :].t() @ moved])
         return g_inputs, g_bias, g_weight, g_start, None, None, None

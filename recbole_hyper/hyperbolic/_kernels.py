@@ -7,16 +7,18 @@ instructions. exp and log are polynomials for the same reason: a call into libm 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
-F, I = np.float32, np.int32
+F, Int = np.float32, np.int32
 ZERO, ONE, TWO, HALF, TINY = F(0), F(1), F(2), F(0.5), F(1e-30)
 LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504088896341), F(0.693359375), F(-2.12194440e-4)
-MANTISSA, HALF_BITS, SQRT_HALF = I(0x7FFFFF), I(0x3F000000), F(0.707106781186547524)
+MANTISSA, HALF_BITS, SQRT_HALF = Int(0x7FFFFF), Int(0x3F000000), F(0.707106781186547524)
 LOW, HIGH, SMALL = F(-87), F(88), F(0.5)
 FAR = F(1e30)
-compiled = njit(fastmath={"contract"}, error_model="numpy", nogil=True, cache=True)
+compiled: Any = njit(fastmath={"contract"}, error_model="numpy", nogil=True, cache=True)
 
 
 @compiled
@@ -32,16 +34,16 @@ def exp(x):
     p = p * r + F(1.6666665459e-1)
     p = p * r + F(5.0000001201e-1)
     y = p * r * r + r + ONE
-    return y * I((I(k) + I(127)) << I(23)).view(np.float32)
+    return y * Int((Int(k) + Int(127)) << Int(23)).view(np.float32)
 
 
 @compiled
 def log(x):
     """Return log(x) of a positive normal x, error 2e-7 (Cephes logf)."""
     bits = F(x).view(np.int32)
-    m = I((bits & MANTISSA) | HALF_BITS).view(np.float32)
+    m = Int((bits & MANTISSA) | HALF_BITS).view(np.float32)
     low = m < SQRT_HALF
-    e = F((bits >> I(23)) - I(126)) - (ONE if low else ZERO)
+    e = F((bits >> Int(23)) - Int(126)) - (ONE if low else ZERO)
     m = (m + m - ONE) if low else (m - ONE)
     z = m * m
     p = F(7.0376836292e-2)
@@ -207,32 +209,50 @@ def cosh_of_square(n2, out):
 
 
 @compiled
-def load(source, begin, out):
-    """Copy the columns from ``begin`` of source (d, B) to out (d, w)."""
-    columns = out.shape[1]
-    for i in range(out.shape[0]):
-        row = source[i, begin : begin + columns]
-        for j in range(columns):
-            out[i, j] = row[j]
+def load(source, begin, feature, out):
+    """Copy rows from ``begin``, features from ``feature``, of source (B, .) to columns of out (d, w); pad with 0."""
+    width, columns = out.shape
+    present = min(columns, source.shape[0] - begin)
+    for j in range(present):
+        row = source[begin + j, feature : feature + width]
+        for i in range(width):
+            out[i, j] = row[i]
+    for j in range(present, columns):
+        for i in range(width):
+            out[i, j] = ZERO
 
 
 @compiled
-def store(values, target, begin):
-    """Copy values (d, w) to the columns from ``begin`` of target (d, B)."""
-    columns = values.shape[1]
+def store(values, target, begin, feature):
+    """Copy the columns of values (d, w) to rows from ``begin``, features from ``feature``, of target (B, .)."""
+    width, columns = values.shape
+    for j in range(min(columns, target.shape[0] - begin)):
+        row = target[begin + j, feature : feature + width]
+        for i in range(width):
+            row[i] = values[i, j]
+
+
+@compiled
+def copy(values, out):
+    """Copy values (d, w)."""
     for i in range(values.shape[0]):
-        row = target[i, begin : begin + columns]
-        for j in range(columns):
-            row[j] = values[i, j]
+        for j in range(values.shape[1]):
+            out[i, j] = values[i, j]
 
 
 @compiled
 def chain(argument, x, bias, bias_cosh, limit, work, line):
-    """exp_0(argument) (+) x (+) bias. ``work`` (6, d, w): lifted, e1, p1, e2, sum, bias; ``line`` (10, w), see below."""
+    """exp_0(argument) (+) exp_0(x) (+) bias.
+
+    ``work`` (7, d, w) gets lifted argument, e1, first sum, e2, sum, bias, lifted x; ``line`` (10, w): the argument's
+    ratio, cosh, slope (0, 1, 2), cosh of x (3), |e1|^2 (4), cosh of the first sum (5) and of the bias (6), |e2|^2 (7),
+    ratio and slope of x (8, 9).
+    """
     exp_radial(argument, limit, line[0], line[1], line[2])
     scaled(argument, line[0], work[0])
-    cosh_of(x, line[3])
-    moebius_sum(work[0], line[1], x, line[3], work[1], line[4], work[2])
+    exp_radial(x, limit, line[8], line[3], line[9])
+    scaled(x, line[8], work[6])
+    moebius_sum(work[0], line[1], work[6], line[3], work[1], line[4], work[2])
     cosh_of_square(line[4], line[5])
     for i in range(argument.shape[0]):
         for j in range(argument.shape[1]):
@@ -243,7 +263,7 @@ def chain(argument, x, bias, bias_cosh, limit, work, line):
 
 
 @compiled
-def chain_backward(g, argument, work, line, g_argument, g_x, bias_sum, spare):
+def chain_backward(g, argument, x, work, line, g_argument, g_x, bias_sum, spare):
     """Backward of ``chain`` from the gradient g (d, w) of its lifted sum; adds the bias's gradient to bias_sum (d,)."""
     moebius_sum_backward(g, work[3], work[2], line[7], line[5], line[6], spare[0], spare[1])
     for i in range(g.shape[0]):
@@ -253,49 +273,54 @@ def chain_backward(g, argument, work, line, g_argument, g_x, bias_sum, spare):
         bias_sum[i] += total
     moebius_sum_backward(spare[0], work[1], work[0], line[4], line[1], line[3], spare[1], g_x)
     radial_backward(spare[1], argument, line[0], line[2], g_argument)
+    radial_backward(g_x, x, line[8], line[9], g_x)
 
 
 @compiled
-def forward_tiles(
-    inputs, bias, weight, rho, limit, tanh, after, states, arguments, projected, gates, candidates, begin, end, tile
-):
-    """Run all steps for the columns begin..end; states[0] is given, the other outputs are written."""
-    length, width = inputs.shape[0], inputs.shape[2]
+def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, saved, begin, end):
+    """Run all steps of the tiles begin..end.
+
+    Arguments: tangent inputs (L, B, 3d), lifted bias (3, d), weight (3d, d), tangent start (B, d). Written: tangent
+    states (L, B, d) and saved (tiles, L, slots * d, w), whose slots are: arguments of the three exp_0, gates r and z,
+    lifted candidate, previous state, and W h for the candidate where the reset gate comes after it.
+    """
+    length, width, w = inputs.shape[0], bias.shape[1], saved.shape[3]
     bias_cosh = np.empty(3, F)
     for q in range(3):
-        total = ONE
+        square = ONE
         for i in range(width):
-            total += bias[q, i] * bias[q, i]
-        bias_cosh[q] = np.sqrt(total)
-    for first in range(begin, end, tile):
-        w = min(tile, end - first)
-        block1 = np.empty((5, width, w), F)
-        v, x, h, minus, step = block1[0], block1[1], block1[2], block1[3], block1[4]
-        a = np.empty((3 * width, w), F)
-        work, line = np.empty((6, width, w), F), np.empty((10, w), F)
-        block2 = np.empty((6, width, w), F)
-        e, total, move, r, z, cand = block2[0], block2[1], block2[2], block2[3], block2[4], block2[5]
-        lines = np.empty((6, w), F)
-        hc, cc, n2, f, slope, mc = lines[0], lines[1], lines[2], lines[3], lines[4], lines[5]
+            square += bias[q, i] * bias[q, i]
+        bias_cosh[q] = np.sqrt(square)
+    work, line = np.empty((7, width, w), F), np.empty((10, w), F)
+    block = np.empty((8, width, w), F)
+    v, x, h, minus = block[0], block[1], block[2], block[3]
+    step, e, total, move = block[4], block[5], block[6], block[7]
+    lines = np.empty((6, w), F)
+    hc, cc, n2, f, slope, mc = lines[0], lines[1], lines[2], lines[3], lines[4], lines[5]
+    for k in range(begin, end):
+        first = k * w
+        load(start, first, 0, v)
         for t in range(length):
-            load(states[t], first, v)
+            slots = saved[k, t]
+            r, z = slots[3 * width : 4 * width], slots[4 * width : 5 * width]
+            cand, last = slots[5 * width : 6 * width], slots[2 * width : 3 * width]
+            copy(v, slots[6 * width : 7 * width])
             exp_radial(v, limit, f, hc, slope)
             scaled(v, f, h)
-            product(weight if after else weight[: 2 * width], v, a, False)
+            if after:
+                product(weight, v, slots[: 3 * width], False)
+            else:
+                product(weight[: 2 * width], v, slots[: 2 * width], False)
             for q in range(2):
-                argument = a[q * width : (q + 1) * width]
-                store(argument, arguments[t, q], first)
-                load(inputs[t, q], first, x)
-                chain(argument, x, bias[q], bias_cosh[q], limit, work, line)
+                load(inputs[t], first, q * width, x)
+                chain(slots[q * width : (q + 1) * width], x, bias[q], bias_cosh[q], limit, work, line)
                 log_radial(line[7], FAR, f, slope)
                 gate = r if q == 0 else z
                 for i in range(width):
                     for j in range(w):
                         gate[i, j] = ONE / (ONE + exp(-rho * f[j] * work[4, i, j]))
-                store(gate, gates[t, q], first)
-            last = a[2 * width :]
             if after:
-                store(last, projected[t], first)
+                copy(last, slots[7 * width : 8 * width])
                 for i in range(width):
                     for j in range(w):
                         last[i, j] *= r[i, j]
@@ -304,8 +329,7 @@ def forward_tiles(
                     for j in range(w):
                         step[i, j] = r[i, j] * v[i, j]
                 product(weight[2 * width :], step, last, False)
-            store(last, arguments[t, 2], first)
-            load(inputs[t, 2], first, x)
+            load(inputs[t], first, 2 * width, x)
             chain(last, x, bias[2], bias_cosh[2], limit, work, line)
             if tanh:
                 log_radial(line[7], FAR, f, slope)
@@ -316,10 +340,7 @@ def forward_tiles(
                 scaled(step, f, cand)
             else:
                 cosh_of_square(line[7], cc)
-                for i in range(width):
-                    for j in range(w):
-                        cand[i, j] = work[4, i, j]
-            store(cand, candidates[t], first)
+                copy(work[4], cand)
             for i in range(width):
                 for j in range(w):
                     minus[i, j] = -h[i, j]
@@ -333,7 +354,7 @@ def forward_tiles(
             moebius_sum(h, hc, step, mc, e, n2, total)
             log_radial(n2, limit, f, slope)
             scaled(total, f, v)
-            store(v, states[t + 1], first)
+            store(v, states[t], first, 0)
 
 
 @compiled
@@ -347,61 +368,41 @@ def backward_tiles(
     limit,
     tanh,
     after,
-    states,
-    arguments,
-    projected,
-    gates,
-    candidates,
+    saved,
     g_inputs,
     g_arguments,
     g_start,
     g_bias,
     begin,
     end,
-    tile,
 ):
-    """Backward of ``forward_tiles``; ``weight_gates``, ``weight_last`` are transposed; adds to g_bias (3, d)."""
-    length, width = inputs.shape[0], inputs.shape[2]
+    """Backward of ``forward_tiles`` from gradients (L, B, d); the weights are transposed; adds to g_bias (3, d)."""
+    length, width, w = inputs.shape[0], bias.shape[1], saved.shape[3]
     bias_cosh = np.empty(3, F)
     for q in range(3):
         square = ONE
         for i in range(width):
             square += bias[q, i] * bias[q, i]
         bias_cosh[q] = np.sqrt(square)
-    for first in range(begin, end, tile):
-        w = min(tile, end - first)
-        block2 = np.empty((5, width, w), F)
-        v, x, h, minus, cand = block2[0], block2[1], block2[2], block2[3], block2[4]
-        block3 = np.empty((5, width, w), F)
-        eq, sq, wv, move, lifted = block3[0], block3[1], block3[2], block3[3], block3[4]
-        block4 = np.empty((5, width, w), F)
-        e3, s3, r, z, argument = block4[0], block4[1], block4[2], block4[3], block4[4]
-        block5 = np.empty((5, width, w), F)
-        g, g1, gh, gu, gc = block5[0], block5[1], block5[2], block5[3], block5[4]
-        block6 = np.empty((4, width, w), F)
-        gx, g_last, step, carry = block6[0], block6[1], block6[2], block6[3]
-        ga = np.empty((3 * width, w), F)
-        work, spare, line = np.empty((6, width, w), F), np.empty((2, width, w), F), np.empty((10, w), F)
-        block7 = np.empty((7, w), F)
-        hr, hc, hs, cc, nq, fq, slope_q = block7[0], block7[1], block7[2], block7[3], block7[4], block7[5], block7[6]
-        block8 = np.empty((8, w), F)
-        mr, mc, ms, n3, f3, slope_3, f, slope = (
-            block8[0],
-            block8[1],
-            block8[2],
-            block8[3],
-            block8[4],
-            block8[5],
-            block8[6],
-            block8[7],
-        )
+    block = np.empty((19, width, w), F)
+    x, h, minus, eq, sq = block[0], block[1], block[2], block[3], block[4]
+    wv, move, lifted, e3, s3 = block[5], block[6], block[7], block[8], block[9]
+    g, g1, gh, gu, gc = block[10], block[11], block[12], block[13], block[14]
+    gx, g_last, step, carry = block[15], block[16], block[17], block[18]
+    ga = np.empty((3 * width, w), F)
+    work, spare, line = np.empty((7, width, w), F), np.empty((2, width, w), F), np.empty((10, w), F)
+    lines = np.empty((15, w), F)
+    hr, hc, hs, cc, nq = lines[0], lines[1], lines[2], lines[3], lines[4]
+    fq, slope_q, mr, mc, ms = lines[5], lines[6], lines[7], lines[8], lines[9]
+    n3, f3, slope_3, f, slope = lines[10], lines[11], lines[12], lines[13], lines[14]
+    for k in range(begin, end):
+        first = k * w
         carry[:] = ZERO
         for t in range(length - 1, -1, -1):
+            slots = saved[k, t]
+            r, z = slots[3 * width : 4 * width], slots[4 * width : 5 * width]
+            cand, v = slots[5 * width : 6 * width], slots[6 * width : 7 * width]
             # what the forward step had
-            load(states[t], first, v)
-            load(candidates[t], first, cand)
-            load(gates[t, 0], first, r)
-            load(gates[t, 1], first, z)
             exp_radial(v, limit, hr, hc, hs)
             scaled(v, hr, h)
             for i in range(width):
@@ -419,7 +420,7 @@ def backward_tiles(
             moebius_sum(h, hc, lifted, mc, e3, n3, s3)
             log_radial(n3, limit, f3, slope_3)
             # h' = log_0(h (+) exp_0(z w)), w = log_0(-h (+) candidate)
-            load(gradients[t], first, g)
+            load(gradients[t], first, 0, g)
             for i in range(width):
                 for j in range(w):
                     g[i, j] += carry[i, j]
@@ -436,8 +437,8 @@ def backward_tiles(
                     gh[i, j] -= step[i, j]
             radial_backward(gh, v, hr, hs, carry)
             # candidate
-            load(arguments[t, 2], first, argument)
-            load(inputs[t, 2], first, x)
+            argument = slots[2 * width : 3 * width]
+            load(inputs[t], first, 2 * width, x)
             chain(argument, x, bias[2], bias_cosh[2], limit, work, line)
             if tanh:
                 log_radial(line[7], FAR, f, slope)
@@ -450,17 +451,16 @@ def backward_tiles(
                     for j in range(w):
                         g1[i, j] *= ONE - rho * rho * step[i, j] * step[i, j]
                 radial_backward(g1, work[4], f, slope, gc)
-            chain_backward(gc, argument, work, line, g_last, gx, g_bias[2], spare)
-            store(gx, g_inputs[t, 2], first)
+            chain_backward(gc, argument, x, work, line, g_last, gx, g_bias[2], spare)
+            store(gx, g_inputs[t], first, 2 * width)
             if after:
-                load(projected[t], first, step)
                 for i in range(width):
                     for j in range(w):
-                        g[i, j] = g_last[i, j] * step[i, j]
+                        g[i, j] = g_last[i, j] * slots[7 * width + i, j]
                         ga[2 * width + i, j] = g_last[i, j] * r[i, j]
-                store(ga[2 * width :], g_arguments[t, 2], first)
+                store(ga[2 * width :], g_arguments[t], first, 2 * width)
             else:
-                store(g_last, g_arguments[t, 2], first)
+                store(g_last, g_arguments[t], first, 2 * width)
                 product(weight_last, g_last, step, False)
                 for i in range(width):
                     for j in range(w):
@@ -474,13 +474,13 @@ def backward_tiles(
                             g1[i, j] = g[i, j] * r[i, j] * (ONE - r[i, j]) * rho
                         else:
                             g1[i, j] = gu[i, j] * wv[i, j] * z[i, j] * (ONE - z[i, j]) * rho
-                load(arguments[t, q], first, argument)
-                load(inputs[t, q], first, x)
+                argument = slots[q * width : (q + 1) * width]
+                load(inputs[t], first, q * width, x)
                 chain(argument, x, bias[q], bias_cosh[q], limit, work, line)
                 log_radial(line[7], FAR, f, slope)
                 radial_backward(g1, work[4], f, slope, step)
-                chain_backward(step, argument, work, line, ga[q * width : (q + 1) * width], gx, g_bias[q], spare)
-                store(gx, g_inputs[t, q], first)
-                store(ga[q * width : (q + 1) * width], g_arguments[t, q], first)
+                chain_backward(step, argument, x, work, line, ga[q * width : (q + 1) * width], gx, g_bias[q], spare)
+                store(gx, g_inputs[t], first, q * width)
+                store(ga[q * width : (q + 1) * width], g_arguments[t], first, q * width)
             product(weight_gates, ga if after else ga[: 2 * width], carry, True)
-        store(carry, g_start, first)
+        store(carry, g_start, first, 0)

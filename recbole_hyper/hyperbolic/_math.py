@@ -65,6 +65,16 @@ def log_factors(square: Tensor, limit: float = math.inf) -> tuple[Tensor, Tensor
     return ratio, cosh, slope
 
 
+def ball_factors(square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return T = tanh(min(s, limit)) / s, 1 / cosh^2 and (dT/ds) / s, of square = s^2."""
+    guarded = square + tiny(square.dtype)
+    s = guarded.sqrt()
+    value = torch.tanh(s.clamp(max=limit))
+    ratio, sech_square = value / s, 1 - value * value
+    slope = (torch.where(s > limit, torch.zeros_like(s), sech_square) - ratio) / guarded
+    return ratio, sech_square, slope
+
+
 class _Radial(torch.autograd.Function):
     """x -> f(|x|^2) x for one of the two factors above."""
 
@@ -120,7 +130,8 @@ def lifted_sum(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
 
 def exp0(tangent: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
     r"""Return :math:`\exp_0(v) = \tanh(\sqrt c|v|)\,v/(\sqrt c|v|)`, a point of the ball."""
-    return point_of_lifted(lift_tangent(tangent * curvature**0.5, dim), curvature, dim)
+    root = curvature**0.5
+    return _Radial.apply(tangent * root, dim, max_rapidity(tangent.dtype), ball_factors) / root
 
 
 def log0(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
