@@ -1,0 +1,168 @@
+"""One table of several runs on one split: metrics, cost, and whether a difference to the best is more than chance."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recbole.evaluator.register import smaller_metrics
+
+from recbole_hyper.evaluation.results import write_text
+from recbole_hyper.evaluation.statistics import TEST, StatisticsError, compare_runs, holm
+
+SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
+
+
+def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise StatisticsError unless all results (content of result.json by name) are of one split of one dataset."""
+    names = list(results)
+    for name in names[1:]:
+        for key in SAME:
+            first, other = results[names[0]].get(key), results[name].get(key)
+            if first != other:
+                raise StatisticsError(
+                    f"{names[0]} and {name} cannot be compared: {key} is {first!r} and {other!r}; "
+                    "use another output_dir"
+                )
+
+
+def comparison(
+    results: Mapping[str, Mapping[str, Any]],
+    folders: Mapping[str, Path],
+    metric: str,
+    *,
+    part: str = "test",
+    failed: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Return a row per model, in the order given.
+
+    A row has model, every metric, train_seconds, total_seconds, peak_memory_mib, parameters, best_epoch, and, where
+    the cases were saved, difference (to the best), low, high, p_value and p_value_holm. The best is the model with
+    the best ``metric``; it has no p-value.
+
+    Args:
+        results: content of result.json by model.
+        folders: output folder by model, with cases_<part>.parquet.
+        metric: such as "ndcg@10"; the metric that is tested.
+        part: "test" or "valid".
+        failed: message by model, for models that gave no result.
+    """
+    require_one_split(results)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, result in results.items():
+        seconds = result["seconds"]
+        rows[name] = {
+            "model": name,
+            **result[part],
+            "train_seconds": seconds.get("train", 0.0) + seconds.get("refit", 0.0),
+            "total_seconds": seconds["total"],
+            "peak_memory_mib": result["peak_memory_bytes"] / 2**20,
+            "parameters": result["parameters"],
+            "best_epoch": result["best_epoch"],
+        }
+    scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
+    if len(scored) > 1:
+        best = max(scored, key=lambda name: scored[name] * (-1 if is_smaller_better(metric) else 1))
+        p_values = {}
+        for name in scored:
+            if name == best:
+                continue
+            try:
+                tested = compare_runs(folders[name], folders[best], metric, part)
+            except StatisticsError as error:
+                rows[name]["note"] = str(error)
+                continue
+            rows[name].update(difference=tested.difference, low=tested.low, high=tested.high, p_value=tested.p_value)
+            p_values[name] = tested.p_value
+        for name, value in holm(p_values).items():
+            rows[name]["p_value_holm"] = value
+    for name, message in (failed or {}).items():
+        rows[name] = {"model": name, "note": f"failed: {message}"}
+    return list(rows.values())
+
+
+def is_smaller_better(metric: str) -> bool:
+    """Return whether a metric such as "averagepopularity@10" is better when it is smaller."""
+    return metric.partition("@")[0] in smaller_metrics
+
+
+def shown_columns(rows: Sequence[Mapping[str, Any]], topk: Sequence[int]) -> list[str]:
+    """Return the columns of the short table: metrics at the largest cut-off, costs, and the test."""
+    largest = f"@{max(topk)}"
+    metrics = [name for name in _union(rows) if "@" in name and name.endswith(largest)]
+    rest = ["train_seconds", "peak_memory_mib", "parameters", "p_value_holm", "note"]
+    return ["model", *metrics, *(name for name in rest if name in _union(rows))]
+
+
+def cell_text(column: str, value: Any) -> str:
+    """Return a value as the tables show it."""
+    if value is None:
+        return ""
+    if column in ("p_value", "p_value_holm"):
+        return f"{value:.4f}" if value >= 1e-4 else "< 0.0001"
+    if column in ("train_seconds", "total_seconds"):
+        return f"{value:,.1f}"
+    if column == "peak_memory_mib":
+        return f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: str = "**") -> list[dict[str, str]]:
+    """Return the cells as text; the best value of each metric stands between two ``bold``."""
+    best: dict[str, float] = {}
+    for column in columns:
+        values = [row[column] for row in rows if "@" in column and row.get(column) is not None]
+        if values:
+            best[column] = min(values) if is_smaller_better(column) else max(values)
+    result = []
+    for row in rows:
+        cells = {}
+        for column in columns:
+            text = cell_text(column, row.get(column))
+            marked = column in best and row.get(column) == best[column]
+            cells[column] = f"{bold}{text}{bold}" if marked else text
+        result.append(cells)
+    return result
+
+
+def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return a markdown table with the best value of each metric in bold."""
+    lines = ["| " + " | ".join(columns) + " |"]
+    lines.append("|" + "|".join(" --- " if column in ("model", "note") else " ---: " for column in columns) + "|")
+    for cells in text_rows(rows, columns):
+        lines.append("| " + " | ".join(cells[column].replace("|", "\\|") for column in columns) + " |")
+    return "\n".join(lines)
+
+
+def caption(result: Mapping[str, Any], metric: str, part: str = "test") -> str:
+    """Return what a reader must know to read the table: data, protocol, candidates, the test."""
+    seen = "items of the history are excluded" if result["exclude_seen"] else "items of the history are candidates"
+    mode = result["eval_args"]["mode"]
+    ranked = mode.get(part, mode) if isinstance(mode, Mapping) else mode
+    return (
+        f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, ranking: {ranked}, {seen}, "
+        f"{result[f'n_{part}_cases']:,} {part} cases, seed {result['seed']}. Best in bold. p_value_holm: {metric} "
+        f"against the best model, {TEST}, adjusted for the number of models (Holm)."
+    )
+
+
+def save_tables(folder: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], note: str) -> list[Path]:
+    """Write compare.csv with every column and compare.md with ``columns``; return their paths."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _union(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    paths = [folder / "compare.csv", folder / "compare.md"]
+    write_text(paths[0], text.getvalue())
+    write_text(paths[1], f"{markdown(rows, columns)}\n\n{note}\n")
+    return paths
+
+
+def _union(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [*(name for name in names if name != "note"), *(["note"] if "note" in names else [])]

@@ -1,0 +1,201 @@
+"""The comparison of models: its keys, its table, what it skips and what it refuses."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from recbole_hyper.commands import compare
+from recbole_hyper.config import ConfigError
+from recbole_hyper.evaluation.compare import comparison, markdown, save_tables, shown_columns
+from recbole_hyper.evaluation.statistics import StatisticsError, case_values, compare_runs, holm
+
+RANKS = {
+    "Good": np.array([1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 1, 1]),
+    "Near": np.array([1, 2, 2, 1, 3, 1, 2, 1, 1, 2, 1, 1]),
+    "Bad": np.array([9, 8, 9, 7, 9, 9, 8, 9, 9, 6, 9, 9]),
+}
+
+
+def results_of(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    results, folders = {}, {}
+    for name, ranks in RANKS.items():
+        folders[name] = folder / name
+        folders[name].mkdir()
+        frame = pd.DataFrame({"user_id": [f"u{i}" for i in range(12)], "item_id": "i", "position": 3, "rank": ranks})
+        frame.to_parquet(folders[name] / "cases_test.parquet")
+        results[name] = {
+            "model": name,
+            "test": {
+                "ndcg@1": float(case_values("ndcg@1", ranks).mean()),
+                "ndcg@5": float(case_values("ndcg@5", ranks).mean()),
+                "averagepopularity@5": {"Good": 7.0, "Near": 3.0, "Bad": 5.0}[name],
+            },
+            "valid": {},
+            "seconds": {"train": 2.0, "refit": 1.5, "total": 9.0},
+            "peak_memory_bytes": 3 << 20,
+            "parameters": 12345,
+            "best_epoch": 4,
+            "data_fingerprint": "f",
+            "eval_args": {"split": {"LS": "valid_and_test"}, "mode": {"valid": "full", "test": "full"}},
+            "exclude_seen": True,
+            "n_test_cases": 12,
+        }
+    return results, folders
+
+
+def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) -> None:
+    results, folders = results_of(tmp_path)
+    rows = comparison(results, folders, "ndcg@5", failed={"Broken": "no | memory"})
+    by_name = {row["model"]: row for row in rows}
+    assert list(by_name) == ["Good", "Near", "Bad", "Broken"]
+    assert by_name["Good"]["train_seconds"] == 3.5
+    assert by_name["Good"]["peak_memory_mib"] == 3.0
+    assert "p_value" not in by_name["Good"]
+    raw = {name: compare_runs(folders[name], folders["Good"], "ndcg@5").p_value for name in ("Near", "Bad")}
+    assert raw["Near"] == 1.0  # one user differs: both signs are equally likely
+    assert raw["Bad"] == 2 / 2**12  # all twelve users agree
+    assert {name: by_name[name]["p_value_holm"] for name in raw} == holm(raw)
+    expected = case_values("ndcg@5", RANKS["Bad"]).mean() - case_values("ndcg@5", RANKS["Good"]).mean()
+    assert by_name["Bad"]["difference"] == pytest.approx(expected)
+
+    columns = shown_columns(rows, [1, 5])
+    assert columns == [
+        "model", "ndcg@5", "averagepopularity@5", "train_seconds", "peak_memory_mib", "parameters", "p_value_holm",
+        "note",
+    ]  # fmt: skip
+    lines = markdown(rows, columns).splitlines()
+    assert lines[0] == "| " + " | ".join(columns) + " |"
+    assert lines[2] == f"| Good | **{results['Good']['test']['ndcg@5']:.4f}** | 7.0000 | 3.5 | 3 | 12,345 |  |  |"
+    assert "| **3.0000** |" in lines[3]  # less popular items are better
+    assert lines[5].endswith("| failed: no \\| memory |")
+    save_tables(tmp_path, rows, columns, "note")
+    with open(tmp_path / "compare.csv", newline="") as file:
+        saved = list(csv.DictReader(file))
+    assert [row["model"] for row in saved] == list(by_name)
+    assert float(saved[0]["ndcg@1"]) == results["Good"]["test"]["ndcg@1"]
+    assert saved[3]["note"] == "failed: no | memory"
+    assert (tmp_path / "compare.md").read_text().startswith(lines[0])
+
+
+def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
+    results, folders = results_of(tmp_path)
+    results["Near"]["data_fingerprint"] = "g"
+    with pytest.raises(StatisticsError, match="Good and Near cannot be compared: data_fingerprint is 'f' and 'g'"):
+        comparison(results, folders, "ndcg@5")
+
+
+def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None:
+    results, folders = results_of(tmp_path)
+    (folders["Bad"] / "cases_test.parquet").unlink()
+    rows = {row["model"]: row for row in comparison(results, folders, "ndcg@5")}
+    assert "save_cases=True" in rows["Bad"]["note"]
+    assert "p_value" not in rows["Bad"]
+    assert "p_value" in rows["Near"]
+
+
+def test_keys_go_to_every_model_or_to_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("epochs: 3\nseed: 1\nEASER: {reg_weight: 8, seed: 5}\neval_args: {mode: uni99}\n")
+    second.write_text("seed: 2\nEASER: {reg_weight: 16}\n")
+    keys = {"topk": "[5]", "EASER.reg_weight": "64", "eval_args": "{split: {RS: [8, 1, 1]}}"}
+    settings = compare.settings_per_model(["Pop", "EASER"], [str(first), str(second)], keys)
+    shared = {"epochs": 3, "eval_args": {"mode": "uni99", "split": {"RS": [8, 1, 1]}}, "topk": [5]}
+    assert settings["Pop"] == {**shared, "seed": 2}
+    assert settings["EASER"] == {**shared, "seed": 5, "reg_weight": 64}
+    with pytest.raises(ConfigError, match="'BPR' is not compared; the models are Pop, EASER"):
+        compare.settings_per_model(["Pop", "EASER"], [], {"BPR.reg_weight": 1})
+
+
+def run_here(calls: list[str]) -> Any:
+    def runner(model: str, dataset: str, keys: Path) -> str | None:
+        from recbole_hyper import run
+
+        calls.append(model)
+        settings = yaml.safe_load(keys.read_text())
+        try:
+            run(model, dataset, config_dict=settings)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    return runner
+
+
+def arguments(models: str, folder: Path, **keys: Any) -> argparse.Namespace:
+    return argparse.Namespace(
+        models=models, dataset="random", config_files="", output_dir=str(folder), keys=keys, traceback=False
+    )
+
+
+def test_the_command_runs_skips_and_reports(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "epochs": 1}
+    keys |= {"hidden_size": 8, "EASER.reg_weight": 4.0, "reg_weight": 1.0}
+    folder = tmp_path / "table"
+    assert compare.main(arguments("Pop,EASER,SASRecCE", folder, **keys)) == 0
+    assert calls == ["Pop", "EASER", "SASRecCE"]
+    printed = capsys.readouterr().out
+    assert "p_value_holm" in printed
+    assert str(folder / "compare.md") in printed
+    assert json.loads((folder / "EASER" / "result.json").read_text())["config"]["reg_weight"] == 4.0
+    ranks = {name: pd.read_parquet(folder / name / "cases_test.parquet") for name in calls}
+    for name in calls[1:]:  # identical cases in identical order
+        pd.testing.assert_frame_equal(ranks[name].drop(columns="rank"), ranks["Pop"].drop(columns="rank"))
+    # nothing runs again; a key that Pop does not read does not change its run; one more model, which cannot be fitted
+    keys["PureSVDN.rank"] = 500
+    keys["hidden_size"] = 8
+    assert compare.main(arguments("Pop,EASER,PureSVDN,SASRecCE", folder, **keys)) == 1
+    assert calls == ["Pop", "EASER", "SASRecCE", "PureSVDN"]
+    output = capsys.readouterr()
+    assert "finished before" in output.out
+    assert "PureSVDN failed: rank=500" in output.err
+    assert "failed: rank=500" in (folder / "compare.md").read_text()
+    common = {key: value for key, value in keys.items() if "." not in key}
+    assert compare.main(arguments("Pop", folder, **{**common, "hidden_size": 9})) == 0
+    assert len(calls) == 4
+    with pytest.raises(ConfigError, match=r"EASER: this run cannot be resumed .*reg_weight: 4.0 before, 7.0 now"):
+        compare.main(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
+
+
+@pytest.mark.parametrize(
+    ("models", "keys", "match"),
+    [
+        ("Pop,SASRecCE", {"hiden_size": 3}, "Pop: unknown key 'hiden_size'.*hidden_size"),
+        ("Pop,Nobody", {}, "Nobody: model 'Nobody' is unknown"),
+        ("Pop,EASER", {"EASER.reg_weight": -1}, "EASER: reg_weight=-1"),
+        ("Pop,EASER", {"Pop.exclude_seen": False}, "the models must share exclude_seen, but it is"),
+        ("Pop,EASER", {"Pop.eval_args": {"mode": "uni9"}}, "the models must share eval_args"),
+    ],
+)
+def test_mistakes_show_before_anything_runs(
+    random_data: Path, tmp_path: Path, models: str, keys: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    with pytest.raises(ConfigError, match=match):
+        compare.main(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
+    assert calls == []
+
+
+@pytest.mark.slow
+def test_a_model_runs_in_a_process_of_its_own(random_data: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.yaml"
+    settings = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
+    keys.write_text(yaml.safe_dump({**settings, "output_dir": str(tmp_path / "out")}))
+    assert compare.run_alone("Pop", "random", keys) is None
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["model"] == "Pop"
+    message = compare.run_alone("Pop", "random", keys)
+    assert message is not None
+    assert "already holds a run" in message
