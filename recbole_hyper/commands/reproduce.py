@@ -1,0 +1,43 @@
+"""``recbole-hyper reproduce RECIPE``: make a published table again, ours beside the published values."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "make a published table again: ours, published, difference, verdict"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("recipe", nargs="?", help="name of a recipe, or a recipe file of your own")
+    parser.add_argument("--list", action="store_true", help="list the recipes, then stop")
+    parser.add_argument("--budget", default="full", help="full (default), or small: a few epochs, no verdict")
+    parser.add_argument("--rows", default="", help="rows to run, separated by commas; default: all")
+    parser.add_argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; what is there is not run again")
+    parser.add_argument("--data_path", help="folder that holds the data set's folder; default: dataset/")
+    parser.add_argument("--n_seeds", type=int, default=1, help="seeds of every row")
+    parser.add_argument("--executor", default="ray", help="of sweeps: ray (default) or local")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run a recipe, or list them."""
+    from recbole_hyper.config import ConfigError
+    from recbole_hyper.evaluation.results import table
+    from recbole_hyper.report.reproduce import read_recipe, recipes, reproduce
+
+    if arguments.list:
+        found = [read_recipe(name) for name in recipes()]
+        print(table([{"recipe": r.name, "dataset": r.dataset, "rows": len(r.rows), "about": r.about} for r in found]))
+        return 0
+    if not arguments.recipe:
+        raise ConfigError("name a recipe, or see recbole-hyper reproduce --list")
+    reproduce(
+        arguments.recipe,
+        budget=arguments.budget,
+        rows=[row.strip() for row in arguments.rows.split(",") if row.strip()],
+        output_dir=arguments.output_dir,
+        data_path=arguments.data_path,
+        n_seeds=arguments.n_seeds,
+        executor=arguments.executor,
+    )
+    return 0

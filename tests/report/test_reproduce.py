@@ -1,0 +1,137 @@
+"""Recipes: every one is read and bound; a recipe over known data gives ours, the interval and the verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recbole_hyper import components
+from recbole_hyper.cli import main
+from recbole_hyper.config import ConfigError, all_known_keys, model_class, read_yaml
+from recbole_hyper.report import reproduce as module
+from recbole_hyper.report.reproduce import read_recipe, recipes, reproduce, verdict
+from tests.sweep.conftest import FAST, random_sequences, write_data
+
+
+@pytest.mark.parametrize("name", list(recipes()))
+def test_every_recipe_is_read_and_its_models_and_keys_are_known(name: str) -> None:
+    recipe = read_recipe(name)
+    text = recipes()[name].read_text(encoding="utf-8")
+    assert text.startswith(f"# recbole-hyper reproduce {name}\n")
+    for row in recipe.rows.values():
+        if row.model not in components.names("models"):
+            pytest.skip(f"{row.model} is not there yet")
+    known = all_known_keys()
+    for title, row in recipe.rows.items():
+        assert model_class(row.model)
+        for keys in (recipe.settings, recipe.small, row.settings, row.small):
+            assert set(keys) <= known, (title, set(keys) - known)
+        topk = {**recipe.settings, **row.settings}["topk"]
+        for metric, value in row.published.items():
+            assert 0 < value < 1
+            assert int(metric.partition("@")[2]) in topk
+
+
+def test_there_is_a_recipe_for_each_table_of_quality() -> None:
+    tables = {name.rsplit("-", 1)[0] if "ml-1m" not in name else "hsasrec-table1" for name in recipes()}
+    expected = {"sce-table4", "hsasrec-table1", *(f"dualrec-table{number}" for number in (2, 3, 4, 5))}
+    assert expected <= tables
+    assert any(name.startswith("sce-table3-") for name in recipes())
+
+
+def test_verdict() -> None:
+    assert verdict(0.0520, None, None, 0.05, 0.05) == "reproduced (within 5%)"
+    assert verdict(0.0530, 0.049, 0.06, 0.05, 0.05) == "reproduced (inside our interval)"
+    assert verdict(0.0530, 0.051, 0.06, 0.05, 0.05) == "above the published value"
+    assert verdict(0.0450, 0.044, 0.046, 0.05, 0.05) == "below the published value"
+    assert verdict(None, None, None, 0.05, 0.05) == "not computed"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A recipe file over the data set "tiny", with a row that runs and a row that sweeps."""
+    write_data(tmp_path / "data", random_sequences())
+    (tmp_path / "properties" / "sweep").mkdir(parents=True)
+    (tmp_path / "properties" / "sweep" / "two.yaml").write_text("learning_rate: {grid: [0.001, 0.01]}\n")
+    content = {
+        "about": "A table",
+        "dataset": "tiny",
+        "settings": {**FAST, "metrics": ["NDCG", "Hit", "ItemCoverage"]},
+        "small": {"epochs": 1},
+        "rows": {
+            "plain": {
+                "model": "SASRecCE",
+                "published": {"hit@5": 0.5, "itemcoverage@5": 0.9},
+                "small": {"hidden_size": 4},
+            },
+            "tuned": {"model": "SASRecCE", "space": "two.yaml", "published": {"ndcg@5": 1e-6}, "note": "a note"},
+        },
+        "published_only": {"Other": {"hit@5": 0.7}},
+    }
+    monkeypatch.setattr(module, "properties_folder", lambda: tmp_path / "properties")
+    file = tmp_path / "own.yaml"
+    file.write_text(json.dumps(content))
+    return {"name": str(file), "output_dir": tmp_path / "out", "data_path": str(tmp_path / "data"), "executor": "local"}
+
+
+def test_reproduce(recipe: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = reproduce(**recipe, n_seeds=2)
+    assert frame[["row", "metric"]].to_numpy().tolist() == [
+        ["plain", "hit@5"],
+        ["plain", "itemcoverage@5"],
+        ["tuned", "ndcg@5"],
+    ]
+    results = [json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "plain").glob("*/result.json"))]
+    assert len(results) == 2
+    hit = frame.iloc[0]
+    assert hit.ours == pytest.approx(np.mean([result["test"]["hit@5"] for result in results]))
+    assert hit.low < hit.ours < hit.high
+    assert hit.difference == pytest.approx(hit.ours - 0.5)
+    assert frame.iloc[1][["low", "high"]].isna().all()
+    assert frame.iloc[2].verdict == "above the published value"
+    assert frame.iloc[2].note == "a note"
+    assert (tmp_path / "out" / "tuned" / "sweep.json").is_file()
+    assert "Other" in (tmp_path / "out" / "table.html").read_text()
+    assert pd.read_csv(tmp_path / "out" / "table.csv").ours.tolist() == pytest.approx(frame.ours.tolist())
+
+    def fail(*arguments: Any, **keywords: Any) -> None:
+        raise AssertionError("a finished run is repeated")
+
+    monkeypatch.setattr("recbole_hyper.quick_start._train_and_test", fail)
+    again = reproduce(**recipe, n_seeds=2)
+    assert again.ours.tolist() == frame.ours.tolist()
+
+
+def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
+    frame = reproduce(**recipe, budget="small", rows=["plain"])
+    assert set(frame.verdict) == {"small budget: none"}
+    config = read_yaml(tmp_path / "out" / "plain" / "seed-2020" / "config.yaml")
+    assert (config["epochs"], config["hidden_size"]) == (1, 4)
+    assert "cannot be compared" in (tmp_path / "out" / "table.html").read_text()
+
+
+def test_faults(recipe: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="no row 'gone'; its rows: plain, tuned"):
+        reproduce(**recipe, rows=["gone"])
+    with pytest.raises(ConfigError, match="budget='tiny'"):
+        reproduce(**recipe, budget="tiny")
+    with pytest.raises(ConfigError, match=r"needs the data set 'tiny'. Prepare it with 'recbole-hyper prepare tiny'"):
+        reproduce(**{**recipe, "data_path": str(tmp_path / "empty")})
+    content = json.loads(Path(recipe["name"]).read_text())
+    Path(recipe["name"]).write_text(json.dumps({**content, "tolerence": 1}))
+    with pytest.raises(ConfigError, match="unknown key 'tolerence'"):
+        reproduce(**recipe)
+    assert main(["reproduce", "sce-table4-beaty"]) == 1
+    assert "is unknown" in capsys.readouterr().err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    out = capsys.readouterr().out
+    for name in recipes():
+        assert name in out
