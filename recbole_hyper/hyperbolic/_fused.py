@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -16,7 +17,8 @@ from recbole_hyper.hyperbolic._math import max_rapidity
 
 
 @lru_cache(maxsize=1)
-def _pool(workers: int) -> ThreadPoolExecutor:
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:
+    """Return the threads of this process: a pool does not survive a fork."""
     return ThreadPoolExecutor(workers, thread_name_prefix="moebius")
 
 
@@ -31,7 +33,9 @@ def _run(task: Callable[[int, int], Any], tiles: int) -> list[Any]:
     if threads <= 1:
         return [task(0, tiles)]
     part = -(-tiles // threads)
-    return list(_pool(threads).map(lambda begin: task(begin, min(begin + part, tiles)), range(0, tiles, part)))
+    return list(
+        _pool(threads, os.getpid()).map(lambda begin: task(begin, min(begin + part, tiles)), range(0, tiles, part))
+    )
 
 
 class FusedRecurrence(torch.autograd.Function):

@@ -270,6 +270,14 @@ def test_states_stay_inside_the_ball_under_huge_weights() -> None:
     assert all(torch.isfinite(p.grad).all() for p in module.parameters() if p.requires_grad)
 
 
+def test_autocast_does_not_reach_the_recurrence() -> None:
+    module, inputs = MoebiusGRU(3, 4), torch.randn(6, 9, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, _ = module(inputs)
+    assert output.dtype == torch.float32
+    assert torch.equal(output, module(inputs)[0])
+
+
 def test_zero_inputs_have_finite_gradients() -> None:
     module = MoebiusGRU(3, 4, bias=False)
     inputs = torch.zeros(4, 2, 3, requires_grad=True)
