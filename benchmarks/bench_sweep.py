@@ -38,8 +38,9 @@ def main() -> None:
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     found = versions()
-    print(f"{platform.processor() or platform.machine()}, {cores} cores, CPU; "
-          f"python {found['python']}, torch {found['torch']}, ray {found['ray']}, recbole {found['recbole']}")  # fmt: skip
+    device = platform.processor() or platform.machine()
+    packages = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", "ray", "recbole"))
+    print(f"{device}, {cores} cores, CPU; {packages}")
     rates = np.geomspace(1e-4, 1e-2, -(-arguments.trials // 2)).round(6).tolist()
     space = {"learning_rate": {"grid": rates}, "hidden_size": {"grid": [16, 32]}}
     keys = {
