@@ -47,9 +47,11 @@ def main(arguments: argparse.Namespace) -> int:
     """Measure, print the table and the verdict, write csv, json and figures."""
     import hashlib
     import json
+    import os
     import time
     from dataclasses import asdict
 
+    import numpy as np
     from tqdm import tqdm
 
     from recbole_hyper.curvature.disk import disk_delta_rel
@@ -78,7 +80,15 @@ def main(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.output_dir or Path("saved") / f"delta-{arguments.dataset}")
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
     record = folder / f"trials-{name}.jsonl"
-    vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
+    saved = folder / f"vectors-{name}-{ranks[-1]}.npy"  # kept while the study runs, so that resuming skips the SVD
+    if saved.is_file():
+        vectors = np.load(saved, allow_pickle=False)
+    else:
+        vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        part = saved.with_name(f".{saved.stem}.{os.getpid()}.part.npy")
+        np.save(part, vectors, allow_pickle=False)
+        part.replace(saved)
     vector_seconds = time.perf_counter() - started
     with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=0) as bar:
 
@@ -96,6 +106,7 @@ def main(arguments: argparse.Namespace) -> int:
             record=record,
             progress=progress,
         )
+    saved.unlink(missing_ok=True)
     seconds = time.perf_counter() - started
     estimate, _ = summarise(
         trials,
