@@ -25,19 +25,22 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.loader import PrefixLoader, WindowLoader
 from recbole_hyper.evaluation import statistics
+from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, table, versions, write_cases, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split, repeated_targets
+from recbole_hyper.training import distributed
 from recbole_hyper.training.checkpoint import WEIGHTS, load_weights
 from recbole_hyper.training.memory import PeakMemory
+from recbole_hyper.training.preflight import require_memory
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
 
 # a resumed run may differ in these: they do not change what is learned
 RESUMABLE_KEYS = {
     "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
-    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
+    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu", "num_workers", "ray_address",
     "protocol_report",
 }  # fmt: skip
 
@@ -78,6 +81,8 @@ def run(
     files = [*_files_of_resumed_run(settings), *(config_files or [])]
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
     output_dir = _output_dir(config)
+    if int(config["num_workers"] or 1) > 1:
+        return distributed.run_workers(config, output_dir, config["ray_address"])
     start = perf_counter()
     with _logging(output_dir, config["state"]):
         if config["n_threads"]:
@@ -87,9 +92,11 @@ def run(
         if not test:
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         load_seconds = perf_counter() - start
+        require_known_users(config.model_class, split)
         _log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
+        memory = _memory_estimate(config, split)
         origin = _settle_curvature(config, data, split)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
@@ -101,7 +108,9 @@ def run(
             "exclude_seen": config["exclude_seen"],
             "ties": "a target ranks behind every candidate with an equal score",
             "seed": config["seed"],
+            "workers": distributed.world()[1],
             **origin,
+            **memory,
             **outcome,
             **describe(split),
             "protocol_counts": split.counts,
@@ -133,6 +142,7 @@ def _train_and_test(
     counts = (_counter(training_data, data.iid_field), _counter(training_data, data.uid_field))
     valid, test = (Evaluation(name, getattr(split, name), split, *counts) for name in ("valid", "test"))
     trainer = make_trainer(config, model, output_dir)
+    loader = distributed.prepare(trainer, loader)
     trainer.on_validation = on_validation
     if config["resume"]:
         epoch = trainer.resume(loader)
@@ -202,6 +212,7 @@ def _refit(
     config["epochs"] = epochs
     model, loader, _ = build(config, data, split, split.refit_lengths)
     trainer = make_trainer(config, model, folder)
+    loader = distributed.prepare(trainer, loader)
     if config["resume"]:
         trainer.resume(loader)
     trainer.fit(loader, None, verbose=True, show_progress=progress)
@@ -213,13 +224,14 @@ def _refit(
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
     """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
     training = data.restrict(split.store, lengths)
+    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, HyperRecommender):
+        loader = PrefixLoader(training, split.store, lengths, config)
+        return config.model_class(config, loader.view()).to(config["device"]), loader, training
     model = config.model_class(config, training).to(config["device"])
     if hasattr(model, "training_loader"):
         return model, model.training_loader(training, config), training
     if isinstance(model, HyperRecommender):
         return model, WindowLoader(training, split.store, lengths, config), training
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL:
-        return model, PrefixLoader(training, split.store, lengths, config), training
     if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):
         raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
     arguments = config["train_neg_sample_args"]
@@ -397,6 +409,14 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> di
         "curvature_interval": [float(estimate.lower), float(estimate.upper)],
         "curvature_verdict": str(estimate.verdict),
     }
+
+
+def _memory_estimate(config: Config, split: Split) -> dict[str, Any]:
+    if not issubclass(config.model_class, HyperRecommender):
+        return {}
+    estimate = require_memory(config, split.store.n_items)
+    logger.info("estimated memory of a training step:\n%s", estimate.table())
+    return {"estimated_memory_bytes": {**dataclasses.asdict(estimate), "total": estimate.total}}
 
 
 def _train_fingerprint(split: Split) -> str:

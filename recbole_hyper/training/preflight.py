@@ -1,0 +1,124 @@
+"""What a run will need in memory, told before anything of that size is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+
+from recbole_hyper import components
+from recbole_hyper.config import ConfigError
+from recbole_hyper.evaluation.results import table
+
+_FLOAT = 4
+# moments of an optimizer per parameter
+_MOMENTS = {"adam": 2, "adamw": 2, "riemannian_adam": 2, "sgd": 0, "riemannian_sgd": 0, "adagrad": 1, "rmsprop": 1}
+# tensors of (B, L, d) that a block keeps for its backward: inputs, norms, query, key, value, output, dropout masks
+_TENSORS_PER_BLOCK = 16
+# tensors of (B, h, L, L) that attention keeps: weights, dropout mask, their product
+_MAPS_PER_BLOCK = 3
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes of one training step, by what they hold."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    loss: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all parts."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.loss
+
+    def table(self) -> str:
+        """Return the parts as a plain table in MiB."""
+        parts = {**self.__dict__, "total": self.total}
+        return table([{"memory": name, "MiB": round(value / 2**20, 1)} for name, value in parts.items()])
+
+
+def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
+    """Estimate the memory of one training step of a model of this package over ``n_items`` ids.
+
+    The item matrix is exact; the encoder counts as transformer blocks of ``n_layers`` and ``inner_size``, an upper
+    bound for the recurrent encoders; the loss answers for itself.
+    """
+    width, layers = int(config["hidden_size"]), int(config["n_layers"] or config["num_layers"] or 1)
+    inner = int(config["inner_size"] or width)
+    batch, length = int(config["train_batch_size"]), int(config["MAX_ITEM_LIST_LENGTH"])
+    encoder = layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width
+    parameters = _FLOAT * (n_items * (width + bool(config["item_bias"])) + encoder)
+    moments = _MOMENTS.get(str(config["learner"]).lower(), 2)
+    tokens = batch * length
+    blocks = layers * (_TENSORS_PER_BLOCK * tokens * width + 2 * tokens * inner)
+    maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
+    loss = config.model_class.build_loss(config)
+    geometry = components.resolve("geometry", config["geometry"])()
+    return MemoryEstimate(
+        parameters=parameters,
+        # the encoder's gradient of the item matrix and the head's meet as two tensors of its size
+        gradients=parameters + _FLOAT * n_items * width,
+        optimizer=moments * parameters,
+        activations=_FLOAT * (blocks + maps + 4 * tokens * width),
+        loss=loss.memory_bytes(tokens, width, n_items, geometry=geometry),
+    )
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that are free on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def require_memory(config: Any, n_items: int) -> MemoryEstimate:
+    """Return the estimate of a run; refuse a run that cannot fit.
+
+    ``memory_limit`` (bytes) is what the run may take; None is what is free.
+
+    Raises:
+        ConfigError: the estimate is larger; the message names the nearest setting that fits.
+    """
+    estimate = estimate_memory(config, n_items)
+    limit = int(config["memory_limit"] or free_memory(config["device"]))
+    if estimate.total <= limit:
+        return estimate
+    advice = _nearest(config, n_items, limit)
+    raise ConfigError(
+        f"training would need about {_gib(estimate.total)} GiB, {_gib(limit)} GiB are free:\n"
+        f"{estimate.table()}\n{advice}"
+    )
+
+
+def _nearest(config: Any, n_items: int, limit: int) -> str:
+    """Return the largest batch that fits, else the largest width, else what else can be done."""
+    for key, low in (("train_batch_size", 1), ("hidden_size", int(config["n_heads"] or 1))):
+        value = int(config[key])
+        while value > low:
+            value = max(low, value // 2 if key == "train_batch_size" else value // 2 // low * low)
+            if estimate_memory(_With(config, {key: value}), n_items).total <= limit:
+                return f"--{key}={value} would fit"
+    return "no batch size or width fits: drop rare items (item_inter_num_interval) or use a machine with more memory"
+
+
+class _With:
+    """A configuration with a few keys replaced."""
+
+    def __init__(self, config: Any, changes: Mapping[str, Any]) -> None:
+        self._config, self._changes = config, changes
+        self.final_config_dict = {**config.final_config_dict, **changes}
+        self.model_class = config.model_class
+
+    def __getitem__(self, key: str) -> Any:
+        return self._changes.get(key, self._config[key])
+
+
+def _gib(size: int) -> str:
+    return f"{math.ceil(size / 2**30 * 10) / 10:.1f}"

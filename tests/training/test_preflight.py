@@ -1,0 +1,57 @@
+"""A run that cannot fit is refused before it starts, with a setting that does fit."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.training.preflight import estimate_memory, require_memory
+from tests.conftest import SMALL
+
+
+def config(cycle: Path, **keys: object) -> Config:
+    return Config("SASRecCE", "cycle", config_dict={**SMALL, "data_path": str(cycle), **keys})
+
+
+def test_parts_by_hand(cycle: Path) -> None:
+    made = config(cycle, hidden_size=16, n_layers=1, learner="adam")
+    estimate = estimate_memory(made, 1000)
+    encoder = 4 * 16 * 16 + 2 * 16 * 16 + 10 * 16 + 8 * 16
+    assert estimate.parameters == 4 * (1000 * 16 + encoder)
+    assert estimate.optimizer == 2 * estimate.parameters
+    assert estimate.gradients == estimate.parameters + 4 * 1000 * 16
+    assert estimate.total == sum(
+        (estimate.parameters, estimate.gradients, estimate.optimizer, estimate.activations, estimate.loss)
+    )
+
+
+def test_refusal_names_a_setting_that_fits(cycle: Path) -> None:
+    limit = estimate_memory(config(cycle, train_batch_size=64), 1000).total
+    with pytest.raises(ConfigError, match=r"training would need about .* GiB") as caught:
+        require_memory(config(cycle, train_batch_size=4096, memory_limit=limit), 1000)
+    found = re.search(r"--train_batch_size=(\d+) would fit", str(caught.value))
+    assert found
+    fits = config(cycle, train_batch_size=int(found[1]), memory_limit=limit)
+    assert require_memory(fits, 1000).total <= limit
+
+
+def test_a_catalogue_that_no_setting_fits(cycle: Path) -> None:
+    with pytest.raises(ConfigError, match="drop rare items"):
+        require_memory(config(cycle, memory_limit=1000), 10**6)
+
+
+def test_a_run_is_refused_before_training(cycle: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "memory_limit": 1000, "output_dir": str(tmp_path / "run")}
+    with pytest.raises(ConfigError, match="GiB are free"):
+        run("SASRecCE", "cycle", config_dict=keys)
+    assert not (tmp_path / "run" / "train.csv").exists()
+
+
+def test_the_result_tells_estimate_and_measurement(cycle: Path, tmp_path: Path) -> None:
+    result = run(
+        "SASRecCE", "cycle", config_dict={**SMALL, "data_path": str(cycle), "output_dir": str(tmp_path / "run")}
+    )
+    assert result["estimated_memory_bytes"]["total"] > 0
+    assert result["peak_memory_bytes_per_phase"]["train"] > 0
