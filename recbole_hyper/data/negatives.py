@@ -112,8 +112,7 @@ class BoundNegatives:
 
     def _draw(self, k: int, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
         """Draw (m, k) items for ``users`` (m,), never those in ``avoid`` (m, w)."""
-        if k < 1:
-            raise ValueError(f"the number of negatives must be at least 1, got {k}")
+        check_k(k)
         sampler = self._sampler
         n_items, generator = sampler.n_items, sampler.generator
         rows = torch.arange(len(users), device=users.device)
@@ -172,14 +171,44 @@ class BoundNegatives:
             drawn[part] = torch.multinomial(allowed, k, replacement=replacement, generator=sampler.generator)
 
 
-class UniformNegatives(BoundNegatives):
-    """Negatives without users: uniform over all items but padding and the row's own target, one sequence in all."""
+def uniform_negatives(
+    targets: Tensor, k: int, n_items: int, padding_idx: int | None = 0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Return (n, k) items, uniform with replacement over all but the row's target and the padding item.
 
-    def __init__(self, targets: Tensor, n_items: int, generator: torch.Generator | None = None) -> None:
-        sampler = NegativeSampler(n_items, generator=generator)
-        sampler.device = targets.device
-        row = torch.zeros_like(targets)
-        super().__init__(sampler, torch.zeros(1, dtype=torch.int64, device=targets.device), row, targets)
+    Raises:
+        ValueError: k below 1, or no item is left beside the target.
+    """
+    check_k(k)
+    left = n_items - (1 if padding_idx is None else 2)
+    if left < 1:
+        raise ValueError(f"a catalogue of {left + 1} item has no negatives; losses that sample need at least 2")
+    drawn = torch.randint(left, (len(targets), k), generator=generator, device=targets.device)
+    avoided = targets.unsqueeze(1)
+    if padding_idx is not None:
+        avoided = torch.cat((avoided, torch.full_like(avoided, padding_idx)), dim=1).sort(dim=1).values
+    # step over what is avoided, the smaller first: no draw has to be repeated
+    for column in avoided.unbind(1):
+        drawn += drawn >= column.unsqueeze(1)
+    return drawn
+
+
+def uniform_set(
+    k: int, n_items: int, padding_idx: int | None, device: torch.device, generator: torch.Generator | None = None
+) -> Tensor:
+    """Return k distinct items (k,), uniform over all but the padding item; at most all of them."""
+    check_k(k)
+    left = n_items - (padding_idx is not None)
+    if k > left:
+        raise ValueError(f"{k} distinct negatives are asked for, but there are {left} items; lower n_negatives")
+    drawn = torch.randperm(left, generator=generator, device=device)[:k]
+    return drawn if padding_idx is None else drawn + (drawn >= padding_idx)
+
+
+def check_k(k: int) -> None:
+    """Raise ValueError unless there is at least one negative."""
+    if k < 1:
+        raise ValueError(f"n_negatives must be at least 1, got {k}")
 
 
 def _member(keys: Tensor, wanted: Tensor) -> Tensor:

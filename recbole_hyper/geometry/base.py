@@ -123,27 +123,48 @@ class Geometry(ABC):
 
     def combine(self, lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> Tensor:
         """Return the logits (n, m) of lifted states (n, width) and lifted items ``vectors`` (m, width)."""
-        return self._scaled_link(lifted.vectors @ vectors.t(), lifted, terms)
+        exponent = None
+        if lifted.exponent is not None and terms.exponent is not None:
+            exponent = lifted.exponent.unsqueeze(-1) + terms.exponent
+        linked = self.link(lifted.vectors @ vectors.t(), exponent)
+        return linked if terms.scale is None else linked * terms.scale
 
     def pair_logits(
         self, states: Tensor, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0
     ) -> Tensor:
         """Return the logits (n, k) of states (n, d) with their own items: weight (n, k, d), offset (n, k)."""
+        return self.grouped_logits(states.unsqueeze(1), weight, offset, curvature=curvature).squeeze(1)
+
+    def grouped_logits(
+        self, states: Tensor, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0
+    ) -> Tensor:
+        """Return the logits (g, a, k) of groups of states (g, a, d), each with the group's items (g, k, d)."""
         self.check_curvature(curvature)
         with torch.autocast(states.device.type, enabled=False):
             states, weight, offset = _as_compute(states, weight, offset)
             factored = self.factored(states, offset, curvature)
             lifted = self.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
             terms = self.lift_items(weight, offset, curvature=curvature, factored=factored)
-            inner = (terms.vectors(weight) @ lifted.vectors.unsqueeze(-1)).squeeze(-1)
-            return self._scaled_link(inner, lifted, terms)
+            inner = lifted.vectors @ terms.vectors(weight).transpose(-1, -2)
+            exponent = None
+            if lifted.exponent is not None and terms.exponent is not None:
+                exponent = lifted.exponent.unsqueeze(-1) + terms.exponent.unsqueeze(-2)
+            linked = self.link(inner, exponent)
+            return linked if terms.scale is None else linked * terms.scale.unsqueeze(-2)
 
-    def _scaled_link(self, inner: Tensor, lifted: LiftedStates, terms: ItemTerms) -> Tensor:
-        exponent = None
-        if lifted.exponent is not None and terms.exponent is not None:
-            exponent = lifted.exponent.unsqueeze(-1) + terms.exponent
-        linked = self.link(inner, exponent)
-        return linked if terms.scale is None else linked * terms.scale
+    @torch.no_grad()
+    def search_states(self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool) -> Tensor:
+        """Return state vectors (n, width) for a search by inner product; no gradient."""
+        factored = self.factored(states, None, curvature)
+        return self.lift_states(states, curvature=curvature, offset=offset, factored=factored).vectors
+
+    @torch.no_grad()
+    def search_items(self, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0) -> Tensor:
+        """Return item vectors (m, width) for a search by inner product with ``search_states``; no gradient.
+
+        Without a link the order of these products is the order of the logits.
+        """
+        return self.lift_items(weight, offset, curvature=curvature).vectors(weight)
 
 
 def _as_compute(states: Tensor, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
 
 
@@ -78,9 +79,11 @@ class OutputHead(nn.Module):
         return self.geometry.logits(states, weight, offset, curvature=self.curvature)
 
     def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
-        """Return the logits (n, k) of states (n, d), each with its own items (n, k)."""
-        weight, offset = self._select(items)
-        return self.geometry.pair_logits(states, weight, offset, curvature=self.curvature)
+        """Return the logits (n, k) of states (n, d), each with its own items (n, k).
+
+        The gathered items (n, k, d) exist piece by piece only.
+        """
+        return pair_logits(self.geometry, states, self.weight, self.offset, items, curvature=self.curvature)
 
     def scorer(self) -> Scorer:
         """Return a scorer with the items lifted once, for ranking; later training does not change it."""
@@ -97,6 +100,32 @@ class OutputHead(nn.Module):
         """Describe the head in print(model)."""
         curvature = f", curvature={float(torch.as_tensor(self.curvature).detach()):.4g}" if self.geometry.curved else ""
         return f"{type(self.geometry).__name__}, n_items={self.n_items}{curvature}, offset={self.offset is not None}"
+
+
+def pair_logits(
+    geometry: Geometry,
+    states: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    items: Tensor,
+    *,
+    curvature: Curvature = 1.0,
+) -> Tensor:
+    """Return the logits (n, k) of states (n, d) with own items (n, k) of the matrix ``weight`` (n_items, d)."""
+    if not items.numel():
+        return states.new_zeros(items.shape)
+
+    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
+        return geometry.pair_logits(states, weight, offset, curvature=curvature)
+
+    rows = torch.arange(len(states), device=states.device)
+    step = max(1, _gather.PIECE // (items.shape[1] * (weight.shape[1] + 1)))
+    pieces = [_gather.Piece(rows[part], items[part]) for part in _slices(len(rows), step)]
+    return _gather.gathered(compute, pieces, states, weight, offset, curvature)
+
+
+def _slices(stop: int, step: int) -> list[slice]:
+    return [slice(first, min(first + step, stop)) for first in range(0, stop, step)]
 
 
 class Scorer:

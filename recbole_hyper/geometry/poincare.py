@@ -68,6 +68,18 @@ class Poincare(Geometry):
         inner.copy_(value)
         slope.copy_(derivative)
 
+    @torch.no_grad()
+    def search_items(self, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0) -> Tensor:
+        r"""Return :math:`scale_j B_j / |B_j|` (m, width): the order of <A, .> is near that of the logits, not equal.
+
+        Among the lift, the scaled lift and this one, this one finds most of the true top logits where the curvature is
+        large; for c -> 0 all but the bare lift are exact (recall in tests/losses/test_bucket_recall.py).
+        """
+        terms = self.lift_items(weight, offset, curvature=curvature, factored=True)
+        vectors = terms.vectors(weight)
+        assert terms.scale is not None
+        return vectors * (terms.scale / vectors.norm(dim=-1)).unsqueeze(-1)
+
     def factored(self, states: Tensor, offset: Tensor | None, curvature: Curvature) -> bool:
         """Return True where 2s + |b| could exceed the range of the dtype (one reduction and one read of the result)."""
         with torch.no_grad():

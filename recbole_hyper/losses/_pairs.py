@@ -1,16 +1,88 @@
-"""Logits of targets and negatives, for the losses that sample."""
+"""Logits of targets and of chosen candidates, in bounded memory, for the losses that sample."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.data.negatives import UniformNegatives
+from recbole_hyper.data.negatives import uniform_negatives
+from recbole_hyper.geometry import _gather
+from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses.base import Head, Negatives
+
+#: logits that one piece may hold at once
+LOGITS = 1 << 20
 
 
 def draw(
     targets: Tensor, k: int, head: Head, negatives: Negatives | None, *, exclude_seen: bool, replacement: bool
 ) -> Tensor:
     """Return (n, k) negatives from ``negatives``, or uniform ones that avoid the target where it is None."""
-    source = negatives if negatives is not None else UniformNegatives(targets, head.n_items)
-    return source.per_position(k, exclude_seen=exclude_seen, replacement=replacement)
+    if negatives is None:
+        return uniform_negatives(targets, k, head.n_items, head.padding_idx)
+    return negatives.per_position(k, exclude_seen=exclude_seen, replacement=replacement)
+
+
+def target_and_negative_logits(states: Tensor, targets: Tensor, negatives: Tensor, head: Head) -> tuple[Tensor, Tensor]:
+    """Return the logits (n,) of the targets and (n, k) of the negatives (n, k)."""
+    logits = head.pair_logits(states, torch.cat((targets.unsqueeze(1), negatives), dim=1))
+    return logits[:, 0], logits[:, 1:]
+
+
+def softmax_loss(candidates: Tensor, target_logits: Tensor) -> Tensor:
+    """Return -log(e^t / (e^t + e^c)) (n,) for the logsumexp c of a row's candidates and its target logit t."""
+    return F.softplus(candidates - target_logits)
+
+
+def never(dtype: torch.dtype) -> float:
+    """Return what stands for minus infinity: finite, so that a row without candidates has a gradient of 0, not NaN."""
+    return torch.finfo(dtype).min / 4
+
+
+def group_logsumexp(
+    head: Head,
+    states: Tensor,
+    pieces: list[_gather.Piece],
+    correction: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Return logsumexp over the candidates of each row, concatenated over the pieces, in bounded memory.
+
+    A piece has rows (g, a), items (g, b) and data: the targets (g, a), whose own column is left out. ``correction``
+    maps rows and items of a piece to numbers (g, a, b) that are subtracted from the logits.
+    """
+    geometry = head.geometry
+
+    def compute(
+        states: Tensor,
+        weight: Tensor,
+        offset: Tensor | None,
+        curvature: Curvature,
+        rows: Tensor,
+        items: Tensor,
+        targets: Tensor,
+    ) -> Tensor:
+        logits = geometry.grouped_logits(states, weight, offset, curvature=curvature)
+        if correction is not None:
+            logits = logits - correction(rows, items)
+        own = items.unsqueeze(1) == targets.unsqueeze(2)
+        return torch.logsumexp(logits.masked_fill(own, never(logits.dtype)), dim=2).reshape(-1)
+
+    full = [_gather.Piece(p.rows, p.items, (p.rows, p.items, *p.data)) for p in pieces]
+    return _gather.gathered(compute, full, states, head.weight, head.offset, head.curvature)
+
+
+def target_logits(head: Head, states: Tensor, targets: Tensor) -> Tensor:
+    """Return the target logits (n,)."""
+    return head.pair_logits(states, targets.unsqueeze(1)).squeeze(1)
+
+
+def item_search_blocks(geometry: Geometry, head: Head, block: int):
+    """Yield (first item, search vectors) of all items block by block, without gradient."""
+    weight, offset, curvature = head.weight.detach(), head.offset, head.curvature
+    for first in range(0, len(weight), block):
+        part = slice(first, min(first + block, len(weight)))
+        own = weight[part].to(torch.promote_types(weight.dtype, torch.float32))
+        yield first, geometry.search_items(own, None if offset is None else offset[part], curvature=curvature)

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.components import component
+from recbole_hyper.data.negatives import check_k
 from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses import _pairs
+from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives
 
 
@@ -16,7 +17,8 @@ def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
     r"""Return the mean over rows of :math:`-\log\sigma(s_t)-\sum_j\log(1-\sigma(s_j))`.
 
     Args:
-        positive: (n,) target logits. negative: (n, k) logits of the negatives.
+        positive: (n,) target logits.
+        negative: (n, k) logits of the negatives.
     """
     return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()
 
@@ -36,15 +38,13 @@ class BinaryCrossEntropy(Loss):
 
     def __init__(self, *, n_negatives: int = 1) -> None:
         super().__init__()
-        if n_negatives < 1:
-            raise ValueError(f"n_negatives must be at least 1, got {n_negatives}")
+        check_k(n_negatives)
         self.n_negatives = n_negatives
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss over the n rows."""
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=True)
-        logits = head.pair_logits(states, torch.cat((targets.unsqueeze(1), drawn), dim=1))
-        return binary_cross_entropy(logits[:, 0], logits[:, 1:])
+        return binary_cross_entropy(*_pairs.target_and_negative_logits(states, targets, drawn, head))
 
     def memory_bytes(
         self,
@@ -55,7 +55,5 @@ class BinaryCrossEntropy(Loss):
         *,
         geometry: Geometry | None = None,
     ) -> int:
-        """Return the bytes of the gathered items (n, k + 1, d), their lift, their gradients and the logits."""
-        itemsize = max(4, torch.empty((), dtype=dtype).element_size())
-        copies = 3 if geometry is not None and not geometry.has_link else 6
-        return n * (self.n_negatives + 1) * (d + 1) * itemsize * copies
+        """Return the bytes of drawing, of the logits and of one piece of gathered items."""
+        return _memory.pair_bytes(n, self.n_negatives, d, dtype, geometry)

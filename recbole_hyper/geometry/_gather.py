@@ -1,0 +1,118 @@
+"""Functions of gathered items in bounded memory: piece by piece, each piece recomputed in the backward pass.
+
+A loss that scores chosen items would gather (rows, candidates, d) numbers and keep several copies for the backward
+pass. Here a problem is cut into pieces; only one piece's gathered items exist at a time, and the item gradient is added
+straight into one buffer of the item matrix's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from recbole_hyper.geometry.base import Curvature, compute_dtype
+
+#: numbers that one piece may gather or compute at once
+PIECE = 1 << 20
+
+
+class Piece(NamedTuple):
+    """Rows of the states (any index shape), items of the weight (any index shape), further constants."""
+
+    rows: Tensor
+    items: Tensor
+    data: tuple[Tensor, ...] = ()
+
+
+#: (states of the piece, weight, offset or None, curvature, *data) -> one tensor
+Compute = Callable[..., Tensor]
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, states, weight, offset, curvature, compute: Compute, pieces: Sequence[Piece]) -> Tensor:
+        ctx.compute, ctx.pieces = compute, pieces
+        ctx.constant = None if isinstance(curvature, Tensor) else curvature
+        ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
+        with torch.autocast(states.device.type, enabled=False), torch.no_grad():
+            return torch.cat([_evaluate(compute, p, states, weight, offset, curvature)[0] for p in pieces])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor):
+        states, weight, offset, curvature = ctx.saved_tensors
+        given = ctx.constant if curvature is None else curvature
+        inputs = (states, weight, offset, curvature)
+        totals: list[Tensor | None] = [
+            torch.zeros_like(tensor) if needed and tensor is not None else None
+            for tensor, needed in zip(inputs, ctx.needs_input_grad[:4], strict=True)
+        ]
+        done = 0
+        for piece in ctx.pieces:
+            with torch.autocast(states.device.type, enabled=False), torch.enable_grad():
+                out, leaves = _evaluate(
+                    ctx.compute, piece, states, weight, offset, given, [total is not None for total in totals]
+                )
+                if not out.requires_grad:
+                    done += len(out)
+                    continue
+                asked = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+                upstream = gradient[done : done + len(out)]
+                found = iter(torch.autograd.grad(out, asked, upstream, allow_unused=True))
+            done += len(out)
+            indices = (piece.rows, piece.items, piece.items, None)
+            for leaf, total, index in zip(leaves, totals, indices, strict=True):
+                if leaf is None or not leaf.requires_grad:
+                    continue
+                part = next(found)
+                if part is None or total is None:
+                    continue
+                if index is None:
+                    total.add_(part.to(total.dtype))
+                else:
+                    flat = part.to(total.dtype).reshape(index.numel(), *total.shape[1:])
+                    total.index_add_(0, index.reshape(-1), flat)
+        return *totals, None, None
+
+
+def _evaluate(
+    compute: Compute,
+    piece: Piece,
+    states: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    curvature: Curvature,
+    needs: Sequence[bool] = (False, False, False, False),
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Gather a piece's inputs as leaves and compute it."""
+    dtype = compute_dtype(states, weight, offset)
+
+    def leaf(tensor: Tensor, needed: bool) -> Tensor:
+        return tensor.detach().to(dtype).requires_grad_(needed)
+
+    own_states = leaf(states.detach()[piece.rows], needs[0])
+    own_weight = leaf(torch.nn.functional.embedding(piece.items, weight.detach()), needs[1])
+    own_offset = None if offset is None else leaf(offset.detach()[piece.items], needs[2])
+    own_curvature = curvature
+    if isinstance(curvature, Tensor):
+        own_curvature = curvature.detach().clone().requires_grad_(needs[3])
+    out = compute(own_states, own_weight, own_offset, own_curvature, *piece.data)
+    return out, [own_states, own_weight, own_offset, own_curvature if isinstance(own_curvature, Tensor) else None]
+
+
+def gathered(
+    compute: Compute,
+    pieces: Sequence[Piece],
+    states: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    curvature: Curvature,
+) -> Tensor:
+    """Return the concatenated results of ``compute`` over the pieces, differentiable by the four tensors.
+
+    ``compute(states[rows], weight[items], offset[items], curvature, *data)`` must be a pure function of its arguments.
+    """
+    return _Gathered.apply(states, weight, offset, curvature, compute, pieces)

@@ -1,0 +1,87 @@
+"""gBCE: binary cross-entropy whose positive part is calibrated for the sampling rate (gSASRec)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recbole_hyper.components import component
+from recbole_hyper.data.negatives import check_k
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.losses import _memory, _pairs
+from recbole_hyper.losses.base import Head, Loss, Negatives
+
+
+def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
+    r"""Return the mean over rows of :math:`-\frac1{k+1}[\beta\log\sigma(s_t)+\sum_j\log(1-\sigma(s_j))]`.
+
+    Args:
+        positive: (n,) target logits.
+        negative: (n, k) logits of the negatives.
+        beta: power of the positive probability, in (0, 1]; 1 is BCE+.
+    """
+    total = beta * F.softplus(-positive) + F.softplus(negative).sum(1)
+    return (total / (negative.shape[1] + 1)).mean()
+
+
+def calibration(k: int, n_items: int, t: float) -> float:
+    """Return beta of gSASRec (Petrov & Macdonald 2023, eq. 13): alpha (t (1 - 1/alpha) + 1/alpha), alpha = k / (N - 1).
+
+    Args:
+        k: negatives per positive.
+        n_items: N, items without padding; alpha is cut at 1 where k exceeds N - 1.
+        t: 0 (beta = 1, plain BCE) to 1 (beta = alpha, fully calibrated).
+
+    Raises:
+        ValueError: t outside [0, 1].
+    """
+    check_t(t)
+    alpha = min(1.0, k / max(1, n_items - 1))
+    return alpha * (t * (1 - 1 / alpha) + 1 / alpha)
+
+
+def check_t(t: float) -> None:
+    """Raise ValueError unless 0 <= t <= 1."""
+    if not 0 <= t <= 1:
+        raise ValueError(f"gbce_t must lie in [0, 1] (0: plain BCE, 1: fully calibrated), got {t}")
+
+
+@component("losses", "gbce")
+class GeneralisedBinaryCrossEntropy(Loss):
+    """gBCE (gSASRec, Petrov & Macdonald 2023), computed as beta * softplus(-s): no clamps, any size of s.
+
+    Negatives are uniform with replacement over all items, seen ones included as in both published codes, but never
+    the target or the padding item.
+
+    Args:
+        n_negatives: k >= 1.
+        t: calibration in [0, 1].
+    """
+
+    uses_negatives = True
+
+    def __init__(self, *, n_negatives: int = 256, t: float = 0.75) -> None:
+        super().__init__()
+        check_k(n_negatives)
+        check_t(t)
+        self.n_negatives, self.t = n_negatives, t
+
+    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+        """Return the mean loss over the n rows."""
+        drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=False, replacement=True)
+        positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, head)
+        beta = calibration(self.n_negatives, head.n_items - (head.padding_idx is not None), self.t)
+        return generalised_binary_cross_entropy(positive, negative, beta=beta)
+
+    def memory_bytes(
+        self,
+        n: int,
+        d: int,
+        n_items: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        geometry: Geometry | None = None,
+    ) -> int:
+        """Return the bytes of drawing, of the logits and of one piece of gathered items."""
+        return _memory.pair_bytes(n, self.n_negatives, d, dtype, geometry)

@@ -1,0 +1,77 @@
+"""CE-: softmax cross-entropy over the target and sampled negatives, shared by the positions of a sequence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recbole_hyper.components import component
+from recbole_hyper.data.negatives import check_k, uniform_set
+from recbole_hyper.geometry import _gather
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.losses import _memory, _pairs
+from recbole_hyper.losses.base import Head, Loss, Negatives
+
+
+def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
+    r"""Return the mean of :math:`-\log\big(e^{s_t}/(e^{s_t}+\sum_{j\in N} e^{s_j})\big)`.
+
+    The sampling is not corrected for. With all other items in N it is the exact cross-entropy.
+
+    Args:
+        states: (n, d).
+        targets: (n,).
+        head: scores states against items.
+        negatives: (S, k) one set of items per sequence; a row's own target in its set is left out.
+        rows: (n,) the set of each row.
+    """
+    order = torch.argsort(rows, stable=True)
+    counts = torch.bincount(rows, minlength=len(negatives))
+    pieces = []
+    start = 0
+    for sequence, count in enumerate(counts.tolist()):
+        step = max(1, _pairs.LOGITS // negatives.shape[1])
+        for first in range(start, start + count, step):
+            part = order[first : min(first + step, start + count)].unsqueeze(0)
+            pieces.append(_gather.Piece(part, negatives[sequence].unsqueeze(0), (targets[part],)))
+        start += count
+    candidates = _pairs.group_logsumexp(head, states, pieces)
+    positive = _pairs.target_logits(head, states, targets)
+    return _pairs.softmax_loss(candidates, positive[order]).mean()
+
+
+@component("losses", "sampled_ce")
+class SampledCrossEntropy(Loss):
+    """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction.
+
+    Args:
+        n_negatives: k >= 1.
+    """
+
+    uses_negatives = True
+
+    def __init__(self, *, n_negatives: int = 256) -> None:
+        super().__init__()
+        check_k(n_negatives)
+        self.n_negatives = n_negatives
+
+    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+        """Return the mean loss; without ``negatives`` one set is shared by all rows."""
+        if negatives is None:
+            drawn = uniform_set(self.n_negatives, head.n_items, head.padding_idx, targets.device).unsqueeze(0)
+            rows = torch.zeros_like(targets)
+        else:
+            drawn, rows = negatives.per_sequence(self.n_negatives, exclude_seen=True, replacement=False)
+        return sampled_cross_entropy(states, targets, head, drawn, rows)
+
+    def memory_bytes(
+        self,
+        n: int,
+        d: int,
+        n_items: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        geometry: Geometry | None = None,
+    ) -> int:
+        """Return the bytes of one piece: at most all rows of a sequence against its set."""
+        return _memory.group_bytes(n, self.n_negatives, d, dtype, geometry, min(n, 200))

@@ -1,0 +1,236 @@
+"""Scalable cross-entropy: logits only in buckets of states and items that a random projection puts together."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from recbole_hyper.components import component
+from recbole_hyper.geometry import _gather
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.losses import _memory, _pairs
+from recbole_hyper.losses.base import Head, Loss, Negatives
+
+#: items whose projections are alive at once, per bucket
+SEARCH_BLOCK = 1 << 13
+
+
+@torch.no_grad()
+def find_buckets(
+    states: Tensor,
+    head: Head,
+    *,
+    n_buckets: int,
+    bucket_size_x: int,
+    bucket_size_y: int,
+    mix: bool,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the rows (n_buckets, bucket_size_x) and items (n_buckets, bucket_size_y) of each bucket.
+
+    Row i enters the buckets b with the largest <b, A_i>, item j those with the largest <b, Y_j>: A and Y are the
+    geometry's search vectors. Directions are Gaussian, or with ``mix`` Gaussian mixtures of the states. The padding
+    item is in no bucket.
+    """
+    geometry = head.geometry
+    own = states.detach().to(torch.promote_types(states.dtype, torch.float32))
+    lifted = geometry.search_states(own, curvature=head.curvature, offset=head.offset is not None)
+    n, width = lifted.shape
+    columns = n if mix else width
+    directions = torch.randn(n_buckets, columns, generator=generator, device=own.device, dtype=lifted.dtype)
+    if mix:
+        directions = directions @ lifted
+    rows = (directions @ lifted.t()).topk(bucket_size_x, dim=1).indices
+    best = torch.empty(n_buckets, 0, dtype=lifted.dtype, device=own.device)
+    items = torch.empty(n_buckets, 0, dtype=torch.int64, device=own.device)
+    for first, vectors in _pairs.item_search_blocks(geometry, head, SEARCH_BLOCK):
+        scores = directions @ vectors.to(lifted.dtype).t()
+        if head.padding_idx is not None and first <= head.padding_idx < first + len(vectors):
+            scores[:, head.padding_idx - first] = float("-inf")
+        found = scores.topk(min(bucket_size_y, len(vectors)), dim=1)
+        best = torch.cat((best, found.values), dim=1)
+        items = torch.cat((items, found.indices + first), dim=1)
+        if best.shape[1] > bucket_size_y:
+            best, kept = best.topk(bucket_size_y, dim=1)
+            items = items.gather(1, kept)
+    return rows, items
+
+
+def scalable_cross_entropy(
+    states: Tensor,
+    targets: Tensor,
+    head: Head,
+    *,
+    n_buckets: int,
+    bucket_size_x: int,
+    bucket_size_y: int,
+    mix: bool = True,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """Return the SCE loss (Mezentsev et al. 2024, section 3) and its statistics.
+
+    A row's loss in a bucket is the cross-entropy over the bucket's items and its target; a row in several buckets
+    keeps the largest; the loss is the mean over rows that are in some bucket. No gradient flows through the search.
+
+    Statistics: ``selected``, the share of rows in some bucket; ``selected_once``, in exactly one;
+    ``positives_found``, the share of (bucket, row) pairs whose target is among the bucket's items.
+
+    Args:
+        states: (n, d); targets: (n,); head: scores states against items.
+        n_buckets: number of buckets.
+        bucket_size_x: rows in a bucket; all rows where there are fewer.
+        bucket_size_y: items in a bucket, at most all items but padding.
+        mix: directions are mixtures of the states ("Mix").
+        generator: of the directions.
+
+    Raises:
+        ValueError: a size below 1, or bucket_size_y above the number of items.
+    """
+    check_sizes(n_buckets, bucket_size_x, bucket_size_y)
+    n, n_items = len(states), head.n_items - (head.padding_idx is not None)
+    if bucket_size_y > n_items:
+        raise ValueError(f"sce_bucket_size_y={bucket_size_y} exceeds the {n_items} items; set it to {n_items} or less")
+    size = min(bucket_size_x, n)
+    rows, items = find_buckets(
+        states,
+        head,
+        n_buckets=n_buckets,
+        bucket_size_x=size,
+        bucket_size_y=bucket_size_y,
+        mix=mix,
+        generator=generator,
+    )
+    positive = _pairs.target_logits(head, states, targets)
+    with torch.no_grad():
+        # every pair's loss, to know which bucket is each row's hardest; the gradient needs only that one
+        candidates = _pairs.group_logsumexp(head, states, _pieces(rows, items, targets))
+        flat = rows.reshape(-1)
+        pair_losses = _pairs.softmax_loss(candidates, positive.detach()[flat])
+        hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
+        hardest.scatter_reduce_(0, flat, pair_losses, "amax")
+        pair = torch.arange(len(flat), device=flat.device)
+        # of equal losses the first bucket counts
+        is_hardest = torch.where(pair_losses == hardest[flat], pair, len(flat))
+        chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
+        chosen = chosen[chosen < len(flat)].sort().values
+        counts = torch.bincount(flat, minlength=n)
+        found = _share_found(rows, items, targets)
+    bucket = chosen // size
+    losses = _chosen_losses(head, states, targets, positive, rows, items, bucket, chosen % size)
+    statistics = {
+        "selected": float((counts > 0).float().mean()),
+        "selected_once": float((counts == 1).float().mean()),
+        "positives_found": found,
+    }
+    return losses.mean(), statistics
+
+
+def _pieces(rows: Tensor, items: Tensor, targets: Tensor) -> list[_gather.Piece]:
+    step = max(1, _pairs.LOGITS // (rows.shape[1] * items.shape[1]))
+    return [_gather.Piece(r, i, (targets[r],)) for r, i in zip(rows.split(step), items.split(step), strict=True)]
+
+
+def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
+    ordered = items.sort(dim=1).values
+    wanted = targets[rows]
+    place = torch.searchsorted(ordered, wanted).clamp_(max=ordered.shape[1] - 1)
+    return float((ordered.gather(1, place) == wanted).float().mean())
+
+
+def _chosen_losses(
+    head: Head,
+    states: Tensor,
+    targets: Tensor,
+    positive: Tensor,
+    rows: Tensor,
+    items: Tensor,
+    bucket: Tensor,
+    position: Tensor,
+) -> Tensor:
+    """Return the losses, with gradient, of the chosen pairs; ``bucket`` is sorted."""
+    chosen = rows[bucket, position]
+    counts = torch.bincount(bucket, minlength=len(items)).tolist()
+    pieces, start = [], 0
+    for b, count in enumerate(counts):
+        if count:
+            part = chosen[start : start + count].unsqueeze(0)
+            pieces.append(_gather.Piece(part, items[b].unsqueeze(0), (targets[part],)))
+            start += count
+    candidates = _pairs.group_logsumexp(head, states, pieces)
+    return _pairs.softmax_loss(candidates, positive[chosen])
+
+
+def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
+    """Raise ValueError for a size below 1."""
+    for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
+        if value < 1:
+            raise ValueError(f"sce_{name} must be at least 1, got {value}")
+
+
+@component("losses", "sce")
+class ScalableCrossEntropy(Loss):
+    """SCE (Mezentsev et al. 2024): see ``scalable_cross_entropy``.
+
+    Args:
+        n_buckets: n_b; None for alpha * sqrt(n / beta), with n the supervised rows of the batch.
+        bucket_size_x: b_x; None for alpha * sqrt(n * beta).
+        bucket_size_y: b_y.
+        mix: directions are mixtures of the states.
+        alpha: > 0, size of the buckets together; paper: 2.
+        beta: > 0, b_x / n_b; paper: 1.
+
+    Raises:
+        ValueError: a size below 1, alpha or beta not above 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_buckets: int | None = None,
+        bucket_size_x: int | None = None,
+        bucket_size_y: int = 256,
+        mix: bool = True,
+        alpha: float = 2.0,
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(1 if n_buckets is None else n_buckets, 1 if bucket_size_x is None else bucket_size_x, bucket_size_y)
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if not value > 0:
+                raise ValueError(f"sce_{name} must be above 0, got {value}")
+        self.n_buckets, self.bucket_size_x, self.bucket_size_y = n_buckets, bucket_size_x, bucket_size_y
+        self.mix, self.alpha, self.beta = mix, alpha, beta
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        """Return n_b and b_x for n rows."""
+        buckets = self.n_buckets or max(1, int(self.alpha * math.sqrt(n / self.beta)))
+        return buckets, min(n, self.bucket_size_x or max(1, int(self.alpha * math.sqrt(n * self.beta))))
+
+    def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
+        """Return the mean loss over the rows in some bucket; ``negatives`` is not used."""
+        n_buckets, size = self.sizes(len(states))
+        loss, self.statistics = scalable_cross_entropy(
+            states,
+            targets,
+            head,
+            n_buckets=n_buckets,
+            bucket_size_x=size,
+            bucket_size_y=self.bucket_size_y,
+            mix=self.mix,
+        )
+        return loss
+
+    def memory_bytes(
+        self,
+        n: int,
+        d: int,
+        n_items: int,
+        dtype: torch.dtype = torch.float32,
+        *,
+        geometry: Geometry | None = None,
+    ) -> int:
+        """Return the bytes of the search and of one piece of bucket logits."""
+        n_buckets, size = self.sizes(n)
+        return _memory.sce_bytes(n, d, n_items, n_buckets, size, self.bucket_size_y, self.mix, dtype, geometry)
