@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import platform
+import signal
 import statistics
 import sys
 import time
@@ -128,17 +129,25 @@ def main() -> None:
         f"same, padded to {arguments.length} (published)": Variant(head_by_head(dual), arguments.length),
     }
     count = positions = 0
-    for batch in batches(arguments.users, arguments.items, arguments.length, arguments.batch, seed=0):
-        if count == 0:
-            for variant in variants.values():  # first touch: allocations and kernels
+    # an interrupted benchmark tells what it has
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for batch in batches(arguments.users, arguments.items, arguments.length, arguments.batch, seed=0):
+            if count == 0:
+                for variant in variants.values():  # first touch: allocations and kernels
+                    variant.step(batch)
+                    variant.seconds.clear()
+                    variant.encoder_seconds.clear()
+            for variant in variants.values():
                 variant.step(batch)
-                variant.seconds.clear()
-                variant.encoder_seconds.clear()
-        for variant in variants.values():
-            variant.step(batch)
-        count, positions = count + 1, positions + int(batch[2].sum())
-        if count == arguments.batches:
-            break
+            count, positions = count + 1, positions + int(batch[2].sum())
+            if count == arguments.batches:
+                break
+    except KeyboardInterrupt:
+        for variant in variants.values():  # whole rounds only
+            del variant.seconds[count:], variant.encoder_seconds[count:]
+        if count == 0:
+            raise
     print(f"cpu {platform.processor() or platform.machine()}, {arguments.threads} threads, torch {torch.__version__}")
     print(
         f"{count} batches of {arguments.batch}, {positions} pairs, {arguments.items - 1} items, d 64, 2 layers, "

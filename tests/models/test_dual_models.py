@@ -54,9 +54,10 @@ def test_every_term_is_in_the_record(model: str, random_data: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
-@pytest.mark.parametrize("loss", ["ce", "bce"])
+@pytest.mark.parametrize("loss", ["ce", "bce", "sce", "rece", "gbce"])
 def test_geometries_and_losses_combine(geometry: str, loss: str, random_data: Path, tmp_path: Path) -> None:
     keys = {**KEYS, "data_path": str(random_data), "geometry": geometry, "loss_type": loss, "curvature": 0.5}
+    keys["sce_bucket_size_y"] = 16  # no more than there are items
     result = run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert result["config"]["geometry"] == geometry
     assert 0 <= result["test"]["ndcg@10"] <= 1
