@@ -40,8 +40,8 @@ from recbole_hyper.types import Cases, Ranks, Split
 # a resumed run may differ in these: they do not change what is learned
 RESUMABLE_KEYS = {
     "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
-    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu", "num_workers", "ray_address",
-    "protocol_report",
+    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
+    "protocol_report", "num_workers", "ray_address",
 }  # fmt: skip
 
 logger = logging.getLogger("recbole_hyper")

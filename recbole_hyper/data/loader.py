@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from recbole.data.interaction import Interaction
+from recbole.data.transform import construct_transform
 
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.types import Cases, Int64
@@ -202,6 +203,17 @@ class PrefixLoader(BatchLoader):
             )
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
+        # BERT4Rec masks items of a batch; the transform also tells the model's constructor the names of its fields
+        self._transform = construct_transform(config)
+
+    def view(self) -> Any:
+        """Return the dataset with RecBole's table of prefixes as ``inter_feat``, whose rows are made when read."""
+        view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.width, self.config))
+        # a user's first interaction is no row of the table, but still a training interaction
+        view.inter_matrix = self.dataset.inter_matrix
+        view.history_item_matrix = self.dataset.history_item_matrix
+        view.history_user_matrix = self.dataset.history_user_matrix
+        return view
 
     def _count(self) -> int:
         return len(self._rows)
@@ -221,6 +233,47 @@ class PrefixLoader(BatchLoader):
                 drawn += drawn >= positives  # skips the target
                 batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
                 batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
-            return batch
+            return self._transform(self.dataset, batch)
 
         return len(self._rows), make, self._ends.astype(np.int64)
+
+
+class PrefixTable(Interaction):
+    """RecBole's (prefix, target) rows: users, targets and lengths as columns, histories made when a row is read."""
+
+    def __init__(
+        self, store: SequenceStore, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], width: int, config: Any
+    ) -> None:
+        item = config["ITEM_ID_FIELD"]
+        super().__init__(
+            {
+                config["USER_ID_FIELD"]: torch.from_numpy(store.users[rows]),
+                item: torch.from_numpy(store.items[store.offsets[rows] + ends].astype(np.int64)),
+                config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(np.minimum(ends, width).astype(np.int64)),
+            }
+        )
+        self._histories = _Histories(store, rows, ends, width)
+        self._list_field = item + config["LIST_SUFFIX"]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str) and index == self._list_field:
+            return self._histories
+        return super().__getitem__(index)
+
+
+class _Histories:
+    """The column of right-padded histories: ``[row]`` gives (width,), ``[rows]`` gives (n, width)."""
+
+    def __init__(
+        self, store: SequenceStore, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], width: int
+    ) -> None:
+        self.store, self.rows, self.ends, self.width = store, rows, ends, width
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        rows = np.atleast_1d(self.rows[index]).astype(np.int64)
+        ends = np.atleast_1d(self.ends[index]).astype(np.int64)
+        items = torch.from_numpy(gather(self.store, rows, np.maximum(ends - self.width, 0), ends, self.width))
+        return items if np.ndim(self.rows[index]) else items[0]

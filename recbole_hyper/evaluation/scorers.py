@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.data.loader import case_interaction, gather
+from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.types import Cases
 
@@ -17,11 +18,13 @@ TOKENS_PER_BATCH = 1 << 15
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of a model: its own ``case_scorer`` if it has one, states and head, or full_sort_predict."""
+    """Return the scorer of a model: its own ``case_scorer``, states and head, fold-in, or full_sort_predict."""
     if hasattr(model, "case_scorer"):
         return model.case_scorer()
     if hasattr(model, "head"):
         return _state_scorer(model, config)
+    if (folded := fold_in_scorer(model)) is not None:
+        return folded
     return _full_sort_scorer(model, config)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import recbole.trainer.trainer as host
 import torch
-from recbole.utils import get_trainer
+from recbole.utils import ModelType, get_trainer
 
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import rank_cases
@@ -273,7 +273,8 @@ class RunTrainer:
     def resume(self, train_data: Any) -> int:
         """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet."""
         path = self.output_dir / STATE
-        if not path.is_file():
+        # a model that is fitted in one step is fitted again: not all of it is in the checkpoint
+        if not path.is_file() or self.config["MODEL_TYPE"] == ModelType.TRADITIONAL:
             return 0
         state = load_state(path)
         self.model.load_state_dict(state["model"])

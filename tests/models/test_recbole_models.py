@@ -1,0 +1,195 @@
+"""RecBole's own models on this project's splits: their rows, their histories, and a run of each."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import recbole
+import torch
+from recbole.data.dataset import SequentialDataset
+
+from recbole_hyper import run
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.loader import PrefixLoader
+from recbole_hyper.evaluation.fold_in import fold_in_scorer, require_known_users
+from recbole_hyper.evaluation.scorers import make_scorer
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.quick_start import build
+from recbole_hyper.types import Cases
+from tests.conftest import write_inter
+
+EVERY = [
+    "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "LightSANs", "CORE", "FEARec", "BPR", "LightGCN", "ItemKNN", "EASE",
+    "MultiVAE", "Pop",
+]  # fmt: skip
+SUCCESSIVE = {"split": {"GT": {"valid": 0.7, "test": 0.85}}, "successive": True}
+
+
+def prepared(model: str, data: Path, **keys: Any) -> tuple[Any, Any, Any, Any]:
+    """Return (model, config, split, loader)."""
+    settings = {"data_path": str(data), "use_gpu": False, "MAX_ITEM_LIST_LENGTH": 6, **keys}
+    config = Config(model, "random", config_dict=settings)
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    net, loader, _ = build(config, dataset, split, split.train_lengths)
+    return net.eval(), config, split, loader
+
+
+def training_cases(split: Any) -> tuple[Cases, torch.Tensor]:
+    """The whole training part of every user as a history, and the users' ids."""
+    rows = np.flatnonzero((split.train_lengths > 0) & (split.train_lengths < split.store.lengths))
+    return Cases.build(split.store, rows, split.train_lengths[rows]), torch.from_numpy(split.store.users[rows])
+
+
+def test_prefix_rows_are_recboles(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    triples = [
+        (f"u{user}", f"i{generator.integers(0, 30)}", time)  # small times, no ties: float32 keeps them
+        for user in range(25)
+        for time in generator.permutation(300)[: generator.integers(1, 15)]
+    ]
+    random_data = write_inter(tmp_path, "random", triples)
+    _, config, split, loader = prepared(
+        "GRU4Rec", random_data, train_batch_size=7, eval_args={"split": {"LS": "test_only"}}
+    )
+    assert isinstance(loader, PrefixLoader)
+    dataset = SequentialDataset(config)
+    train = dataset.build()[0].inter_feat
+
+    def rows(table: Any) -> list[tuple]:
+        columns = [table[name] for name in ("user_id", "item_id", "item_length", "item_id_list")]
+        return [
+            (int(user), int(item), int(length), *histories.tolist())
+            for user, item, length, histories in zip(*columns, strict=True)
+        ]
+
+    def tokens(found: list[tuple], fields: Any) -> list[tuple]:
+        users, items = fields.field2id_token["user_id"], fields.field2id_token["item_id"]
+        return sorted((users[u], items[i], n, *(items[h] for h in history)) for u, i, n, *history in found)
+
+    made = [row for batch in loader for row in rows(batch)]
+    assert tokens(made, loader.dataset) == tokens(rows(train), dataset)
+    assert len(made) == int((split.train_lengths - 1).clip(0).sum())
+    view = loader.view().inter_feat
+    assert tokens(rows(view), loader.dataset) == tokens(made, loader.dataset)
+    histories = view["item_id_list"]
+    torch.testing.assert_close(histories[np.array([3, 5])], torch.stack([histories[3], histories[5]]))
+
+
+def test_bert4rec_gets_its_masks(random_data: Path) -> None:
+    net, config, _, loader = prepared("BERT4Rec", random_data, train_batch_size=9)
+    batch = next(iter(loader))
+    masked = batch["Mask_item_id_list"]
+    assert masked.shape == batch["item_id_list"].shape
+    assert bool((masked == net.n_items).any())
+    assert torch.isfinite(net.calculate_loss(batch.to(config["device"])))
+
+
+def test_negatives_of_bpr_are_never_training_items_of_the_user(random_data: Path) -> None:
+    _, _, split, loader = prepared("BPR", random_data)
+    matrix = split.store.matrix(split.train_lengths).toarray()
+    row_of = {int(user): row for row, user in enumerate(split.store.users)}
+    checked = 0
+    for batch in loader:
+        for user, positive, negative in zip(batch["user_id"], batch["item_id"], batch["neg_item_id"], strict=True):
+            assert matrix[row_of[int(user)], int(positive)] == 1
+            assert matrix[row_of[int(user)], int(negative)] == 0
+            checked += 1
+    assert checked == int(split.train_lengths.sum())
+
+
+@pytest.mark.parametrize("model", ["EASE", "ItemKNN", "MultiVAE", "MultiDAE", "RecVAE", "MacridVAE"])
+def test_folding_in_the_training_history_is_the_model_itself(random_data: Path, model: str) -> None:
+    net, config, split, _ = prepared(model, random_data)
+    cases, users = training_cases(split)
+    folded = fold_in_scorer(net)
+    assert folded is not None
+    from recbole.data.interaction import Interaction
+
+    own = net.full_sort_predict(Interaction({config["USER_ID_FIELD"]: users})).view(len(users), -1).float()
+    torch.testing.assert_close(folded(cases)[:, 1:], own.detach()[:, 1:], atol=1e-5, rtol=1e-4)
+    # one more item in the history changes the scores
+    longer = Cases.build(cases.store, cases.rows, np.minimum(cases.ends + 1, cases.store.lengths[cases.rows] - 1))
+    assert not torch.allclose(folded(longer)[:, 1:], own[:, 1:], atol=1e-6)
+
+
+def test_a_model_with_a_vector_per_user_refuses_new_users(random_data: Path, tmp_path: Path) -> None:
+    keys = {"data_path": str(random_data), "use_gpu": False, "eval_args": SUCCESSIVE, "topk": [5]}
+    keys |= {"valid_metric": "NDCG@5", "output_dir": str(tmp_path / "out")}
+    late = [("late", f"i{item}", 1_000_000_080 + item) for item in range(8)]
+    old = (random_data / "random" / "random.inter").read_text().splitlines()[1:]
+    write_inter(random_data, "random", [*(tuple(line.split("\t")) for line in old), *late])
+    with pytest.raises(ValueError, match=r"BPR learns a vector per user, but 1 of \d+ .* \(first: 'late'\).*EASER"):
+        run("BPR", "random", config_dict=keys)
+    assert not (tmp_path / "out" / "train.csv").exists()
+    config = Config("EASE", "random", config_dict=keys)
+    split = make_split(SequenceDataset(config).store, config)
+    for model in ("EASE", "EASER", "SASRec", "MultiVAE", "Pop"):
+        require_known_users(Config(model, "random", config_dict=keys).model_class, split)
+
+
+def test_ease_and_easer_rank_alike_in_successive_evaluation(random_data: Path) -> None:
+    theirs, config, split, _ = prepared("EASE", random_data, reg_weight=3.0, eval_args=SUCCESSIVE)
+    ours, _, _, loader = prepared("EASER", random_data, reg_weight=3.0, eval_args=SUCCESSIVE)
+    for batch in loader:
+        ours.calculate_loss(batch)
+    torch.testing.assert_close(
+        make_scorer(theirs, config)(split.test), make_scorer(ours, config)(split.test), atol=1e-5, rtol=1e-4
+    )
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 users of the ml-100k that the recbole package carries, their newest 40 interactions."""
+    folder = Path(recbole.__file__).parent / "dataset_example" / "ml-100k"
+    frame = pd.read_csv(folder / "ml-100k.inter", sep="\t", dtype=str)
+    frame = frame[frame["user_id:token"].isin(frame["user_id:token"].unique()[:60])]
+    frame = frame.sort_values("timestamp:float", kind="stable").groupby("user_id:token").tail(40)
+    rows = frame[["user_id:token", "item_id:token", "timestamp:float"]].itertuples(index=False)
+    return write_inter(tmp_path_factory.mktemp("data"), "mini", [tuple(row) for row in rows])
+
+
+def one_epoch(model: str, mini: Path, folder: Path, **keys: Any) -> dict[str, Any]:
+    settings = {"data_path": str(mini), "epochs": 1, "MAX_ITEM_LIST_LENGTH": 10, "show_progress": False}
+    settings |= {"use_gpu": False, "topk": [10], "output_dir": str(folder), "train_batch_size": 256}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(model, "mini", config_dict={**settings, **keys})
+
+
+def check_run(result: dict[str, Any], folder: Path) -> None:
+    cases = pd.read_parquet(folder / "cases_test.parquet")
+    assert len(cases) == result["n_test_cases"] > 0
+    assert cases["rank"].between(1, cases["n_candidates"]).all()
+    assert result["test"]["hit@10"] == pytest.approx((cases["rank"] <= 10).mean(), abs=1e-6)
+    assert np.isfinite(list(result["test"].values())).all()
+
+
+@pytest.mark.parametrize("model", ["BPR", "Pop", "GRU4Rec"])
+def test_one_epoch(model: str, mini: Path, tmp_path: Path) -> None:
+    check_run(one_epoch(model, mini, tmp_path / "run"), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", EVERY)
+def test_one_epoch_of_every_model_on_the_same_cases(model: str, mini: Path, tmp_path: Path) -> None:
+    check_run(one_epoch(model, mini, tmp_path / "run"), tmp_path / "run")
+    one_epoch("Pop", mini, tmp_path / "pop")
+    columns = ["user_id", "item_id", "position", "timestamp", "n_candidates"]
+    first, second = (pd.read_parquet(tmp_path / name / "cases_test.parquet")[columns] for name in ("run", "pop"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["EASE", "ItemKNN", "MultiVAE", "Pop", "SASRec", "BERT4Rec"])
+def test_global_timepoint_with_refit(model: str, mini: Path, tmp_path: Path) -> None:
+    keys = {"eval_args": {"split": {"GT": {"valid": 0.8, "test": 0.9}}, "successive": True}, "refit": True}
+    result = one_epoch(model, mini, tmp_path / "run", **keys)
+    check_run(result, tmp_path / "run")
+    assert result["refit_epochs"] == 1
