@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, positions_from_end
 from recbole_hyper.encoders.windowed_attention import ACTIVATIONS, Trace
 
 FILTERS = ("causal", "circular")
+# positions of prefix windows that are held at one time: 64 MiB for each activation of width 128
+PREFIX_POSITIONS = 2**17
 
 
 class FrequencyFilter(nn.Module):
@@ -76,9 +79,11 @@ class FilterLayer(nn.Module):
         self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, inputs: Tensor, *, circular: bool) -> tuple[Tensor, Tensor]:
-        """Return the states and the filter's output, both shaped as ``inputs``, (B, L, d)."""
+    def forward(self, inputs: Tensor, *, circular: bool, last_only: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the states and the filter's output, both shaped as ``inputs``, (B, L, d), or (B, 1, d) of the last."""
         filtered = self.filter.circular(inputs) if circular else self.filter.causal(inputs)
+        if last_only:
+            inputs, filtered = inputs[:, -1:], filtered[:, -1:]
         hidden = self.filter_norm(inputs + self.dropout(filtered))
         inner = self.narrow(self.activation(self.widen(hidden)))
         return self.output_norm(hidden + self.dropout(inner)), filtered
@@ -96,8 +101,8 @@ class FMLPEncoder(Encoder):
       one layer; with more it is a different network of the same size, since in the published one the lower layers
       also carry later items of the prefix to earlier positions.
     * ``circular``: the published network. Each prefix is put into its own window of N positions, right-aligned as
-      published, and the state of its last position is taken: about L times the work and memory, as the prefix rows of
-      the paper. A prefix of length m has positions m..1, so P is that of the prefix.
+      published, and the state of its last position is taken: about L times the work, as the prefix rows of the
+      paper; memory is bounded by recomputation. A prefix of length m has positions m..1, so P is that of the prefix.
 
     Padding holds zeros at the input of each layer; in the published code P and the norms leak into it.
 
@@ -173,19 +178,31 @@ class FMLPEncoder(Encoder):
     def _trace_prefixes(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
         """Run every prefix in its own right-aligned window and keep the last position of each."""
         users, ends = (torch.arange(items.shape[1], device=items.device) < lengths[:, None]).nonzero(as_tuple=True)
-        # window column c of the prefix that ends at place e holds place e - (N - 1) + c
-        column = torch.arange(self.max_length, device=items.device)
-        place = ends[:, None] - (self.max_length - 1) + column
-        real = (place >= 0).unsqueeze(-1)
-        windows = items[users[:, None], place.clamp(min=0)]  # (real positions, N)
-        states = self._embed(windows, self.position.flip(0), real)
+        chunk = max(1, PREFIX_POSITIONS // self.max_length)
+        parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
+        if len(parts) > 1 and torch.is_grad_enabled():
+            # recomputed in the backward pass: the windows of all prefixes at once would take L times the memory
+            chunks = [checkpoint(self._prefixes, items, *part, use_reentrant=False) for part in parts]
+        else:
+            chunks = [self._prefixes(items, *part) for part in parts]
+        states, *heads = (torch.cat(pieces) for pieces in zip(*chunks, strict=True))
         blank = states.new_zeros(*items.shape, states.shape[-1])
-        trace = Trace()
+        found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
+        return blank.index_put((users, ends), states), Trace(heads=found)
+
+    def _prefixes(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
+        """Return the last state (m, d) of m prefixes and the last output (m, d) of each layer's filter."""
+        # window column c of the prefix that ends at place e holds place e - (N - 1) + c
+        place = ends[:, None] - (self.max_length - 1) + torch.arange(self.max_length, device=items.device)
+        real = (place >= 0).unsqueeze(-1)
+        states = self._embed(items[users[:, None], place.clamp(min=0)], self.position.flip(0), real)  # (m, N, d)
+        heads = []
         for layer in self.layers:
-            states, filtered = layer(states, circular=True)
-            states = states * real
-            trace.heads.append(blank.index_put((users, ends), filtered[:, -1]).unsqueeze(2))
-        return blank.index_put((users, ends), states[:, -1]), trace
+            last = layer is self.layers[-1]
+            states, filtered = layer(states, circular=True, last_only=last)
+            states = states if last else states * real
+            heads.append(filtered[:, -1])
+        return states[:, -1], *heads
 
     def _embed(self, items: Tensor, position: Tensor, real: Tensor) -> Tensor:
         return self.dropout(self.norm(self.item_embedding(items) + position)) * real

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from recbole_hyper.components import resolve
+from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.fmlp import FMLPEncoder, FrequencyFilter
 
 N_ITEMS = 30
@@ -123,6 +124,43 @@ def test_circular_states_are_those_of_the_published_network_on_every_prefix():
                 inner = layer.narrow(torch.nn.functional.gelu(layer.widen(hidden)))
                 x = layer.output_norm(hidden + inner) * real
             torch.testing.assert_close(states[row, end - 1], x[-1])
+
+
+def test_prefixes_in_pieces_equal_prefixes_at_once(monkeypatch):
+    encoder = make(filter="circular").train()
+    items, lengths = random_batch([9, 4, 1])
+
+    def run():
+        encoder.zero_grad()
+        states = encoder(items, lengths)
+        states.square().sum().backward()
+        return [states.detach(), *(p.grad for p in encoder.parameters())]
+
+    whole = [x.clone() for x in run()]
+    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", 4 * 9)
+    for one, other in zip(whole, run(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_recomputation_sees_the_same_dropout(monkeypatch):
+    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", 4 * 9)
+    encoder = make(filter="circular", hidden_dropout_prob=0.5).train()
+    items, lengths = random_batch([9, 4, 1])
+    weight = encoder.layers[1].narrow.bias
+
+    def total():
+        torch.manual_seed(0)
+        return encoder(items, lengths).pow(3).sum()
+
+    (gradient,) = torch.autograd.grad(total(), weight)
+    for index in range(3):
+        with torch.no_grad():
+            weight[index] += 1e-6
+            above = total()
+            weight[index] -= 2e-6
+            below = total()
+            weight[index] += 1e-6
+        assert gradient[index].item() == pytest.approx((above - below).item() / 2e-6, rel=1e-4, abs=1e-6)
 
 
 def test_one_layer_recommends_the_same_with_either_filter():
