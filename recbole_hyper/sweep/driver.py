@@ -380,6 +380,8 @@ def _content(space: Space) -> dict[str, Any]:
 def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) -> Config:
     """Bind the fixed keys alone, and refuse keys of the space that nothing knows."""
     base = Config(model, dataset, config_dict=dict(fixed))
+    if (base["num_workers"] or 1) > 1:
+        raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
     known = all_known_keys() | set(base.internal_config_dict)
     for key in space.keys:
         if key in fixed and key in space.domains:

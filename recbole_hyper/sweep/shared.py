@@ -1,6 +1,6 @@
 """One copy of the data for all trials: read and split once, saved as arrays that every process maps into memory.
 
-Test cases are left out, so that no trial can look at them.
+For trials of a sweep, test cases are left out, so that no trial can look at them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.sweep.proposals import digest
 from recbole_hyper.types import Cases, Split
 
-SPLIT_ARRAYS = ("train_lengths", "catalogue")
+SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue")
 CASE_ARRAYS = ("rows", "ends", "starts", "candidates")
 # configuration keys that decide what is read and how it is split
 DATA_KEYS = (
@@ -48,26 +48,28 @@ def data_key(config: Any) -> str:
     return digest(content)
 
 
-def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
-    """Return data and split of ``config`` without test cases, from ``folder`` where they are saved already.
+def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[SequenceDataset, Split]:
+    """Return data and split of ``config`` from ``folder`` where they are saved already.
 
     The first process reads the atomic files and saves; others wait for it and map its arrays. Data with features of
     users or items beside the interactions cannot be held in a store: they are read anew by every process.
+
+    Args:
+        config: configuration of the run.
+        folder: where the data of all runs are saved, a folder for each kind.
+        test: keep test cases and the refit part; trials of a sweep never do.
     """
-    target = folder / data_key(config)
+    target = folder / (data_key(config) + ("-test" if test else ""))
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".lock"):
         if not (target / "split.json").is_file():
-            dataset = SequenceDataset(config)
-            split = without_test(make_split(dataset.store, config))
+            dataset, split = _read(config, test)
             has_features = dataset.user_feat is not None or dataset.item_feat is not None
             save_split(split, dataset, target, has_features=has_features)
             if has_features:
                 return dataset, split
-    meta = json.loads((target / "split.json").read_text(encoding="utf-8"))
-    if meta["has_features"]:
-        dataset = SequenceDataset(config)
-        return dataset, without_test(make_split(dataset.store, config))
+    if json.loads((target / "split.json").read_text(encoding="utf-8"))["has_features"]:
+        return _read(config, test)
     if target not in _mapped:
         _mapped.clear()  # a process runs one trial at a time
         _mapped[target] = (SequenceStore.load(target / "data"), load_split(target))
@@ -76,47 +78,56 @@ def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
     return StoredDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
 
 
+def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    return dataset, split if test else without_test(split)
+
+
 def without_test(split: Split) -> Split:
     """Return ``split`` without its test cases and without a refit part."""
     return dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
 
 
 def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:
-    """Save data, training part and validation cases below ``folder``; ``split.json`` is written last."""
+    """Save data, training part and cases below ``folder``; ``split.json`` is written last."""
+    stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
     dataset.store.save(folder / "data")
-    same_train, same_valid = split.store is dataset.store, split.valid.store is split.store
-    if not same_train:
-        split.store.save(folder / "train")
-    if not same_valid:
-        split.valid.store.save(folder / "valid")
+    saved = {id(dataset.store): "data"}
+    for name, store in stores.items():
+        if id(store) not in saved:
+            store.save(folder / name)
+            saved[id(store)] = name
     for name in SPLIT_ARRAYS:
         if getattr(split, name) is not None:
             np.save(folder / f"{name}.npy", getattr(split, name), allow_pickle=False)
-    for name in CASE_ARRAYS:
-        if getattr(split.valid, name) is not None:
-            np.save(folder / f"valid_{name}.npy", getattr(split.valid, name), allow_pickle=False)
-    meta = {"same_train": same_train, "same_valid": same_valid, "has_features": has_features, "counts": split.counts}
-    write_json(folder / "split.json", meta)
+    for part, cases in (("valid", split.valid), ("test", split.test)):
+        for name in CASE_ARRAYS:
+            if getattr(cases, name) is not None:
+                np.save(folder / f"{part}_{name}.npy", getattr(cases, name), allow_pickle=False)
+    places = {name: saved[id(store)] for name, store in stores.items()}
+    write_json(folder / "split.json", {"stores": places, "has_features": has_features, "counts": split.counts})
 
 
 def load_split(folder: Path) -> Split:
-    """Map what :func:`save_split` wrote; it has no test cases."""
+    """Map what :func:`save_split` wrote."""
     meta = json.loads((folder / "split.json").read_text(encoding="utf-8"))
+    places = meta["stores"]
+    stores = {place: SequenceStore.load(folder / place) for place in set(places.values())}
 
     def array(name: str) -> Any:
         path = folder / f"{name}.npy"
         return np.load(path, mmap_mode="r", allow_pickle=False) if path.is_file() else None
 
-    store = SequenceStore.load(folder / ("data" if meta["same_train"] else "train"))
-    valid_store = store if meta["same_valid"] else SequenceStore.load(folder / "valid")
-    valid = Cases(valid_store, *(array(f"valid_{name}") for name in CASE_ARRAYS))
+    valid, test = (
+        Cases(stores[places[part]], *(array(f"{part}_{name}") for name in CASE_ARRAYS)) for part in ("valid", "test")
+    )
     return Split(
-        store=store,
-        train_lengths=array("train_lengths"),
+        store=stores[places["train"]],
         valid=valid,
-        test=Cases.build(valid_store, [], []),
-        catalogue=array("catalogue"),
+        test=test,
         counts=meta["counts"],
+        **{name: array(name) for name in SPLIT_ARRAYS},
     )
 
 

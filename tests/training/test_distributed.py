@@ -1,0 +1,110 @@
+"""Several processes train what one trains: the arithmetic without Ray, and the whole run with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from recbole.data.interaction import Interaction
+
+from recbole_hyper.config import ConfigError
+from recbole_hyper.quick_start import run
+from recbole_hyper.training import distributed
+from tests.conftest import SMALL
+
+PLAIN = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "epochs": 4, "topk": [5], "valid_metric": "NDCG@5"}
+
+
+def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
+    return {**SMALL, **PLAIN, "data_path": str(data), "output_dir": str(folder), "use_gpu": False, **more}
+
+
+def test_shares_cover_every_batch_once() -> None:
+    batches = [Interaction({"row": torch.arange(start, start + size)}) for start, size in ((0, 7), (7, 2), (9, 1))]
+    for size in (1, 2, 3, 4):
+        found: list[int] = []
+        for rank in range(size):
+            shares = distributed.Shares(batches, rank, size)
+            for batch in shares:
+                assert len(batch) >= 1
+                found += batch["row"].tolist() if shares.weight else []
+        assert sorted(found) == list(range(10))
+
+
+def test_one_process_is_left_alone() -> None:
+    loader = object()
+    assert distributed.world() == (0, 1)
+    assert distributed.prepare(None, loader) is loader
+
+
+def _gloo(rank: int, size: int, port: int, data: str, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    torch.set_num_threads(1)
+    run("SASRecCE", "random", config_dict=settings(Path(data), Path(folder) / f"rank-{rank}", n_threads=1))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def same_training(one: Path, several: Path) -> None:
+    """Compare loss curves, validation and test of two runs."""
+    curves = [pd.read_csv(folder / "train.csv") for folder in (one, several)]
+    assert len(curves[0]) == PLAIN["epochs"]
+    np.testing.assert_allclose(curves[0].train_loss, curves[1].train_loss, rtol=2e-5)
+    np.testing.assert_allclose(curves[0]["valid_ndcg@5"], curves[1]["valid_ndcg@5"], atol=0.02)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (one, several)]
+    assert results[0]["n_test_cases"] == results[1]["n_test_cases"]
+    for metric in ("ndcg@5", "hit@5"):
+        assert results[0]["test"][metric] == pytest.approx(results[1]["test"][metric], abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_joined_by_torch(random_data: Path, tmp_path: Path, size: int) -> None:
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "one", n_threads=1))
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(_gloo, (size, port, str(random_data), str(tmp_path)), nprocs=size)
+    for rank in range(size):
+        same_training(tmp_path / "one", tmp_path / f"rank-{rank}")
+    # every process ends with the same model
+    cases = [pd.read_parquet(tmp_path / f"rank-{rank}" / "cases_test.parquet") for rank in range(size)]
+    for frame in cases[1:]:
+        pd.testing.assert_frame_equal(frame, cases[0])
+
+
+@pytest.mark.slow
+def test_two_workers_on_ray(random_data: Path, tmp_path: Path) -> None:
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "one", n_threads=1))
+    result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "two", num_workers=2))
+    assert result["workers"] == 2
+    same_training(tmp_path / "one", tmp_path / "two")
+    assert not (tmp_path / "two" / "shared").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "message"),
+    [
+        ("SASRecCE", {"resume": True}, "cannot be resumed"),
+        ("Pop", {}, "fitted in one process"),
+    ],
+)
+def test_refused(random_data: Path, tmp_path: Path, model: str, more: dict, message: str) -> None:
+    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "num_workers": 2, **more}
+    with pytest.raises(ConfigError, match=message):
+        run(model, "random", config_dict=keys)
+
+
+def test_cluster_that_is_not_there(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run", num_workers=2, ray_address="127.0.0.1:9")
+    with pytest.raises(ConfigError, match=r"no Ray cluster at 127\.0\.0\.1:9"):
+        run("SASRecCE", "random", config_dict=keys)
