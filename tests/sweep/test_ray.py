@@ -78,10 +78,10 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(ValueError, match="none of"):
         sweep(
-            "SASRecCE", "tiny", space=space, time_budget=15,
+            "SASRecCE", "tiny", space=space, time_budget=30,
             config_dict={**long, "output_dir": str(tmp_path / "s")},
         )  # fmt: skip
-    assert time.monotonic() - start < 90
+    assert time.monotonic() - start < 120
     found = [read_record(folder) for folder in (tmp_path / "s" / "trials").iterdir()]
     assert {record.status for record in found if record} == {"unfinished"}
     assert all(record.epochs > 0 for record in found if record)

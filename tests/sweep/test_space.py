@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recbole_hyper.config import ConfigError, properties_folder
+from recbole_hyper.config import ConfigError, all_known_keys, model_class, properties_folder
 from recbole_hyper.sweep.space import parse_space, read_space
 
 
@@ -150,6 +151,10 @@ def test_every_space_of_the_project_is_read_and_has_a_small_version() -> None:
         space = read_space(file)
         text = file.read_text(encoding="utf-8")
         assert text.startswith("# recbole-hyper sweep "), f"{file.name} must begin with its command"
+        model = re.search(r"--model=(\w+) ", text)
+        assert model, f"{file.name} must name a model"
+        assert model_class(model[1])
+        assert set(space.keys) <= all_known_keys(), f"{file.name}: {set(space.keys) - all_known_keys()}"
         if not file.stem.endswith("-small"):
             assert f"{file.stem}-small" in names, f"{file.name} needs a small version"
         elif space.is_finite:
