@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recbole_hyper.functional import cross_entropy, poincare_logits
+from recbole_hyper import components
+from recbole_hyper.functional import (
+    bce_plus,
+    cross_entropy,
+    gbce,
+    poincare_logits,
+    reduced_cross_entropy,
+    sampled_cross_entropy,
+    scalable_cross_entropy,
+)
+from recbole_hyper.geometry.head import OutputHead
+from tests.reference import losses as reference
 
 
 def arguments(**changes: object) -> dict:
@@ -54,3 +65,98 @@ def test_bad_logits_input() -> None:
     with pytest.raises(ValueError, match="offset must have shape"):
         poincare_logits(torch.zeros(3, 2), torch.zeros(5, 2), torch.zeros(3), 1.0)
     assert poincare_logits(torch.zeros(3, 2), torch.zeros(5, 2), None, 1.0).shape == (3, 5)
+
+
+def batch(geometry: str) -> tuple[dict, OutputHead]:
+    """Arguments of a functional loss, and the head that holds the same parameters."""
+    generator = torch.Generator().manual_seed(2)
+    weight = torch.nn.Parameter(torch.randn(20, 3, generator=generator, dtype=torch.float64))
+    offset = torch.randn(20, generator=generator, dtype=torch.float64)
+    given = {
+        "states": torch.randn(8, 3, generator=generator, dtype=torch.float64),
+        "targets": torch.randint(1, 20, (8,), generator=generator),
+        "weight": weight,
+        "offset": offset,
+        "geometry": geometry,
+        "curvature": 0.2,
+        "padding_idx": 0,
+    }
+    head = OutputHead(components.resolve("geometry", geometry)(), weight, offset=offset, curvature=0.2)
+    return given, head
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+def test_functions_are_the_losses(geometry: str) -> None:
+    given, head = batch(geometry)
+    pairs = [
+        (bce_plus, {"n_negatives": 4}, "bce_plus", {"n_negatives": 4}),
+        (gbce, {"n_negatives": 4, "t": 0.5}, "gbce", {"n_negatives": 4, "t": 0.5}),
+        (sampled_cross_entropy, {"n_negatives": 4}, "sampled_ce", {"n_negatives": 4}),
+        (scalable_cross_entropy, sizes := {"n_buckets": 2, "bucket_size_x": 3, "bucket_size_y": 4}, "sce", sizes),
+        (reduced_cross_entropy, sizes := {"n_buckets": 5, "rounds": 2}, "rece", sizes),
+    ]
+    for function, options, name, settings in pairs:
+        torch.manual_seed(1)
+        found = function(**given, **options)
+        torch.manual_seed(1)
+        expected = components.resolve("losses", name)(**settings)(given["states"], given["targets"], head)
+        torch.testing.assert_close(found, expected)
+        generator = torch.Generator().manual_seed(4)
+        seeded = function(**given, **options, generator=generator)
+        assert seeded == function(**given, **options, generator=generator.manual_seed(4))
+        (gradient,) = torch.autograd.grad(seeded, given["weight"])
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().max() > 0
+
+
+def test_statistics_on_request() -> None:
+    given, _ = batch("euclidean")
+    loss, statistics = scalable_cross_entropy(
+        **given, n_buckets=1, bucket_size_x=8, bucket_size_y=19, return_stats=True
+    )
+    torch.testing.assert_close(loss, cross_entropy(**given))
+    assert statistics == {"selected": 1, "selected_once": 1, "positives_found": 1}
+
+
+def test_given_negatives() -> None:
+    given, head = batch("poincare")
+    table = (given["targets"][:, None] % 18) + torch.tensor([[1, 2]]) - (given["targets"][:, None] == 18).long()
+    table = torch.where(table == given["targets"][:, None], 19, table).clamp(min=1)
+    table[given["targets"] == 19] = 3
+    scores = head.logits(given["states"])
+    expected = reference.binary_cross_entropy_plus(scores, given["targets"].tolist(), table.tolist(), 1.0).mean()
+    torch.testing.assert_close(bce_plus(**given, negatives=table), expected)
+    sets = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    rows = torch.tensor([0, 1, 1, 0, 0, 1, 1, 1])
+    expected = reference.sampled_cross_entropy(scores, given["targets"].tolist(), sets[rows].tolist()).mean()
+    torch.testing.assert_close(sampled_cross_entropy(**given, negatives=sets, rows=rows), expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (bce_plus, {"n_negatives": 0}, "n_negatives must be at least 1"),
+        (bce_plus, {"negatives": torch.ones(3, 2, dtype=torch.int64)}, r"negatives must have shape \(8, k\)"),
+        (gbce, {"t": 2.0}, "gbce_t must lie"),
+        (gbce, {"negatives": torch.full((8, 1), 20)}, r"negatives must be in 0..19"),
+        (gbce, {"negatives": torch.zeros(8, 1, dtype=torch.int64)}, "a negative equals padding_idx=0"),
+        (sampled_cross_entropy, {"n_negatives": 20}, "there are 19 items"),
+        (sampled_cross_entropy, {"negatives": torch.ones(2, 2, dtype=torch.int64)}, "2 sets of negatives need rows"),
+        (
+            scalable_cross_entropy,
+            {"n_buckets": 1, "bucket_size_x": 1, "bucket_size_y": 20},
+            "exceeds the 19 items; set it to 19 or less",
+        ),
+        (reduced_cross_entropy, {"n_buckets": 0}, "rece_n_buckets must be at least 1"),
+    ],
+)
+def test_bad_settings(function, options: dict, message: str) -> None:
+    given, _ = batch("euclidean")
+    with pytest.raises(ValueError, match=message):
+        function(**given, **options)
+
+
+def test_a_negative_may_not_be_the_target() -> None:
+    given, _ = batch("euclidean")
+    with pytest.raises(ValueError, match="equals its own target"):
+        gbce(**given, negatives=given["targets"][:, None])

@@ -13,6 +13,8 @@ from torch import Tensor
 
 # after so many rounds of redrawing, what still collides is drawn exactly from the allowed items
 _ROUNDS = 8
+# draws that are checked at once
+_CELLS = 1 << 18
 # cells of the allowed-items mask that the exact draw holds at once
 _MASK_CELLS = 1 << 24
 
@@ -113,6 +115,14 @@ class BoundNegatives:
     def _draw(self, k: int, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
         """Draw (m, k) items for ``users`` (m,), never those in ``avoid`` (m, w)."""
         check_k(k)
+        drawn = torch.empty(len(users), k, dtype=torch.int64, device=users.device)
+        step = max(1, _CELLS // k)
+        for first in range(0, len(users), step):
+            part = slice(first, first + step)
+            drawn[part] = self._draw_part(k, users[part], avoid[part], exclude_seen, replacement)
+        return drawn
+
+    def _draw_part(self, k: int, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
         sampler = self._sampler
         n_items, generator = sampler.n_items, sampler.generator
         rows = torch.arange(len(users), device=users.device)

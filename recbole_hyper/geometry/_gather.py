@@ -19,26 +19,30 @@ from recbole_hyper.geometry.base import Curvature, compute_dtype
 PIECE = 1 << 20
 
 
-class Piece(NamedTuple):
-    """Rows of the states (any index shape), items of the weight (any index shape), further constants."""
+#: (states, weight, offset or None, curvature, *data) -> (k,) numbers
+Compute = Callable[..., Tensor]
 
+
+class Piece(NamedTuple):
+    """A pure function of some states and items, called ``compute(states[rows], weight[items], offset[items], c, *data)``.
+
+    ``rows`` and ``items`` are indices of any shape; ``data`` are constants.
+    """
+
+    compute: Compute
     rows: Tensor
     items: Tensor
     data: tuple[Tensor, ...] = ()
 
 
-#: (states of the piece, weight, offset or None, curvature, *data) -> one tensor
-Compute = Callable[..., Tensor]
-
-
 class _Gathered(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, states, weight, offset, curvature, compute: Compute, pieces: Sequence[Piece]) -> Tensor:
-        ctx.compute, ctx.pieces = compute, pieces
+    def forward(ctx, states, weight, offset, curvature, pieces: Sequence[Piece]) -> Tensor:
+        ctx.pieces = pieces
         ctx.constant = None if isinstance(curvature, Tensor) else curvature
         ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
         with torch.autocast(states.device.type, enabled=False), torch.no_grad():
-            return torch.cat([_evaluate(compute, p, states, weight, offset, curvature)[0] for p in pieces])
+            return torch.cat([_evaluate(p, states, weight, offset, curvature)[0] for p in pieces])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -53,9 +57,7 @@ class _Gathered(torch.autograd.Function):
         done = 0
         for piece in ctx.pieces:
             with torch.autocast(states.device.type, enabled=False), torch.enable_grad():
-                out, leaves = _evaluate(
-                    ctx.compute, piece, states, weight, offset, given, [total is not None for total in totals]
-                )
+                out, leaves = _evaluate(piece, states, weight, offset, given, [total is not None for total in totals])
                 if not out.requires_grad:
                     done += len(out)
                     continue
@@ -75,11 +77,10 @@ class _Gathered(torch.autograd.Function):
                 else:
                     flat = part.to(total.dtype).reshape(index.numel(), *total.shape[1:])
                     total.index_add_(0, index.reshape(-1), flat)
-        return *totals, None, None
+        return *totals, None
 
 
 def _evaluate(
-    compute: Compute,
     piece: Piece,
     states: Tensor,
     weight: Tensor,
@@ -99,20 +100,15 @@ def _evaluate(
     own_curvature = curvature
     if isinstance(curvature, Tensor):
         own_curvature = curvature.detach().clone().requires_grad_(needs[3])
-    out = compute(own_states, own_weight, own_offset, own_curvature, *piece.data)
+    out = piece.compute(own_states, own_weight, own_offset, own_curvature, *piece.data)
     return out, [own_states, own_weight, own_offset, own_curvature if isinstance(own_curvature, Tensor) else None]
 
 
 def gathered(
-    compute: Compute,
-    pieces: Sequence[Piece],
-    states: Tensor,
-    weight: Tensor,
-    offset: Tensor | None,
-    curvature: Curvature,
+    pieces: Sequence[Piece], states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature
 ) -> Tensor:
-    """Return the concatenated results of ``compute`` over the pieces, differentiable by the four tensors.
+    """Return the concatenated results of the pieces, differentiable by the four tensors.
 
-    ``compute(states[rows], weight[items], offset[items], curvature, *data)`` must be a pure function of its arguments.
+    One call makes one gradient buffer of the item matrix's size, so what belongs together goes into one call.
     """
-    return _Gathered.apply(states, weight, offset, curvature, compute, pieces)
+    return _Gathered.apply(states, weight, offset, curvature, pieces)

@@ -115,13 +115,19 @@ def pair_logits(
     if not items.numel():
         return states.new_zeros(items.shape)
 
-    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
-        return geometry.pair_logits(states, weight, offset, curvature=curvature)
+    pieces = pair_pieces(geometry, items, weight.shape[1])
+    return _gather.gathered(pieces, states, weight, offset, curvature).view(items.shape)
 
-    rows = torch.arange(len(states), device=states.device)
-    step = max(1, _gather.PIECE // (items.shape[1] * (weight.shape[1] + 1)))
-    pieces = [_gather.Piece(rows[part], items[part]) for part in _slices(len(rows), step)]
-    return _gather.gathered(compute, pieces, states, weight, offset, curvature)
+
+def pair_pieces(geometry: Geometry, items: Tensor, d: int) -> list[_gather.Piece]:
+    """Return the pieces whose results are the logits of row i with ``items[i]`` (n, k), row by row."""
+
+    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
+        return geometry.pair_logits(states, weight, offset, curvature=curvature).reshape(-1)
+
+    rows = torch.arange(len(items), device=items.device)
+    step = max(1, _gather.PIECE // (items.shape[1] * (d + 1)))
+    return [_gather.Piece(compute, rows[part], items[part]) for part in _slices(len(rows), step)]
 
 
 def _slices(stop: int, step: int) -> list[slice]:

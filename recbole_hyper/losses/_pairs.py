@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor
 from recbole_hyper.data.negatives import uniform_negatives
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.geometry.head import pair_pieces
 from recbole_hyper.losses.base import Head, Negatives
 
 #: logits that one piece may hold at once
@@ -42,16 +44,26 @@ def never(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 4
 
 
+@dataclass(frozen=True)
+class Group:
+    """Rows (g, a) that share candidates (g, b), with their targets (g, a), whose own column is left out."""
+
+    rows: Tensor
+    items: Tensor
+    targets: Tensor
+
+
 def group_logsumexp(
     head: Head,
     states: Tensor,
-    pieces: list[_gather.Piece],
+    targets: Tensor,
+    groups: list[Group],
     correction: Callable[[Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Return logsumexp over the candidates of each row, concatenated over the pieces, in bounded memory.
+) -> tuple[Tensor, Tensor]:
+    """Return logsumexp over the candidates of each row, concatenated over the groups, and the target logits (n,).
 
-    A piece has rows (g, a), items (g, b) and data: the targets (g, a), whose own column is left out. ``correction``
-    maps rows and items of a piece to numbers (g, a, b) that are subtracted from the logits.
+    Groups are computed one after the other, in bounded memory. ``correction`` maps rows and items of a group to
+    numbers (g, a, b) that are subtracted from the logits.
     """
     geometry = head.geometry
 
@@ -70,16 +82,13 @@ def group_logsumexp(
         own = items.unsqueeze(1) == targets.unsqueeze(2)
         return torch.logsumexp(logits.masked_fill(own, never(logits.dtype)), dim=2).reshape(-1)
 
-    full = [_gather.Piece(p.rows, p.items, (p.rows, p.items, *p.data)) for p in pieces]
-    return _gather.gathered(compute, full, states, head.weight, head.offset, head.curvature)
+    pieces = [_gather.Piece(compute, g.rows, g.items, (g.rows, g.items, g.targets)) for g in groups]
+    pieces += pair_pieces(geometry, targets.unsqueeze(1), head.weight.shape[1])
+    found = _gather.gathered(pieces, states, head.weight, head.offset, head.curvature)
+    return found[: -len(targets)], found[-len(targets) :]
 
 
-def target_logits(head: Head, states: Tensor, targets: Tensor) -> Tensor:
-    """Return the target logits (n,)."""
-    return head.pair_logits(states, targets.unsqueeze(1)).squeeze(1)
-
-
-def item_search_blocks(geometry: Geometry, head: Head, block: int):
+def item_search_blocks(geometry: Geometry, head: Head, block: int) -> Iterator[tuple[int, Tensor]]:
     """Yield (first item, search vectors) of all items block by block, without gradient."""
     weight, offset, curvature = head.weight.detach(), head.offset, head.curvature
     for first in range(0, len(weight), block):

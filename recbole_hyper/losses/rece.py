@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -83,7 +82,7 @@ def reduced_cross_entropy(
             times += (own_chunk[rows].unsqueeze(2) - met_chunk[items].unsqueeze(1)).abs_() <= n_extra_chunks
         return times.log_()
 
-    pieces, order = [], []
+    groups, order = [], []
     for round_, (rows, items) in enumerate(orders):
         size_x = math.ceil(len(rows) / n_buckets) * n_buckets // n_chunks
         size_y = math.ceil(len(items) / n_buckets) * n_buckets // n_chunks
@@ -94,12 +93,11 @@ def reduced_cross_entropy(
                 continue
             step = max(1, _pairs.LOGITS // len(met))
             for part in own.split(step):
-                pieces.append(_gather.Piece(part.unsqueeze(0), met.unsqueeze(0), (targets[part].unsqueeze(0),)))
+                groups.append(_pairs.Group(part.unsqueeze(0), met.unsqueeze(0), targets[part].unsqueeze(0)))
                 order.append(part + round_ * n)
-    positive = _pairs.target_logits(head, states, targets)
+    found, positive = _pairs.group_logsumexp(head, states, targets, groups, correction)
     sums = positive.new_full((rounds * n,), _pairs.never(positive.dtype))
-    if pieces:
-        found = _pairs.group_logsumexp(head, states, pieces, correction)
+    if order:
         sums = sums.index_put((torch.cat(order),), found)
     return _pairs.softmax_loss(torch.logsumexp(sums.view(rounds, n), dim=0), positive).mean()
 

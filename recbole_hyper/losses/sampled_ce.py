@@ -7,7 +7,6 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.data.negatives import check_k, uniform_set
-from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -27,16 +26,15 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
     """
     order = torch.argsort(rows, stable=True)
     counts = torch.bincount(rows, minlength=len(negatives))
-    pieces = []
+    groups = []
     start = 0
     for sequence, count in enumerate(counts.tolist()):
         step = max(1, _pairs.LOGITS // negatives.shape[1])
         for first in range(start, start + count, step):
             part = order[first : min(first + step, start + count)].unsqueeze(0)
-            pieces.append(_gather.Piece(part, negatives[sequence].unsqueeze(0), (targets[part],)))
+            groups.append(_pairs.Group(part, negatives[sequence].unsqueeze(0), targets[part]))
         start += count
-    candidates = _pairs.group_logsumexp(head, states, pieces)
-    positive = _pairs.target_logits(head, states, targets)
+    candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     return _pairs.softmax_loss(candidates, positive[order]).mean()
 
 

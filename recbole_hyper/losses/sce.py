@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -102,12 +101,11 @@ def scalable_cross_entropy(
         mix=mix,
         generator=generator,
     )
-    positive = _pairs.target_logits(head, states, targets)
     with torch.no_grad():
         # every pair's loss, to know which bucket is each row's hardest; the gradient needs only that one
-        candidates = _pairs.group_logsumexp(head, states, _pieces(rows, items, targets))
+        candidates, positive = _pairs.group_logsumexp(head, states, targets, _bucket_groups(rows, items, targets))
         flat = rows.reshape(-1)
-        pair_losses = _pairs.softmax_loss(candidates, positive.detach()[flat])
+        pair_losses = _pairs.softmax_loss(candidates, positive[flat])
         hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
         hardest.scatter_reduce_(0, flat, pair_losses, "amax")
         pair = torch.arange(len(flat), device=flat.device)
@@ -118,7 +116,9 @@ def scalable_cross_entropy(
         counts = torch.bincount(flat, minlength=n)
         found = _share_found(rows, items, targets)
     bucket = chosen // size
-    losses = _chosen_losses(head, states, targets, positive, rows, items, bucket, chosen % size)
+    groups = _chosen_groups(rows[bucket, chosen % size], bucket, items, targets)
+    candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
+    losses = _pairs.softmax_loss(candidates, positive[flat[chosen]])
     statistics = {
         "selected": float((counts > 0).float().mean()),
         "selected_once": float((counts == 1).float().mean()),
@@ -127,9 +127,20 @@ def scalable_cross_entropy(
     return losses.mean(), statistics
 
 
-def _pieces(rows: Tensor, items: Tensor, targets: Tensor) -> list[_gather.Piece]:
+def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
     step = max(1, _pairs.LOGITS // (rows.shape[1] * items.shape[1]))
-    return [_gather.Piece(r, i, (targets[r],)) for r, i in zip(rows.split(step), items.split(step), strict=True)]
+    return [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
+
+
+def _chosen_groups(chosen: Tensor, bucket: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
+    """Return a group for each bucket that is the hardest of some row; ``bucket`` is sorted."""
+    groups, start = [], 0
+    for b, count in enumerate(torch.bincount(bucket, minlength=len(items)).tolist()):
+        if count:
+            part = chosen[start : start + count].unsqueeze(0)
+            groups.append(_pairs.Group(part, items[b].unsqueeze(0), targets[part]))
+            start += count
+    return groups
 
 
 def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
@@ -137,29 +148,6 @@ def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
     wanted = targets[rows]
     place = torch.searchsorted(ordered, wanted).clamp_(max=ordered.shape[1] - 1)
     return float((ordered.gather(1, place) == wanted).float().mean())
-
-
-def _chosen_losses(
-    head: Head,
-    states: Tensor,
-    targets: Tensor,
-    positive: Tensor,
-    rows: Tensor,
-    items: Tensor,
-    bucket: Tensor,
-    position: Tensor,
-) -> Tensor:
-    """Return the losses, with gradient, of the chosen pairs; ``bucket`` is sorted."""
-    chosen = rows[bucket, position]
-    counts = torch.bincount(bucket, minlength=len(items)).tolist()
-    pieces, start = [], 0
-    for b, count in enumerate(counts):
-        if count:
-            part = chosen[start : start + count].unsqueeze(0)
-            pieces.append(_gather.Piece(part, items[b].unsqueeze(0), (targets[part],)))
-            start += count
-    candidates = _pairs.group_logsumexp(head, states, pieces)
-    return _pairs.softmax_loss(candidates, positive[chosen])
 
 
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
