@@ -1,0 +1,79 @@
+"""The shims: RecBole's stock code runs after importing this package, and applying them again changes nothing."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from recbole_hyper import compat
+from tests.conftest import cycle_rows, write_inter
+
+
+def test_applying_again_changes_nothing() -> None:
+    from recbole.data.dataset import Dataset
+
+    before = (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update)
+    filters = len(warnings.filters)
+    compat.apply()
+    after = (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update)
+    assert after == before
+    assert len(warnings.filters) <= filters + 3
+
+
+def test_numpy_names_that_exist_are_left_alone() -> None:
+    assert np.bool is np.bool_
+    assert np.__dict__["float"] is np.float64
+    assert isinstance(1.0, np.float64) is False
+
+
+def test_dok_matrix_update() -> None:
+    matrix = scipy.sparse.dok_matrix((3, 3))
+    matrix._update({(0, 1): 2.0, (2, 2): 5.0})
+    assert matrix.toarray().sum() == 7
+
+
+def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RecBole's own Config, dataset and loaders, without anything of ours but the import."""
+    from recbole.config import Config
+    from recbole.data import create_dataset, data_preparation
+    from recbole.model.general_recommender import LightGCN
+
+    monkeypatch.setattr("sys.argv", ["test"])
+    write_inter(tmp_path, "d", cycle_rows())
+    items = "".join(f"i{item}\ta b{'' if item % 2 else ' c'}\t{item}.5\n" for item in range(12))
+    (tmp_path / "d" / "d.item").write_text("item_id:token\twords:token_seq\tprice:float\n" + items)
+    config = Config(
+        LightGCN,
+        "d",
+        config_file_list=[str(Path(__import__("recbole").__file__).parent / "properties" / "model" / "LightGCN.yaml")],
+        config_dict={
+            "data_path": str(tmp_path),
+            "checkpoint_dir": str(tmp_path),
+            "load_col": {"inter": ["user_id", "item_id"], "item": ["item_id", "words", "price"]},
+            "normalize_field": ["price"],
+        },
+    )
+    train, _, _ = data_preparation(config, create_dataset(config))
+    features = train.dataset.item_feat
+    assert features["words"].shape == (13, 3)
+    assert ((features["words"] > 0).sum(1)[1:] >= 2).all()
+    assert float(features["price"].max()) == 1.0
+    model = LightGCN(config, train.dataset)
+    assert np.isfinite(float(sum(model.calculate_loss(next(iter(train))))))
+
+
+def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:
+    from recbole_hyper.config import Config
+    from recbole_hyper.data.dataset import SequenceDataset
+
+    rows = [(*row, "" if index == 3 else 1 + index % 2) for index, row in enumerate(cycle_rows())]
+    write_inter(tmp_path, "d", rows, "user_id:token\titem_id:token\ttimestamp:float\trating:float\n")
+    columns = ["user_id", "item_id", "timestamp", "rating"]
+    config = Config("SASRecCE", "d", config_dict={"data_path": str(tmp_path), "load_col": {"inter": columns}})
+    ratings = SequenceDataset(config).inter_feat["rating"]
+    known = [row[3] for row in rows if row[3] != ""]
+    assert ratings.iloc[3] == pytest.approx(np.mean(known))
+    assert not pd.isna(ratings).any()
