@@ -109,6 +109,9 @@ def test_the_command_writes_its_files_and_resumes(tmp_path: Path, capsys: pytest
     assert content["curvature_by_eps"]["1e-12"] == pytest.approx(content["estimate"]["curvature"])
     assert content["curvature_by_eps"]["1e-05"] > content["curvature_by_eps"]["1e-12"]
     assert content["n_train_interactions"] == 94999
+    everything = np.mean([float(r["delta_rel"]) for r in rows if r["sample_size"] == "200"])
+    assert content["mean_over_all_ranks"]["delta_rel"] == pytest.approx(everything)
+    assert content["mean_over_all_ranks"]["curvature_by_eps"]["1e-05"] == pytest.approx(curvature_of(everything, 1e-5))
     (tmp_path / "delta.csv").unlink()
     before = [r["seconds"] for r in rows]
     assert cli.main([*command, "--no_figures"]) == 0
