@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import scipy.sparse
 
     from recbole_hyper.curvature.estimate import CurvatureEstimate
@@ -47,17 +48,14 @@ def main(arguments: argparse.Namespace) -> int:
     """Measure, print the table and the verdict, write csv, json and figures."""
     import hashlib
     import json
-    import os
     import time
     from dataclasses import asdict
 
-    import numpy as np
     from tqdm import tqdm
 
     from recbole_hyper.curvature.disk import disk_delta_rel
     from recbole_hyper.curvature.estimate import matrix_fingerprint, summarise, trained_items, write_json
-    from recbole_hyper.curvature.item_vectors import item_vectors
-    from recbole_hyper.curvature.study import PAPER_SIZES, cut_list, run_trials
+    from recbole_hyper.curvature.study import PAPER_SIZES, cut_list, read_trials, run_trials
 
     disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
     if arguments.repeats < 1:
@@ -80,33 +78,26 @@ def main(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.output_dir or Path("saved") / f"delta-{arguments.dataset}")
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
     record = folder / f"trials-{name}.jsonl"
-    saved = folder / f"vectors-{name}-{ranks[-1]}.npy"  # kept while the study runs, so that resuming skips the SVD
-    if saved.is_file():
-        vectors = np.load(saved, allow_pickle=False)
+    wanted = [(rank, size, repeat) for rank in ranks for size in sizes for repeat in range(arguments.repeats)]
+    done = read_trials(record)
+    vector_seconds = 0.0
+    if all(key in done for key in wanted):
+        trials = [done[key] for key in wanted]
     else:
-        vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        part = saved.with_name(f".{saved.stem}.{os.getpid()}.part.npy")
-        np.save(part, vectors, allow_pickle=False)
-        part.replace(saved)
-    vector_seconds = time.perf_counter() - started
-    with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=0) as bar:
-
-        def progress(finished: int, total: int) -> None:
-            bar.total = total
-            bar.update(finished - bar.n)
-
-        trials = run_trials(
-            vectors,
-            ranks=ranks,
-            sample_sizes=sizes,
-            repeats=arguments.repeats,
-            seed=arguments.seed,
-            every_base=arguments.base == "all",
-            record=record,
-            progress=progress,
-        )
-    saved.unlink(missing_ok=True)
+        vectors = saved_vectors(matrix, ranks[-1], folder / f"vectors-{name}-{ranks[-1]}.npy", arguments)
+        vector_seconds = time.perf_counter() - started
+        with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=len(wanted)) as bar:
+            trials = run_trials(
+                vectors,
+                ranks=ranks,
+                sample_sizes=sizes,
+                repeats=arguments.repeats,
+                seed=arguments.seed,
+                every_base=arguments.base == "all",
+                record=record,
+                progress=lambda finished, _: bar.update(finished - bar.n),
+            )
+        (folder / f"vectors-{name}-{ranks[-1]}.npy").unlink(missing_ok=True)
     seconds = time.perf_counter() - started
     estimate, _ = summarise(
         trials,
@@ -149,6 +140,24 @@ def main(arguments: argparse.Namespace) -> int:
         draw_all(trials, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
     print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
     return 0
+
+
+def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, arguments: argparse.Namespace) -> np.ndarray:
+    """Item vectors, kept at ``path`` while the study runs, so that resuming skips the SVD."""
+    import os
+
+    import numpy as np
+
+    from recbole_hyper.curvature.item_vectors import item_vectors
+
+    if path.is_file():
+        return np.asarray(np.load(path, allow_pickle=False))
+    vectors = item_vectors(matrix, rank, scaling=arguments.scaling, seed=arguments.seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part.npy")
+    np.save(part, vectors, allow_pickle=False)
+    part.replace(path)
+    return vectors
 
 
 def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:

@@ -85,7 +85,7 @@ def run_trials(
     seed: int = 0,
     every_base: bool = False,
     record: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], object] | None = None,
     threads: int | None = None,
 ) -> list[Trial]:
     """Measure delta of nested random samples.
@@ -117,7 +117,7 @@ def run_trials(
         raise ValueError(f"sample sizes {sizes}: a sample needs at least 4 points")
     widths = [0] if vectors is None else cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks")
     share = METRIC_BOUND if vectors is None else EUCLIDEAN_BOUND
-    done = _read(record) if record else {}
+    done = read_trials(record) if record else {}
     wanted = [(w, s, r) for w in widths for s in sizes for r in range(repeats)]
     trials = {key: done[key] for key in wanted if key in done}
     if progress:
@@ -211,7 +211,8 @@ def _measure(
     return trials
 
 
-def _read(record: Path) -> dict[tuple[int, int, int], Trial]:
+def read_trials(record: Path) -> dict[tuple[int, int, int], Trial]:
+    """Finished trials of a record by (rank, sample size, repeat); none where there is no such file."""
     if not record.is_file():
         return {}
     found = {}
