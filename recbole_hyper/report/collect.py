@@ -316,8 +316,8 @@ def embedding_sizes(costs: pd.DataFrame, metric: str = "ndcg@10") -> pd.DataFram
     best = costs.dropna(subset=["hidden_size"]).groupby([*keys, "hidden_size"], as_index=False)[metric].max()
     best = best[best.groupby(keys)["hidden_size"].transform("nunique") > 1].copy()
     best["hidden_size"] = best["hidden_size"].astype(int)
-    top = best.groupby(keys)[metric].transform("max")
-    best["optimum"] = best[metric] == top
+    # of equal values the smallest size
+    best["optimum"] = best.index.isin(best.groupby(keys)[metric].idxmax())
     return best.rename(columns={metric: f"valid {metric}"}).reset_index(drop=True)
 
 

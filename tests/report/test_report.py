@@ -80,6 +80,12 @@ def test_embedding_sizes(folders: Path) -> None:
     assert sizes.optimum.tolist() == [False, True]
 
 
+def test_of_equal_embedding_sizes_the_smallest_is_the_optimum(tmp_path: Path) -> None:
+    trials = [{**TRIALS[0], "hidden_size": size, "score": score} for size, score in ((64, 0.2), (32, 0.2), (16, 0.1))]
+    sizes = embedding_sizes(cost_table(collect([write_sweep(tmp_path / "s", trials)])))
+    assert sizes[sizes.optimum].hidden_size.tolist() == [32]
+
+
 def test_costs_leave_failed_trials_and_tested_copies_out(folders: Path) -> None:
     costs = cost_table(collect([folders / "sweep"]))
     assert costs["ndcg@10"].tolist() == [0.20, 0.25, 0.15]
