@@ -425,7 +425,8 @@ def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, An
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
-    if (folder / ASKED).is_file() and not resume:
+    # a sweep that ended before its first trial, such as for want of a cluster, leaves the folder free
+    if (folder / ASKED).is_file() and (folder / "trials").is_dir() and not resume:
         raise ConfigError(
             f"{folder} already holds a sweep; choose another output_dir, or continue it with --resume=True"
         )

@@ -290,6 +290,9 @@ def test_cluster_that_is_not_there(keys: dict, tmp_path: Path) -> None:
     config = {**keys, "output_dir": str(tmp_path / "s")}
     with pytest.raises(ConfigError, match=r"no Ray cluster at 127.0.0.1:9.*ray start --head"):
         sweep("SASRecCE", "tiny", space={"seed": {"grid": [1]}}, config_dict=config, ray_address="127.0.0.1:9")
+    # nothing was tried, so the folder is free for the same sweep without the cluster
+    outcome = sweep("SASRecCE", "tiny", space={"seed": {"grid": [1]}}, config_dict=config, executor="local")
+    assert outcome["trials"] == {"finished": 1}
 
 
 def test_one_decomposition_serves_all_ranks(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
