@@ -188,7 +188,7 @@ def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
     left.set(xlabel="epoch", ylabel="cross-entropy, train", title=title)
     right.set(xlabel="epoch", ylabel="accuracy, % (dashed: train)", title=title)
     left.legend(fontsize=8)
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, loc="lower right")
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(temporary, dpi=120)
