@@ -283,8 +283,8 @@ def cluster(address: str | None) -> Iterator[Any]:
     if address:
         arguments["address"] = address
     else:
-        # no runtime_env: the working directory is never packed and sent
-        arguments.update(include_dashboard=False, object_store_memory=100 * 2**20)
+        # "local", because Ray would else join whatever cluster it finds here; no runtime_env: nothing is packed and sent
+        arguments.update(address="local", include_dashboard=False, object_store_memory=100 * 2**20)
     try:
         ray.init(**arguments)
     except (ConnectionError, RuntimeError, TimeoutError) as error:
