@@ -156,6 +156,7 @@ class RayTune(Executor):
                 ),
             )
             tuner.fit()
+            callback.close_open()
             if callback.fatal is not None:
                 raise callback.fatal
 
@@ -209,22 +210,30 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
     class Callback(tune.Callback):
         fatal: Exception | None = None
 
+        def __init__(self) -> None:
+            self.open: dict[str, Trial] = {}
+
+        def close_open(self) -> None:
+            """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
+            for trial in list(self.open.values()) if self.fatal is None else ():
+                self._end(trial, UNFINISHED, "the time budget ran out")
+
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             over = goal.time_budget is not None and perf_counter() - start >= goal.time_budget
             if goal.scheduler == "none" or over:
-                self._end(trial, UNFINISHED, "the time budget ran out")
+                self._end(_trial(trial), UNFINISHED, "the time budget ran out")
             else:
-                self._end(trial, STOPPED, "stopped by asha")
+                self._end(_trial(trial), STOPPED, "stopped by asha")
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             text = _error_text(trial)
             if NoSpaceError.__name__ in text:
                 self.fatal = NoSpaceError(f"the disk is full: {plan.folder}")
                 return
-            self._end(trial, FAILED, f"its process ended: {text}")
+            self._end(_trial(trial), FAILED, f"its process ended: {text}")
 
-        def _end(self, ray_trial: Any, status: str, reason: str) -> None:
-            trial = Trial(int(ray_trial.config["number"]), json.loads(ray_trial.config["settings"]))
+        def _end(self, trial: Trial, status: str, reason: str) -> None:
+            self.open.pop(trial.name, None)
             try:
                 record = read_record(plan.trials / trial.name)
                 if record is None or record.status == UNFINISHED:
@@ -244,6 +253,7 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
             trial = None if callback.fatal is not None else proposals.ask()
             if trial is None:
                 return Searcher.FINISHED
+            callback.open[trial.name] = trial
             return {"number": trial.number, "settings": json.dumps(trial.settings)}
 
         def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
@@ -256,6 +266,10 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
             """See :meth:`save`."""
 
     return Adapter(), callback
+
+
+def _trial(ray_trial: Any) -> Trial:
+    return Trial(int(ray_trial.config["number"]), json.loads(ray_trial.config["settings"]))
 
 
 def _error_text(trial: Any) -> str:
@@ -283,7 +297,7 @@ def cluster(address: str | None) -> Iterator[Any]:
     if address:
         arguments["address"] = address
     else:
-        # "local", because Ray would else join whatever cluster it finds here; no runtime_env: nothing is packed and sent
+        # "local": Ray would else join whatever cluster it finds; no runtime_env: nothing is packed and sent
         arguments.update(address="local", include_dashboard=False, object_store_memory=100 * 2**20)
     try:
         ray.init(**arguments)
