@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recbole_hyper.data.sequences import ranges
+from recbole_hyper.evaluation._rank_kernel import rank_rows
 from recbole_hyper.types import Cases, Ranks
 
 # scores in float32 and one comparison of them
 _BYTES_PER_SCORE = 5
+_SCORES_PER_BLOCK = 6 << 20
 
 Scorer = Callable[[Cases], Tensor]
 
@@ -56,42 +59,81 @@ def rank_cases(
     """
     if k > n_items - 1:
         raise ValueError(f"topk={k} asks for more items than the {n_items - 1} there are")
-    hidden = None if catalogue is None else torch.from_numpy(np.flatnonzero(~catalogue))
+    hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
-    ranks, counts, lists, ties = [], [], [], 0
+    # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
+    size = min(size, max(256, _SCORES_PER_BLOCK // n_items))
+    parts: list[tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         for part in _slices(cases, size):
             scores = score(part)
-            _require_finite(scores, part)
-            scores[:, 0] = -torch.inf
-            if hidden is not None:
-                scores[:, hidden.to(scores.device)] = -torch.inf
-            targets = torch.from_numpy(part.targets.astype(np.int64)).to(scores.device)[:, None]
-            if part.candidates is not None:
-                candidates = torch.from_numpy(part.candidates.astype(np.int64)).to(scores.device)
-                target_scores = scores.gather(1, targets)
-                ranked = torch.cat([target_scores, scores.gather(1, candidates)], dim=1)
-                pool = torch.cat([targets, candidates], dim=1)
+            if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
+                parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
-                if exclude_seen:
-                    rows, items = _history(part)
-                    scores[
-                        torch.from_numpy(rows).to(scores.device), torch.from_numpy(items).to(scores.device)
-                    ] = -torch.inf
-                target_scores = scores.gather(1, targets)
-                ranked, pool = scores, None
-            at_least = (ranked >= target_scores).sum(dim=1)
-            ties += int(((ranked == target_scores).sum(dim=1) > 1).sum())
-            ranks.append(at_least.cpu().numpy())
-            counts.append(_n_candidates(part, n_items, catalogue, exclude_seen))
-            lists.append(_best(ranked, pool, min(k, ranked.shape[1])))
+                parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen, catalogue))
             bar.update(len(part))
-    if not ranks:
+    if not parts:
         empty = np.empty(0, dtype=np.int64)
         return Ranks(empty, empty, np.empty((0, k), dtype=np.int32), 0.0)
-    return Ranks(
-        np.concatenate(ranks).astype(np.int64), np.concatenate(counts), np.concatenate(lists), ties / max(1, len(cases))
-    )
+    ranks, counts, lists, ties = zip(*parts, strict=True)
+    return Ranks(np.concatenate(ranks), np.concatenate(counts), np.concatenate(lists), sum(ties) / len(cases))
+
+
+def _rank_here(
+    score: Scorer, scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool
+) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]:
+    """Rank among all items on the CPU, in one pass over the scores."""
+    store, lengths = part.store, part.ends - part.starts
+    offsets = np.zeros(len(part) + 1, dtype=np.int64)
+    seen = np.empty(0, dtype=np.int32)
+    if exclude_seen:
+        np.cumsum(lengths, out=offsets[1:])
+        seen = store.items[ranges(store.offsets[part.rows] + part.starts, lengths)]
+    threads = numba.get_num_threads()
+    available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    numba.set_num_threads(max(1, min(torch.get_num_threads(), available)))
+    try:
+        values = scores.detach().contiguous().numpy()
+        at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
+    finally:
+        numba.set_num_threads(threads)
+    if bad.any():
+        _require_finite(score(part), part)  # the first scores have been overwritten
+        raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")
+    allowed = values.shape[1] - 1 - int((hidden > 0).sum())
+    return at_least, allowed - removed, top, int((equal > 1).sum())
+
+
+def _rank_with_torch(
+    scores: Tensor,
+    part: Cases,
+    k: int,
+    hidden: npt.NDArray[np.int64],
+    exclude_seen: bool,
+    catalogue: npt.NDArray[np.bool_] | None,
+) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]:
+    """Rank on any device, among all items or among given candidates."""
+    n_items = scores.shape[1]
+    _require_finite(scores, part)
+    scores[:, 0] = -torch.inf
+    if len(hidden):
+        scores[:, torch.from_numpy(hidden).to(scores.device)] = -torch.inf
+    targets = torch.from_numpy(part.targets.astype(np.int64)).to(scores.device)[:, None]
+    if part.candidates is not None:
+        candidates = torch.from_numpy(part.candidates.astype(np.int64)).to(scores.device)
+        target_scores = scores.gather(1, targets)
+        ranked = torch.cat([target_scores, scores.gather(1, candidates)], dim=1)
+        pool = torch.cat([targets, candidates], dim=1)
+    else:
+        if exclude_seen:
+            rows, items = _history(part)
+            scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(items).to(scores.device)] = -torch.inf
+        target_scores = scores.gather(1, targets)
+        ranked, pool = scores, None
+    at_least = (ranked >= target_scores).sum(dim=1).cpu().numpy().astype(np.int64)
+    ties = int(((ranked == target_scores).sum(dim=1) > 1).sum())
+    counts = _n_candidates(part, n_items, catalogue, exclude_seen)
+    return at_least, counts, _best(ranked, pool, min(k, ranked.shape[1])), ties
 
 
 def _slices(cases: Cases, size: int) -> Iterator[Cases]:

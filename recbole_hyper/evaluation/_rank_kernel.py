@@ -1,0 +1,83 @@
+"""One pass over a block of scores: ranks, ties, best items and the check for numbers, where torch needs six passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+# stands for "excluded": the smallest finite float32, so that an infinite score of a model is still seen
+LOWEST = np.float32(np.finfo(np.float32).min)
+_BLOCK = 512  # scores looked at between two decisions whether the list of best items may change
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+
+
+@njit(parallel=True, cache=True, fastmath={"reassoc", "contract"})
+def rank_rows(
+    scores: npt.NDArray[np.float32],
+    targets: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    seen: npt.NDArray[np.int32],
+    hidden: npt.NDArray[np.int64],
+    k: int,
+) -> tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_]
+]:
+    """Rank the target of every row; ``scores`` is overwritten where an item is excluded.
+
+    Args:
+        scores: (n, n_items), column 0 padding.
+        targets: (n,) item ids.
+        offsets, seen: items ``seen[offsets[i]:offsets[i + 1]]`` are excluded from row ``i``.
+        hidden: items that are excluded from every row.
+        k: length of the lists of best items.
+
+    Returns:
+        (n,) number of items with at least the target's score; (n,) number with exactly that score; (n,) number of
+        items that ``seen`` excludes beyond ``hidden``; (n, k) best items, equal scores in item order, 0 where none is
+        left; (n,) True where a score is not finite.
+    """
+    n, n_items = scores.shape
+    at_least, equal, removed = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    top, bad = np.zeros((n, k), np.int32), np.zeros(n, np.bool_)
+    for i in prange(n):
+        row = scores[i]
+        row[0] = LOWEST
+        for item in hidden:
+            bad[i] |= not np.isfinite(row[item])
+            row[item] = LOWEST
+        for at in range(offsets[i], offsets[i + 1]):
+            item = seen[at]
+            if row[item] != LOWEST:
+                bad[i] |= not np.isfinite(row[item])
+                row[item] = LOWEST
+                removed[i] += 1
+        target = row[targets[i]]
+        best = np.full(k, LOWEST, np.float32)
+        threshold = LOWEST
+        nothing = _ZERO
+        for start in range(0, n_items, _BLOCK):
+            stop = min(start + _BLOCK, n_items)
+            # counts of a block are exact in float32, whose lanes are twice as many as those of integers
+            more, same, above = _ZERO, _ZERO, _ZERO
+            for j in range(start, stop):
+                score = row[j]
+                more += _ONE if score >= target else _ZERO
+                same += _ONE if score == target else _ZERO
+                above += _ONE if score > threshold else _ZERO
+                nothing += score * _ZERO  # NaN as soon as one score is not finite
+            at_least[i] += int(more)
+            equal[i] += int(same)
+            if above > _ZERO:
+                for j in range(start, stop):
+                    if row[j] > threshold:
+                        place = k - 1
+                        while place > 0 and best[place - 1] < row[j]:
+                            best[place] = best[place - 1]
+                            top[i, place] = top[i, place - 1]
+                            place -= 1
+                        best[place] = row[j]
+                        top[i, place] = j
+                        threshold = best[k - 1]
+        bad[i] |= np.isnan(nothing)
+    return at_least, equal, removed, top, bad
