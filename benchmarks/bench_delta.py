@@ -24,6 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import njit, prange
+from scipy.spatial.distance import squareform
 
 from recbole_hyper.curvature.distances import euclidean_distances
 from recbole_hyper.curvature.gromov import default_threads, gromov_delta
@@ -156,14 +157,22 @@ def main() -> None:
         )
     print(f"median ratio against the plain product: {statistics.median(ratios):.0f}")
 
-    if importlib.util.find_spec("hypdelta"):
-        import hypdelta
+    peer = importlib.util.find_spec("hypdelta") is not None
+    if peer:
+        from hypdelta.condensed import calculate_delta_condensed
+        from hypdelta.delta import hypdelta
 
-        print(f"\nhypdelta {importlib.metadata.version('hypdelta')}, same distances")
-        seconds, value = timed(lambda: hypdelta.hypdelta(distances, device="cpu", strategy="naive"), 1)
-        print(f"{seconds:.2f} s against {ours:.3f} s, ratio {seconds / ours:.0f}, answer {value}")
+        version = importlib.metadata.version("hypdelta")
+        calculate_delta_condensed(squareform(small), len(small))
+        hypdelta(small, device="cpu", strategy="CCL", l=1.0)
+        condensed = squareform(distances, checks=False)
+        seconds, value = timed(lambda: calculate_delta_condensed(condensed, len(distances)), 1)
+        print(
+            f"hypdelta {version} (condensed loop, last sample): {seconds:.2f} s, ratio {seconds / ours:.0f}, "
+            f"equal {abs(value - result.delta) <= 1e-12 * result.diameter}"
+        )
     else:
-        print("\nhypdelta is not installed: not compared")
+        print("hypdelta is not installed: not compared")
 
     print("\nAll bases (exact four-point delta): seconds")
     print(f"{'n':>6}{'delta_rel':>11}{'this':>9}{'plain':>9}{'ratio':>8}  equal")
@@ -175,6 +184,10 @@ def main() -> None:
         if n <= 400:
             plain, value = timed(lambda: plain_four_points(distances), 1)  # noqa: B023
             line += f"{plain:>9.2f}{plain / ours:>8.0f}  {abs(value - result.delta) <= 1e-12 * result.diameter}"
+            if peer and n <= 200:
+                seconds, value = timed(lambda: hypdelta(distances, device="cpu", strategy="CCL", l=1.0), 1)  # noqa: B023
+                line += f"   hypdelta CCL, all pairs: {seconds:.2f} s, ratio {seconds / ours:.0f}, "
+                line += f"equal {abs(value - result.delta_rel) <= 1e-12}"
         print(line)
 
     large, label = load_vectors(arguments.large_dataset, arguments.rank, rng)
