@@ -90,12 +90,12 @@ def sweep(
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    fixed = {**before.get("fixed", {}), **fixed}
     found, content = _space(space, before)
     constants, found = found.split_constants()
     # a space is closer to the purpose than a file; the command line wins over its constants
     given = {key: fixed[key] for key in (config_dict or {}) if key in fixed}
-    fixed = {**{key: value for key, value in fixed.items() if key not in found.domains}, **constants, **given}
+    files = {key: value for key, value in fixed.items() if key not in {**found.domains, **constants}}
+    fixed = {**constants, **before.get("fixed", {}), **files, **given}
     cpu, gpu = float((resources or {}).get("cpu", 1)), float((resources or {}).get("gpu", 0))
     if cpu <= 0 or gpu < 0:
         raise ConfigError(f"resources={dict(resources or {})}: cpu above 0 and gpu of at least 0 are expected")

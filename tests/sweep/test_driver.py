@@ -85,6 +85,9 @@ def test_constants_of_the_space_count_for_all_and_the_command_line_wins(keys: di
     )  # fmt: skip
     assert outcome["valid_metric"] == "ndcg@5"  # the fixture gives it on the command line
     assert set(pd.read_csv(tmp_path / "s" / "trials.csv").epochs) == {1}
+    # and wins still when the sweep is resumed without it
+    again = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+    assert again["best"] == outcome["best"]
     kept = {key: value for key, value in keys.items() if key not in ("valid_metric", "epochs")}
     space["epochs"] = 1
     outcome = sweep(
