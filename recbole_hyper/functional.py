@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper import components
+from recbole_hyper.curvature import gromov_delta
 from recbole_hyper.data.negatives import uniform_negatives, uniform_set
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.geometry.head import OutputHead
@@ -15,6 +16,17 @@ from recbole_hyper.losses.gbce import calibration, check_t, generalised_binary_c
 from recbole_hyper.losses.rece import reduced_cross_entropy as _reduced_cross_entropy
 from recbole_hyper.losses.sampled_ce import sampled_cross_entropy as _sampled_cross_entropy
 from recbole_hyper.losses.sce import scalable_cross_entropy as _scalable_cross_entropy
+
+__all__ = [
+    "bce_plus",
+    "cross_entropy",
+    "gbce",
+    "gromov_delta",
+    "poincare_logits",
+    "reduced_cross_entropy",
+    "sampled_cross_entropy",
+    "scalable_cross_entropy",
+]
 
 _REDUCTIONS = ("mean", "sum", "none")
 

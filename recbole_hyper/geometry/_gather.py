@@ -7,7 +7,7 @@ straight into one buffer of the item matrix's size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Curvature, compute_dtype
 
 #: numbers that one piece may gather or compute at once
-PIECE = 1 << 20
+PIECE = 1 << 18
 
 
 #: (states, weight, offset or None, curvature, *data) -> (k,) numbers
@@ -24,7 +24,7 @@ Compute = Callable[..., Tensor]
 
 
 class Piece(NamedTuple):
-    """A pure function of some states and items, called ``compute(states[rows], weight[items], offset[items], c, *data)``.
+    """A pure function of some states and items, ``compute(states[rows], weight[items], offset[items], c, *data)``.
 
     ``rows`` and ``items`` are indices of any shape; ``data`` are constants.
     """
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, states, weight, offset, curvature, pieces: Sequence[Piece]) -> Tensor:
+    def forward(ctx, states, weight, offset, curvature, pieces: Iterable[Piece]) -> Tensor:
         ctx.pieces = pieces
         ctx.constant = None if isinstance(curvature, Tensor) else curvature
         ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
@@ -105,10 +105,11 @@ def _evaluate(
 
 
 def gathered(
-    pieces: Sequence[Piece], states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature
+    pieces: Iterable[Piece], states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature
 ) -> Tensor:
     """Return the concatenated results of the pieces, differentiable by the four tensors.
 
-    One call makes one gradient buffer of the item matrix's size, so what belongs together goes into one call.
+    ``pieces`` is gone through twice, once in each pass; it may make them on the way. One call makes one gradient
+    buffer of the item matrix's size, so what belongs together goes into one call.
     """
     return _Gathered.apply(states, weight, offset, curvature, pieces)

@@ -57,7 +57,8 @@ def plan(
     Raises:
         ValueError: the budget does not hold one row of logits.
     """
-    fixed = (terms * n_items + 6 * n * width) * itemsize
+    # without a link the lifts are the states themselves; with one they are kept beside them, with their graph
+    fixed = (terms * n_items + (3 if arrays == 1 else 6) * n * width) * itemsize
     least = fixed + n_items * itemsize * arrays
     if budget < least:
         raise ValueError(

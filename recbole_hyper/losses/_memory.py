@@ -20,43 +20,62 @@ def _linked(geometry: Geometry | None) -> bool:
 
 
 def pair_bytes(n: int, k: int, d: int, dtype: torch.dtype, geometry: Geometry | None) -> int:
-    """Return the peak of losses over own negatives (n, k)."""
+    """Return the peak of losses over own negatives (n, k): the draws, or the logits with one piece."""
     size = _itemsize(dtype)
-    piece = min(n * (k + 1) * (d + 1), _gather.PIECE)
-    return n * (k + 1) * (2 * INDEX + 4 * size) + piece * size * (5 if _linked(geometry) else 3) + 2 * n * d * size
+    cells = n * (k + 1)
+    piece = _pair_piece(n, k, d, size, geometry)
+    return max(3 * cells * INDEX, cells * (INDEX + 2 * size) + piece + n * d * size)
+
+
+def _pair_piece(n: int, k: int, d: int, size: int, geometry: Geometry | None) -> int:
+    """Return the bytes of one piece of gathered items with its states: few candidates leave more states to a piece."""
+    copies = 5 + 2.4 / (k + 1) if _linked(geometry) else 3 + 3.6 / (k + 1)
+    return int(min(n * (k + 1) * (d + 1), _gather.PIECE) * size * copies)
 
 
 def group_bytes(n: int, k: int, d: int, dtype: torch.dtype, geometry: Geometry | None, rows: int) -> int:
-    """Return the peak of losses over groups of rows that share k candidates."""
+    """Return the peak of losses over groups of ``rows`` rows that share k candidates."""
     size = _itemsize(dtype)
-    piece = min(rows * k, _pairs.LOGITS) * size * (7 if _linked(geometry) else 4) + 6 * k * d * size
-    return piece + 2 * n * d * size + 6 * n * INDEX
+    piece = min(rows * k, _pairs.LOGITS) * size * (6.5 if _linked(geometry) else 4.2)
+    targets = int(min(n * (d + 1), _gather.PIECE) * size * (7.4 if _linked(geometry) else 3.2))
+    return max(int(piece), targets) + 2 * n * d * size + 6 * n * INDEX
 
 
 def sce_bytes(
     n: int,
     d: int,
-    n_items: int,
     n_buckets: int,
     size_x: int,
     size_y: int,
-    mix: bool,
+    block: int,
     dtype: torch.dtype,
     geometry: Geometry | None,
 ) -> int:
-    """Return the peak of SCE."""
-    return 0
+    """Return the peak of SCE: the logits of some buckets, or the search."""
+    size = _itemsize(dtype)
+    together = min(n_buckets, max(1, _pairs.LOGITS // (size_x * size_y)))
+    logits = together * size_x * size_y * size * (4 if _linked(geometry) else 3)
+    gathered = together * (size_x + size_y) * d * size
+    found = n_buckets * (size_x + size_y) * INDEX
+    search = n_buckets * (n + block) * size + (n + block) * d * size
+    return max(logits + gathered + n * d * size, search) + found
 
 
 def rece_bytes(
     n: int,
     d: int,
     n_items: int,
+    buckets: int,
+    together: int,
     rows: int,
     met: int,
     rounds: int,
     dtype: torch.dtype,
     geometry: Geometry | None,
 ) -> int:
-    """Return the peak of RECE."""
-    return 0
+    """Return the peak of RECE: all rounds' orders and chunks, and the logits of some chunks."""
+    size = _itemsize(dtype)
+    logits = together * rows * met * size * (4 if _linked(geometry) else 8)
+    gathered = together * (met + rows) * d * size * (4.5 if _linked(geometry) else 3)
+    orders = rounds * (n + n_items) * (INDEX + 4)
+    return logits + int(gathered) + orders + n * d * size + rounds * n * (3 * INDEX + 3 * size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -46,18 +46,22 @@ def never(dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows (g, a) that share candidates (g, b), with their targets (g, a), whose own column is left out."""
+    """Rows (g, a) that share candidates (g, b), with their targets (g, a), whose own column is left out.
+
+    Candidates where ``valid`` (g, b) is False do not count; None: all do.
+    """
 
     rows: Tensor
     items: Tensor
     targets: Tensor
+    valid: Tensor | None = None
 
 
 def group_logsumexp(
     head: Head,
     states: Tensor,
     targets: Tensor,
-    groups: list[Group],
+    groups: Iterable[Group],
     correction: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return logsumexp over the candidates of each row, concatenated over the groups, and the target logits (n,).
@@ -75,16 +79,28 @@ def group_logsumexp(
         rows: Tensor,
         items: Tensor,
         targets: Tensor,
+        *valid: Tensor,
     ) -> Tensor:
         logits = geometry.grouped_logits(states, weight, offset, curvature=curvature)
         if correction is not None:
             logits = logits - correction(rows, items)
-        own = items.unsqueeze(1) == targets.unsqueeze(2)
-        return torch.logsumexp(logits.masked_fill(own, never(logits.dtype)), dim=2).reshape(-1)
+        left_out = items.unsqueeze(1) == targets.unsqueeze(2)
+        for mask in valid:
+            left_out |= ~mask.unsqueeze(1)
+        return torch.logsumexp(logits.masked_fill(left_out, never(logits.dtype)), dim=2).reshape(-1)
 
-    pieces = [_gather.Piece(compute, g.rows, g.items, (g.rows, g.items, g.targets)) for g in groups]
-    pieces += pair_pieces(geometry, targets.unsqueeze(1), head.weight.shape[1])
-    found = _gather.gathered(pieces, states, head.weight, head.offset, head.curvature)
+    def group_piece(group: Group) -> _gather.Piece:
+        valid = () if group.valid is None else (group.valid,)
+        return _gather.Piece(compute, group.rows, group.items, (group.rows, group.items, group.targets, *valid))
+
+    class Pieces:
+        """The groups' pieces, then those of the targets, made anew in each pass."""
+
+        def __iter__(self) -> Iterator[_gather.Piece]:
+            yield from map(group_piece, groups)
+            yield from pair_pieces(geometry, targets.unsqueeze(1), head.weight.shape[1])
+
+    found = _gather.gathered(Pieces(), states, head.weight, head.offset, head.curvature)
     return found[: -len(targets)], found[-len(targets) :]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -35,15 +36,22 @@ def sort_by_direction(
     return rows, items if head.padding_idx is None else items[items != head.padding_idx]
 
 
-def chunk_of(order: Tensor, total: int, n_chunks: int, n_buckets: int) -> Tensor:
-    """Return the chunk (total,) of each index, for ``order`` padded to a multiple of n_buckets and cut equally.
+class _Chunks:
+    """Indices in an order, cut into equal chunks; ``order`` counts as padded to a multiple of n_buckets."""
 
-    Indices that ``order`` does not hold get a chunk far from all others.
-    """
-    size = math.ceil(len(order) / n_buckets) * n_buckets // n_chunks
-    chunks = torch.full((total,), -(1 << 30), device=order.device, dtype=torch.int32)
-    chunks[order] = (torch.arange(len(order), device=order.device) // size).int()
-    return chunks
+    def __init__(self, order: Tensor, total: int, n_chunks: int, n_buckets: int) -> None:
+        self.size = math.ceil(len(order) / n_buckets) * n_buckets // n_chunks
+        self.order = order
+        # (total,) the chunk of each index; what order does not hold is far from all chunks
+        self.of = torch.full((total,), -(1 << 30), device=order.device, dtype=torch.int32)
+        self.of[order] = (torch.arange(len(order), device=order.device) // self.size).int()
+
+    def windows(self, chunks: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+        """Return the indices in chunks m - reach .. m + reach of each m in ``chunks``, and which of them exist."""
+        span = torch.arange((2 * reach + 1) * self.size, device=chunks.device)
+        place = ((chunks - reach) * self.size).unsqueeze(1) + span
+        exists = (place >= 0) & (place < len(self.order))
+        return self.order[place.clamp_(0, len(self.order) - 1)], exists
 
 
 def reduced_cross_entropy(
@@ -71,35 +79,51 @@ def reduced_cross_entropy(
     check_sizes(n_buckets, buckets_per_chunk, n_extra_chunks, rounds)
     n, n_items = len(states), head.n_items
     n_chunks = n_buckets // buckets_per_chunk
-    orders = [sort_by_direction(states, head, n_buckets=n_buckets, generator=generator) for _ in range(rounds)]
-    row_chunks = torch.stack([chunk_of(rows, n, n_chunks, n_buckets) for rows, _ in orders])
-    item_chunks = torch.stack([chunk_of(items, n_items, n_chunks, n_buckets) for _, items in orders])
+    rounds_x, rounds_y = [], []
+    for _ in range(rounds):
+        rows, items = sort_by_direction(states, head, n_buckets=n_buckets, generator=generator)
+        rounds_x.append(_Chunks(rows, n, n_chunks, n_buckets))
+        rounds_y.append(_Chunks(items, n_items, n_chunks, n_buckets))
+    # chunks on both sides of all there are need not be looked at
+    reach = min(n_extra_chunks, n_chunks - 1)
 
     def correction(rows: Tensor, items: Tensor) -> Tensor:
-        """log of the number of rounds in which a row meets an item, (1, a, b)."""
-        times = torch.zeros(1, rows.shape[1], items.shape[1], dtype=torch.float32, device=rows.device)
-        for own_chunk, met_chunk in zip(row_chunks, item_chunks, strict=True):
-            times += (own_chunk[rows].unsqueeze(2) - met_chunk[items].unsqueeze(1)).abs_() <= n_extra_chunks
-        return times.log_()
+        """log of the number of rounds in which a row meets an item, (g, a, b); 0 where it never does."""
+        times = torch.zeros(*rows.shape, items.shape[1], dtype=torch.float32, device=rows.device)
+        for x, y in zip(rounds_x, rounds_y, strict=True):
+            times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
+        return times.clamp_(min=1).log_()
 
-    groups, order = [], []
-    for round_, (rows, items) in enumerate(orders):
-        size_x = math.ceil(len(rows) / n_buckets) * n_buckets // n_chunks
-        size_y = math.ceil(len(items) / n_buckets) * n_buckets // n_chunks
-        for chunk in range(math.ceil(len(rows) / size_x)):
-            own = rows[chunk * size_x : (chunk + 1) * size_x]
-            met = items[max(0, chunk - n_extra_chunks) * size_y : (chunk + n_extra_chunks + 1) * size_y]
-            if not len(met):
-                continue
-            step = max(1, _pairs.LOGITS // len(met))
-            for part in own.split(step):
-                groups.append(_pairs.Group(part.unsqueeze(0), met.unsqueeze(0), targets[part].unsqueeze(0)))
-                order.append(part + round_ * n)
-    found, positive = _pairs.group_logsumexp(head, states, targets, groups, correction)
-    sums = positive.new_full((rounds * n,), _pairs.never(positive.dtype))
-    if order:
-        sums = sums.index_put((torch.cat(order),), found)
-    return _pairs.softmax_loss(torch.logsumexp(sums.view(rounds, n), dim=0), positive).mean()
+    def parts() -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
+        for number, (x, y) in enumerate(zip(rounds_x, rounds_y, strict=True)):
+            used = torch.arange(math.ceil(n / x.size), device=targets.device)
+            step = chunks_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1])
+            for chunks in used.split(step):
+                rows, real = x.windows(chunks, 0)
+                yield number, rows, real, *y.windows(chunks, reach)
+
+    class Groups:
+        """Made anew in each pass: all rounds' indices at once would be several times the catalogue."""
+
+        def __iter__(self) -> Iterator[_pairs.Group]:
+            for _, rows, _, items, exists in parts():
+                yield _pairs.Group(rows, items, targets[rows], exists)
+
+    found, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
+    place, kept, done = [], [], 0
+    for number, rows, real, *_ in parts():
+        flat = real.reshape(-1).nonzero().squeeze(1)
+        place.append(rows.reshape(-1)[flat] + number * n)
+        kept.append(flat + done)
+        done += real.numel()
+    # each row is once in each round
+    sums = found[torch.cat(kept)][torch.argsort(torch.cat(place))].view(rounds, n)
+    return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()
+
+
+def chunks_at_once(rows: int, items: int, d: int) -> int:
+    """Return how many row chunks are computed together: neither logits nor gathered items exceed their share."""
+    return max(1, _pairs.LOGITS // max(1, items * max(rows, d)))
 
 
 def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rounds: int) -> None:
@@ -170,6 +194,9 @@ class ReducedCrossEntropy(Loss):
         geometry: Geometry | None = None,
     ) -> int:
         """Return the bytes of the orders of all rounds and of one piece of logits."""
-        n_chunks = self.buckets(n, n_items) // self.buckets_per_chunk
-        met = min(n_items, (1 + 2 * self.n_extra_chunks) * math.ceil(n_items / n_chunks))
-        return _memory.rece_bytes(n, d, n_items, math.ceil(n / n_chunks), met, self.rounds, dtype, geometry)
+        buckets = self.buckets(n, n_items)
+        n_chunks = buckets // self.buckets_per_chunk
+        rows = math.ceil(n / buckets) * self.buckets_per_chunk
+        met = min(2 * self.n_extra_chunks + 1, 2 * n_chunks - 1) * math.ceil(n_items / buckets) * self.buckets_per_chunk
+        together = min(n_chunks, chunks_at_once(rows, met, d))
+        return _memory.rece_bytes(n, d, n_items, buckets, together, rows, met, self.rounds, dtype, geometry)

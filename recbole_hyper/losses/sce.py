@@ -221,4 +221,5 @@ class ScalableCrossEntropy(Loss):
     ) -> int:
         """Return the bytes of the search and of one piece of bucket logits."""
         n_buckets, size = self.sizes(n)
-        return _memory.sce_bytes(n, d, n_items, n_buckets, size, self.bucket_size_y, self.mix, dtype, geometry)
+        block = min(n_items, SEARCH_BLOCK)
+        return _memory.sce_bytes(n, d, n_buckets, size, self.bucket_size_y, block, dtype, geometry)
