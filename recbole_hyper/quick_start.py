@@ -394,11 +394,9 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> di
     folder = Path(config["data_path"])
     cache = folder / f"{data.dataset_name}.curvature.json"
     try:
-        estimate = estimate_curvature(
-            matrix, seed=config["seed"], cache_path=cache, fingerprint=_train_fingerprint(split)
-        )
+        estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=_train_fingerprint(split))
     except OSError:
-        estimate = estimate_curvature(matrix, seed=config["seed"])  # the data folder is read-only
+        estimate = estimate_curvature(matrix)  # the data folder is read-only
     config["curvature"] = float(estimate.curvature)
     logger.info(
         "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",

@@ -36,9 +36,7 @@ class SequenceDataset(SequentialDataset):
         super().__init__(config)
         self._store: SequenceStore | None = None
         if self.item_num < 3:
-            raise DataError(
-                f"{self._file}: {self.item_num - 1} item is left after filtering; ranking needs at least 2"
-            )
+            raise DataError(f"{self._file}: {self.item_num - 1} item is left after filtering; ranking needs at least 2")
 
     @property
     def _file(self) -> Path:

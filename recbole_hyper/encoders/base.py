@@ -20,7 +20,7 @@ class Encoder(nn.Module, ABC):
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
         super().__init__()
-        # shared with the head, registered once by the model: as a plain attribute it does not appear in state_dict twice
+        # the model registers the shared table; a plain attribute keeps it from appearing in state_dict twice
         self.__dict__["item_embedding"] = item_embedding
         self.state_size = item_embedding.embedding_dim
 

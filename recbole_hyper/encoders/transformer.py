@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, initialize, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 NORM_PLACEMENTS = ("query", "pre", "post")
 
 
@@ -49,7 +50,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, query: Tensor, memory: Tensor) -> Tensor:
-        """Attend from ``query`` (B, L, d) to positions of ``memory`` (B, L, d) that are not later; returns (B, L, d)."""
+        """Attend from ``query`` (B, L, d) to the positions of ``memory`` (B, L, d) that are not later: (B, L, d)."""
         batch, length, width = query.shape
         heads = (batch, length, self.n_heads, width // self.n_heads)
         key, value = self.key_value(memory).split(width, dim=-1)
