@@ -105,7 +105,8 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
         scores = encoded(split.test)  # the same scores for both: what is measured is the ranking
 
     def stored(part: Cases) -> torch.Tensor:
-        return scores[torch.from_numpy(np.searchsorted(split.test.rows, part.rows))].clone()
+        start = int(np.searchsorted(split.test.rows, part.rows[0]))
+        return scores[start : start + len(part)].clone()
 
     scorers = {"scores given": stored, "encoder and head": encoded}
     train, _, test = dataset.build()

@@ -71,6 +71,7 @@ def rank_cases(
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
                 parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen, catalogue))
+            del scores  # or two blocks would be held while the next one is computed
             bar.update(len(part))
     if not parts:
         empty = np.empty(0, dtype=np.int64)
