@@ -26,7 +26,7 @@ def test_learns_that_the_next_item_follows(model: str, cycle: Path, tmp_path: Pa
         **SMALL,
         **MODELS[model],
         "data_path": str(cycle),
-        "epochs": 40 if model == "HSASRecSCE" else 15,
+        "epochs": 40 if model in ("HSASRecSCE", "gSASRec") else 15,
         "learning_rate": 0.02,
         "exclude_seen": False,
         "topk": [1, 3, 10],
