@@ -89,7 +89,9 @@ def _leaderboard(page: Page, found: Collection, target: Path) -> None:
         dropped = [name for name in part if "@" in str(name) and not str(name).split()[0].endswith(f"@{cut}")]
         shown = part.drop(columns=["dataset", "protocol", "folder", *dropped])
         metrics = [str(name) for name in shown if "@" in str(name) and not str(name).endswith(" std")]
-        page.table(shown, best=["valid", *metrics], smaller=["train seconds", "peak MiB"])
+        # validation scores of different metrics cannot be compared
+        valid = ["valid"] if part["selected by"].nunique() == 1 else []
+        page.table(shown, best=[*valid, *metrics], smaller=["train seconds", "peak MiB"])
 
 
 def _costs(page: Page, found: Collection, target: Path, figures: Path, metric: str) -> None:
