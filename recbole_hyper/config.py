@@ -341,6 +341,14 @@ class Config(RecBoleConfig):
         clip = self.final_config_dict.get("clip_grad_norm")
         if clip is not None and not (isinstance(clip, dict) and set(clip) <= {"max_norm", "norm_type"}):
             raise ConfigError(f"clip_grad_norm={clip!r}: {{'max_norm': 5.0, 'norm_type': 2}} is expected")
+        plateau = self.final_config_dict.get("lr_plateau")
+        if plateau and not (
+            isinstance(plateau, dict)
+            and set(plateau) <= {"factor", "patience"}
+            and 0 < plateau.get("factor", 0.5) < 1
+            and plateau.get("patience", 5) >= 0
+        ):
+            raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5}} is expected, factor in (0, 1)")
         if (self.final_config_dict.get("nproc") or 1) > 1:
             raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
 

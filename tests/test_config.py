@@ -59,6 +59,7 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"exclude_seen": 3}, "exclude_seen=3: true or false"),
         ({"clip_grad_norm": 5}, "clip_grad_norm=5"),
         ({"train_batch_size": 0}, "train_batch_size=0"),
+        ({"lr_plateau": {"factor": 2}}, "lr_plateau="),
     ],
 )
 def test_impossible_values_fail_before_data_are_read(

@@ -39,3 +39,17 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
     raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN])}")
+
+
+def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
+    """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5}``, None where the key is not set.
+
+    The learning rate is multiplied by ``factor`` once the validation score has not risen for more than ``patience``
+    validations.
+    """
+    settings = config["lr_plateau"]
+    if not settings:
+        return None
+    mode = "max" if config["valid_metric_bigger"] else "min"
+    factor, patience = settings.get("factor", 0.5), settings.get("patience", 5)
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, factor=factor, patience=patience, threshold=0.0)

@@ -32,7 +32,7 @@ from recbole_hyper.training.checkpoint import (
     save_weights,
 )
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.training.optim import build_optimizer, build_scheduler
 from recbole_hyper.types import Cases, Ranks, Split
 
 
@@ -98,6 +98,7 @@ class RunTrainer:
         self.best_epoch = -1
         self.finished = False
         self.on_validation: Callable[[int, float], None] | None = None
+        self.scheduler = build_scheduler(self.optimizer, config)
         self._step = 0
         self._terms: Counter = Counter()
         self._best_other: dict[str, Any] | None = None
@@ -126,6 +127,8 @@ class RunTrainer:
         return outcome
 
     def _after_validation(self, epoch: int, score: float) -> None:
+        if self.scheduler is not None:
+            self.scheduler.step(score)
         self._save_training_state(epoch)
         if self.on_validation is not None:
             self.on_validation(epoch, float(score))
@@ -147,7 +150,7 @@ class RunTrainer:
         row["train_loss"] = (sum(total) if isinstance(total, tuple) else float(total or 0.0)) / steps
         row.update({name: value / steps for name, value in self._terms.items()})
         if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
-            row["curvature"] = float(self.model.head.curvature)
+            row["curvature"] = float(self.model.head.curvature.detach())
         self.history.append(row)
         self._write_history()
         return total
@@ -258,6 +261,7 @@ class RunTrainer:
             {
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
                 "epoch": epoch,
                 "cur_step": self.cur_step,
                 "best_epoch": self.best_epoch,
@@ -279,6 +283,8 @@ class RunTrainer:
         state = load_state(path)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None and state.get("scheduler"):
+            self.scheduler.load_state_dict(state["scheduler"])
         for name in ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory"):
             setattr(self, name, state[name])
         self.history = list(state["history"])

@@ -66,6 +66,17 @@ def test_resume_equals_an_uninterrupted_run(
     assert parts["epochs"] == whole["epochs"] == 6
 
 
+def test_plateau_lowers_the_rate_and_survives_a_resume(random_data: Path, tmp_path: Path) -> None:
+    keys = {"lr_plateau": {"factor": 0.5, "patience": 0}, "stopping_step": 20, "learning_rate": 0.02}
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, epochs=12))
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=7))
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=12, resume=True))
+    states = [load_state(tmp_path / name / "checkpoint.pt") for name in ("whole", "parts")]
+    rates = [state["optimizer"]["param_groups"][0]["lr"] for state in states]
+    assert rates[0] == rates[1] < 0.02
+    assert same(tmp_path / "whole", tmp_path / "parts")
+
+
 def test_kill_in_mid_epoch_then_resume(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "killed", epochs=400, stopping_step=400, eval_step=1)
     command = [sys.executable, str(ROOT / "run_recbole_hyper.py"), "--model=SASRecCE", "--dataset=random"]
