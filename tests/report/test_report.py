@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
@@ -94,6 +94,7 @@ def test_costs_leave_failed_trials_and_tested_copies_out(folders: Path) -> None:
 points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=25)
 
 
+@settings(deadline=None)
 @given(points)
 def test_pareto_against_the_definition(drawn: list[tuple[int, int]]) -> None:
     frame = pd.DataFrame(drawn, columns=["cost", "value"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.config import ConfigError, all_known_keys, model_class, properties_folder
@@ -55,6 +55,7 @@ def test_grid_search_draws_what_is_no_grid() -> None:
     assert all(1e-5 <= rate <= 1e-2 for rate in rates)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_draws_keep_their_bounds(seed: int) -> None:
     space = parse_space(
