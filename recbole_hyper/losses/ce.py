@@ -68,8 +68,8 @@ class _Stream:
             self.n_items,
             width,
             arrays=2 if geometry.has_link else 1,
-            # each term and its gradient
-            terms=2 * sum(t.numel() // len(t) for t in self.terms if t is not None),
+            # each term, its gradient, and the products with the scale
+            terms=2 * sum(t.numel() // len(t) for t in self.terms if t is not None) + (self.terms.scale is not None),
             itemsize=self.vectors.element_size(),
             budget=budget,
             gpu=states.device.type != "cpu",
@@ -99,26 +99,36 @@ class _Stream:
         kept = plan.rows * self.n_items if plan.keep else size
         self.kept_slopes = like.new_empty(kept)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
-        self.items = like.new_empty(plan.block, like.shape[1])
+        multiplier, extra, scale = self.terms.multiplier, self.terms.extra, self.terms.scale
+        lifted = multiplier is not None or extra is not None
+        self.items = like.new_empty(plan.block if lifted else 0, like.shape[1])
+        self.scaled_multiplier, self.scaled_extra = multiplier, extra
+        if scale is not None:
+            self.scaled_multiplier = scale if multiplier is None else multiplier * scale
+            self.scaled_extra = None if extra is None else extra * scale.unsqueeze(1)
+        self.scaled = like.new_empty(plan.block if self.scaled_multiplier is not None else 0, self.dim)
 
-    def _block_vectors(self, block: slice, scaled: bool) -> Tensor:
-        """Return the lifted items of a block, times their scale if asked, in a reused buffer."""
-        terms = self.terms.rows(block)
-        weight = self.weight[block].detach().to(self.dtype)
-        if terms.multiplier is None and terms.extra is None and (terms.scale is None or not scaled):
+    def _block_vectors(self, block: slice) -> Tensor:
+        """Return the lifted items (block, width) in a reused buffer, or the weight itself where they are the same."""
+        terms, weight = self.terms.rows(block), self.weight[block].detach().to(self.dtype)
+        if terms.multiplier is None and terms.extra is None:
             return weight
         out = self.items[: len(weight)]
-        factor = terms.multiplier
-        if scaled and terms.scale is not None:
-            factor = terms.scale if factor is None else factor * terms.scale
-        if factor is None:
+        if terms.multiplier is None:
             out[:, : self.dim] = weight
         else:
-            torch.mul(weight, factor.unsqueeze(1), out=out[:, : self.dim])
+            torch.mul(weight, terms.multiplier.unsqueeze(1), out=out[:, : self.dim])
         if terms.extra is not None:
-            extra = terms.extra
-            out[:, self.dim :] = extra * terms.scale.unsqueeze(1) if scaled and terms.scale is not None else extra
+            out[:, self.dim :] = terms.extra
         return out
+
+    def _scaled_items(self, block: slice) -> Tensor:
+        """Return the first d columns of the lifted items times their scale, contiguous: the product is faster so."""
+        weight = self.weight[block].detach().to(self.dtype)
+        if self.scaled_multiplier is None:
+            return weight
+        out = self.scaled[: len(weight)]
+        return torch.mul(weight, self.scaled_multiplier[block].unsqueeze(1), out=out)
 
     def _tile(self, rows: slice, block: slice, start: int) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Compute a tile: softmax x slope, softmax x logit (or None), largest logit, sum(exp(logit - largest))."""
@@ -130,7 +140,7 @@ class _Stream:
             return buffer[first : first + height * width].view(height, width)
 
         weights, linked = view(self.kept_slopes, start), None
-        items = self._block_vectors(block, scaled=False)
+        items = self._block_vectors(block)
         if not self.geometry.has_link:
             logits = torch.mm(vectors, items.t(), out=view(self.scratch))
         else:
@@ -191,14 +201,10 @@ class _Stream:
         matrix times vector is fast only for contiguous vectors.
         """
         if self.d_vectors is not None:
-            items = self._block_vectors(block, scaled=True)
-            space = weights @ items[:, : self.dim]
+            space = weights @ self._scaled_items(block)
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
-            if self.terms.extra is not None:
-                extra = self.terms.extra[block]
-                if self.terms.scale is not None:
-                    extra = extra * self.terms.scale[block].unsqueeze(1)
-                for k, column in enumerate(extra.unbind(1)):
+            if self.scaled_extra is not None:
+                for k, column in enumerate(self.scaled_extra[block].unbind(1)):
                     self.d_vectors[rows, self.dim + k].addcmul_(weights.mv(column), factor)
         if self.d_weight is not None:
             vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
@@ -421,5 +427,5 @@ class CrossEntropy(Loss):
         itemsize = max(4, torch.empty((), dtype=dtype).element_size())
         linked = geometry is None or geometry.has_link
         budget = _chunks.default_budget(torch.device("cpu")) if self.memory_budget is None else self.memory_budget
-        arrays, terms = (2, 6) if linked else (1, 2)
+        arrays, terms = (2, 7) if linked else (1, 2)
         return _chunks.plan(n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=budget).bytes

@@ -87,7 +87,7 @@ def test_equals_torch_however_it_is_cut(
     padding = 0
     states, targets, weight, offsets, curvature = problem(n, m, d, padding, offset, size=size)
     width, arrays = d + offset, 1 if geometry == "euclidean" else 2
-    terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset))
+    terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset)) + (geometry == "poincare")
     least = least_budget(n, m, width, arrays, terms, 8)
     chosen = {"least": least, "middle": least + 20 * m * 8 * arrays + 5000, None: None}[budget]
     if budget == "least" and n > 16:
