@@ -93,8 +93,13 @@ def test_a_dying_process_is_a_failed_trial(ray_cluster: Any, keys: dict, tmp_pat
     killer = subprocess.Popen(
         [sys.executable, "-c", KILL_WORKER, str(tmp_path / "s" / "trials")], stdout=subprocess.PIPE, text=True
     )
-    outcome = sweep("SASRecCE", "tiny", space=plan_space, max_concurrent=1, config_dict=config(long, tmp_path / "s"))
-    killed = killer.communicate(timeout=60)[0].strip()
+    try:
+        outcome = sweep(
+            "SASRecCE", "tiny", space=plan_space, max_concurrent=1, config_dict=config(long, tmp_path / "s")
+        )
+        killed = killer.communicate(timeout=60)[0].strip()
+    finally:
+        killer.kill()
     assert outcome["trials"] == {"finished": 2, "failed": 1}
     assert "its process ended" in outcome["failures"][killed]
 
