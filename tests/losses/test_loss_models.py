@@ -28,6 +28,8 @@ def test_learns_that_the_next_item_follows(model: str, cycle: Path, tmp_path: Pa
         "data_path": str(cycle),
         "epochs": 40 if model in ("HSASRecSCE", "gSASRec") else 15,
         "learning_rate": 0.02,
+        "eval_step": 5,
+        "checkpoint_step": 100,
         "exclude_seen": False,
         "topk": [1, 3, 10],
         "output_dir": str(tmp_path / "run"),
