@@ -187,6 +187,9 @@ def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
         right.plot(curve["epoch"], curve["train_accuracy"], linestyle="--", color=line.get_color(), linewidth=1)
     left.set(xlabel="epoch", ylabel="cross-entropy, train", title=title)
     right.set(xlabel="epoch", ylabel="accuracy, % (dashed: train)", title=title)
+    losses = pd.concat([curve["train_loss"] for curve in runs.values()])
+    if losses.max() > 100 * losses.min():  # a run that diverged would flatten all others
+        left.set_yscale("log")
     left.legend(fontsize=8)
     right.legend(fontsize=8, loc="lower right")
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
