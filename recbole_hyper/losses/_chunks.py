@@ -12,8 +12,8 @@ import torch
 # rows x items of a tile: in the shared cache on CPU and worth the cost of starting its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
 GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
-# with fewer kept rows the matrix products are slower than computing the tiles twice
-LEAST_KEPT_ROWS = 16
+# keeping fewer rows than this reads the items so often that computing every tile twice is faster (measured at 1M items)
+LEAST_KEPT_ROWS = 96
 DEFAULT_BUDGET = 256 << 20
 
 
@@ -75,7 +75,7 @@ def plan(
     while block > 16 and cost(1, block, True) > budget:
         block //= 2
     each = cost(2, block, True) - cost(1, block, True)
-    rows = min(n, GPU_ROWS if gpu else CPU_ROWS, 1 + (budget - cost(1, block, True)) // each)
+    rows = min(n, (GPU_ROWS if gpu else CPU_ROWS) // arrays, 1 + (budget - cost(1, block, True)) // each)
     wider = min(n_items, 4 * block)
     if rows <= CPU_ROWS // 4 and cost(rows, wider, True) <= budget:
         block = wider

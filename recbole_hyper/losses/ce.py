@@ -19,7 +19,8 @@ from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses.base import Head, Loss, Negatives
 
-_LIFT_BLOCK = 1 << 14
+# items whose lifts, or gradients through them, are alive at once with all that autograd keeps
+_LIFT_BLOCK = 1 << 11
 
 
 @dataclass

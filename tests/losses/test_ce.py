@@ -89,9 +89,13 @@ def test_equals_torch_however_it_is_cut(
     width, arrays = d + offset, 1 if geometry == "euclidean" else 2
     terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset)) + (geometry == "poincare")
     least = least_budget(n, m, width, arrays, terms, 8)
-    chosen = {"least": least, "middle": least + 20 * m * 8 * arrays + 5000, None: None}[budget]
-    if budget == "least" and n > 16:
-        assert not _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen).keep
+    # room for 110 rows of tiles and a block of items is enough to keep the tiles
+    enough = least + (110 * m * arrays + 2 * m * (width + 110)) * 8
+    chosen = {"least": least, "middle": enough, None: None}[budget]
+    if chosen is not None and n > 100:
+        plan = _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen)
+        assert plan.keep == (budget == "middle")
+        assert plan.rows < n
     leaves = (states, weight, offsets, curvature)
     for reduction in ("mean", "none"):
         mine = cross_entropy(
