@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from recbole_hyper.config import ConfigError
+from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
@@ -22,6 +23,15 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
         ConfigError: an unknown learner.
     """
     learner = config["learner"].lower()
+    if learner in LEARNERS:
+        return riemannian_optimizer(
+            model,
+            learner=learner,
+            learning_rate=config["learning_rate"],
+            manifold_learning_rate=config["manifold_learning_rate"],
+            weight_decay=config["weight_decay"] or 0.0,
+            stabilize=config["stabilize"],
+        )
     rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     curved = [parameter for name, parameter in named if name.endswith("log_curvature")]
@@ -38,7 +48,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
-    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN])}")
+    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN, *LEARNERS])}")
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
@@ -50,6 +60,6 @@ def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.opti
     settings = config["lr_plateau"]
     if not settings:
         return None
-    mode = "max" if config["valid_metric_bigger"] else "min"
+    mode: Literal["min", "max"] = "max" if config["valid_metric_bigger"] else "min"
     factor, patience = settings.get("factor", 0.5), settings.get("patience", 5)
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, factor=factor, patience=patience, threshold=0.0)

@@ -150,7 +150,7 @@ class RunTrainer:
         row["train_loss"] = (sum(total) if isinstance(total, tuple) else float(total or 0.0)) / steps
         row.update({name: value / steps for name, value in self._terms.items()})
         if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
-            row["curvature"] = float(self.model.head.curvature.detach())
+            row["curvature"] = float(self.model.head.log_curvature.detach().exp())
         self.history.append(row)
         self._write_history()
         return total

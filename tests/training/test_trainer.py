@@ -77,6 +77,14 @@ def test_plateau_lowers_the_rate_and_survives_a_resume(random_data: Path, tmp_pa
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.parametrize("learner", ["riemannian_adam", "riemannian_sgd"])
+def test_riemannian_learners_train_inside_the_ball(learner: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**settings(random_data, tmp_path / "run", epochs=2), "learner": learner, "learning_rate": 0.001}
+    result = run("HGRU4Rec", "random", config_dict={**keys, "hidden_size": 8})
+    assert 0 <= result["test"]["ndcg@10"] <= 1
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in weights(tmp_path / "run").values())
+
+
 def test_kill_in_mid_epoch_then_resume(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "killed", epochs=400, stopping_step=400, eval_step=1)
     command = [sys.executable, str(ROOT / "run_recbole_hyper.py"), "--model=SASRecCE", "--dataset=random"]
