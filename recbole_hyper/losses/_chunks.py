@@ -81,7 +81,7 @@ def plan(
         block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Plan(rows, block, True, cost(rows, block, True))
-    rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK // 4)
     while cost(rows, block, False) > budget and (rows > 1 or block > 1):
         rows, block = (-(-rows // 2), block) if rows >= block else (rows, -(-block // 2))
     return Plan(rows, block, False, cost(rows, block, False))
