@@ -69,7 +69,9 @@ def plan(
     def cost(rows: int, block: int, keep: bool) -> int:
         kept = rows * (n_items if keep else block) * arrays
         scratch = (rows * arrays + 2 * width) * block + 2 * rows * width
-        return fixed + (kept + scratch) * itemsize
+        # maximum, sum and share of each tile
+        sums = 3 * rows * -(-n_items // block)
+        return fixed + (kept + scratch + sums) * itemsize
 
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     while block > 16 and cost(1, block, True) > budget:
@@ -81,9 +83,11 @@ def plan(
         block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Plan(rows, block, True, cost(rows, block, True))
-    rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK // 4)
-    while cost(rows, block, False) > budget and (rows > 1 or block > 1):
-        rows, block = (-(-rows // 2), block) if rows >= block else (rows, -(-block // 2))
+    rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    while cost(rows, block, False) > budget and rows > 1:
+        rows = -(-rows // 2)
+    while cost(rows, block, False) > budget and block > 1:
+        block = -(-block // 2)
     return Plan(rows, block, False, cost(rows, block, False))
 
 

@@ -428,5 +428,6 @@ class CrossEntropy(Loss):
         itemsize = max(4, torch.empty((), dtype=dtype).element_size())
         linked = geometry is None or geometry.has_link
         budget = _chunks.default_budget(torch.device("cpu")) if self.memory_budget is None else self.memory_budget
-        arrays, terms = (2, 7) if linked else (1, 2)
+        # a bias, which the Euclidean head has only if asked for, would add two numbers per item
+        arrays, terms = (2, 7) if linked else (1, 0)
         return _chunks.plan(n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=budget).bytes
