@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import re
 import sys
@@ -27,7 +28,7 @@ from recbole_hyper.data.loader import PrefixLoader, WindowLoader
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, table, versions, write_cases, write_json, write_yaml
+from recbole_hyper.evaluation.results import commit, plain, table, versions, write_cases, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split, repeated_targets
 from recbole_hyper.training import distributed
@@ -158,11 +159,7 @@ def _train_and_test(
     trainer.load_best()
     results: dict[str, Any] = {"valid": {}, "test": {}}
     if len(valid):
-        ranks = trainer.rank(valid, progress)
-        results["valid"] = trainer.metrics(valid, ranks)
-        if config["save_cases"]:
-            write_cases(output_dir / "cases_valid.parquet", valid.cases, ranks)
-        results.update(_intervals(config, valid, ranks))
+        results.update(_evaluate(trainer, valid, config, output_dir, progress)[0])
     seconds = dict(trainer.seconds)
     epochs, best = len(trainer.history), trainer.best_epoch
     refit_epochs = 0
@@ -172,12 +169,8 @@ def _train_and_test(
     test_seconds = perf_counter()
     with PeakMemory(config["device"]) as memory:
         if len(test):
-            ranks = trainer.rank(test, progress)
-            results["test"] = trainer.metrics(test, ranks)
-            if config["save_cases"]:
-                write_cases(output_dir / "cases_test.parquet", test.cases, ranks)
-            results.update(_intervals(config, test, ranks))
-            results["test_ties"] = ranks.tied
+            outcome, ranks = _evaluate(trainer, test, config, output_dir, progress)
+            results.update(outcome, test_ties=ranks.tied)
     seconds["test"] = perf_counter() - test_seconds
     peaks = {**trainer.peak_memory, "test": memory.bytes}
     return {
@@ -195,6 +188,16 @@ def _train_and_test(
         "parameters": _n_parameters(model),
         **({"curvature": float(model.head.curvature)} if isinstance(model, HyperRecommender) else {}),
     }
+
+
+def _evaluate(
+    trainer: Any, evaluation: Evaluation, config: Config, output_dir: Path, progress: bool
+) -> tuple[dict[str, Any], Ranks]:
+    """Rank a part, write its cases, and return ({part: metrics, with intervals on request}, ranks)."""
+    ranks = trainer.rank(evaluation, progress)
+    if config["save_cases"]:
+        write_cases(output_dir / f"cases_{evaluation.name}.parquet", evaluation.cases, ranks)
+    return {evaluation.name: trainer.metrics(evaluation, ranks), **_intervals(config, evaluation, ranks)}, ranks
 
 
 def _refit(
@@ -362,7 +365,7 @@ def _output_dir(config: Config) -> Path:
 
 
 def _require_same_run(config: Config, before: dict[str, Any]) -> None:
-    now = yaml.safe_load(yaml.safe_dump(_plain(config.plain())))
+    now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
     changed = sorted(
         key
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
@@ -373,12 +376,6 @@ def _require_same_run(config: Config, before: dict[str, Any]) -> None:
         raise ConfigError(
             f"this run cannot be resumed with another configuration ({detail}); choose another output_dir"
         )
-
-
-def _plain(content: dict[str, Any]) -> Any:
-    from recbole_hyper.evaluation.results import plain
-
-    return plain(content, nan_to_null=False)
 
 
 def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
@@ -418,8 +415,6 @@ def _memory_estimate(config: Config, split: Split) -> dict[str, Any]:
 
 
 def _train_fingerprint(split: Split) -> str:
-    import hashlib
-
     return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
 
 
@@ -478,12 +473,12 @@ def _logging(output_dir: Path, level: str) -> Iterator[None]:
     root = logging.getLogger()
     before, old_level = list(root.handlers), root.level
     terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / "run.log", encoding="utf-8")
-    plain, form = _NoColour(), "%(asctime)s %(message)s"
+    no_colour, form = _NoColour(), "%(asctime)s %(message)s"
     for handler in (terminal, file):
         handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
-    file.addFilter(plain)
+    file.addFilter(no_colour)
     if not sys.stderr.isatty():
-        terminal.addFilter(plain)
+        terminal.addFilter(no_colour)
     root.handlers = [terminal, file]
     root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
     try:
