@@ -6,12 +6,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
+from recbole_hyper.compiled import with_torch_threads
+
 # stands for "excluded": the smallest finite float32, so that an infinite score of a model is still seen
 LOWEST = np.float32(np.finfo(np.float32).min)
 _BLOCK = 512  # scores looked at between two decisions whether the list of best items may change
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
+@with_torch_threads
 @njit(parallel=True, cache=True, fastmath={"reassoc", "contract"})
 def rank_rows(
     scores: npt.NDArray[np.float32],

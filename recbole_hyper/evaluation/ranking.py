@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -90,14 +89,8 @@ def _rank_here(
     if exclude_seen:
         np.cumsum(lengths, out=offsets[1:])
         seen = store.items[ranges(store.offsets[part.rows] + part.starts, lengths)]
-    threads = numba.get_num_threads()
-    available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    numba.set_num_threads(max(1, min(torch.get_num_threads(), available)))
-    try:
-        values = scores.detach().contiguous().numpy()
-        at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
-    finally:
-        numba.set_num_threads(threads)
+    values = scores.detach().contiguous().numpy()
+    at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
     if bad.any():
         _require_finite(score(part), part)  # the first scores have been overwritten
         raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")

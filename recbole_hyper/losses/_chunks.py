@@ -66,9 +66,14 @@ def plan(
             f"{least} bytes at least; set loss_memory_budget to {math.ceil(least / 2**20)} MiB or more"
         )
 
+    # the compiled kernels work in place: only a link has one tile beside what is kept
+    spare = arrays - 1 if itemsize == 4 and not gpu else arrays
+
     def cost(rows: int, block: int, keep: bool) -> int:
         kept = rows * (n_items if keep else block) * arrays
-        scratch = (rows * arrays + 2 * width) * block + 2 * rows * width
+        # items lifted, and lifted times their scale; the Euclidean head uses the weight itself
+        lifts = 2 * width if terms else 0
+        scratch = (rows * spare + lifts) * block + 2 * rows * width
         # maximum, sum and share of each tile
         sums = 3 * rows * -(-n_items // block)
         return fixed + (kept + scratch + sums) * itemsize
@@ -77,13 +82,14 @@ def plan(
     while block > 16 and cost(1, block, True) > budget:
         block //= 2
     each = cost(2, block, True) - cost(1, block, True)
-    rows = min(n, (GPU_ROWS if gpu else CPU_ROWS) // arrays, 1 + (budget - cost(1, block, True)) // each)
+    rows = min(n, GPU_ROWS // arrays if gpu else CPU_ROWS, 1 + (budget - cost(1, block, True)) // each)
     wider = min(n_items, 4 * block)
     if rows <= CPU_ROWS // 4 and cost(rows, wider, True) <= budget:
         block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Plan(rows, block, True, cost(rows, block, True))
-    rows, block = min(n, 1024), min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
+    rows = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays)
+    block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     while cost(rows, block, False) > budget and rows > 1:
         rows = -(-rows // 2)
     while cost(rows, block, False) > budget and block > 1:

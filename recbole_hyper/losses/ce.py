@@ -3,7 +3,8 @@
 Nothing of size rows x items exists. A chunk of rows meets the items block by block; each tile of logits is turned into
 its own softmax while it is in cache, and kept with its sum of exponentials. When the row chunk has met all items, the
 total is known, each tile's softmax needs one factor per row, its share of the total, and the three matrix products of
-the mathematics (logits, gradient of states, gradient of items) are each done once. Gradients are made in the
+the mathematics (logits, gradient of states, gradient of items) are each done once. Where the budget keeps too few rows
+for that, the items are swept twice instead and the logits computed twice. Gradients are made in the
 forward pass; the item gradient is written straight into the buffer that becomes weight.grad.
 """
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_dtype
 from recbole_hyper.losses import _chunks
+from recbole_hyper.losses._softmax_kernel import add_column_sums, linked_softmax_rows, softmax_rows
 from recbole_hyper.losses.base import Head, Loss, Negatives
 
 # items whose lifts, or gradients through them, are alive at once with all that autograd keeps
@@ -95,8 +97,10 @@ class _Stream:
     def _allocate_tiles(self) -> None:
         plan, like = self.plan, self.vectors
         size = plan.rows * plan.block
-        self.slope = like.new_empty(size if self.geometry.has_link else 0)
-        self.scratch = like.new_empty(size)
+        # the kernels make a tile's softmax and its sum in one pass, in place; they do not divide by the sum
+        self.compiled = like.device.type == "cpu" and like.dtype == torch.float32
+        self.slope = like.new_empty(size if self.geometry.has_link and not self.compiled else 0)
+        self.scratch = like.new_empty(size if self.geometry.has_link or not self.compiled else 0)
         kept = plan.rows * self.n_items if plan.keep else size
         self.kept_slopes = like.new_empty(kept)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
@@ -131,8 +135,14 @@ class _Stream:
         out = self.scaled[: len(weight)]
         return torch.mul(weight, self.scaled_multiplier[block].unsqueeze(1), out=out)
 
-    def _tile(self, rows: slice, block: slice, start: int) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Compute a tile: softmax x slope, softmax x logit (or None), largest logit, sum(exp(logit - largest))."""
+    def _tile(
+        self, rows: slice, block: slice, items: Tensor, start: int = 0
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Compute a tile with the lifted ``items``.
+
+        Returns softmax x slope, softmax x logit (or None), largest logit, sum(exp(logit - largest)).
+        The softmax is divided by that sum if not ``compiled``.
+        """
         vectors = self.vectors[rows]
         height, width = len(vectors), block.stop - block.start
         start *= height
@@ -141,17 +151,27 @@ class _Stream:
             return buffer[first : first + height * width].view(height, width)
 
         weights, linked = view(self.kept_slopes, start), None
-        items = self._block_vectors(block)
-        if not self.geometry.has_link:
-            logits = torch.mm(vectors, items.t(), out=view(self.scratch))
-        else:
-            slope, terms, exponent = view(self.slope), self.terms.rows(block), None
-            logits = linked = torch.mm(vectors, items.t(), out=view(self.kept_links, start))
+        terms = self.terms.rows(block)
+        if self.geometry.has_link:
+            linked = torch.mm(vectors, items.t(), out=view(self.kept_links, start))
+            exponent = None
             if self.lifted.exponent is not None and terms.exponent is not None:
                 exponent = self.lifted.exponent[rows].unsqueeze(1) + terms.exponent
-            self.geometry.link_(logits, slope, view(self.scratch), exponent)
-            if terms.scale is not None:
-                logits.mul_(terms.scale)
+            slope = weights if self.compiled else view(self.slope)
+            self.geometry.link_(linked, slope, view(self.scratch), exponent)
+        if self.compiled:
+            top, total = vectors.new_empty(2, height)
+            if linked is None:
+                torch.mm(vectors, items.t(), out=weights)
+                softmax_rows(weights.numpy(), top.numpy(), total.numpy())
+            else:
+                scale = vectors.new_ones(width) if terms.scale is None else terms.scale
+                linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, top, total)))
+            return weights, linked, top, total
+        if linked is None:
+            logits = torch.mm(vectors, items.t(), out=view(self.scratch))
+        else:
+            logits = linked if terms.scale is None else linked.mul_(terms.scale)
         torch.softmax(logits, 1, out=weights)
         # the largest softmax is exp(0) / sum(exp(logit - top)): the sum comes for free
         top, total = logits.amax(1), weights.amax(1).reciprocal_()
@@ -167,25 +187,58 @@ class _Stream:
         self._score_targets()
         if wanted:
             self._allocate_gradients()
-        for rows in _chunks.spans(0, len(self.vectors), self.plan.rows):
-            tiles, tops, totals, start = [], [], [], 0
-            for block in self.blocks:
-                weights, linked, top, total = self._tile(rows, block, start)
-                tops.append(top)
-                totals.append(total)
-                if self.plan.keep and wanted:
-                    tiles.append((weights, linked))
-                    start += block.stop - block.start
-            # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
-            top = torch.stack(tops).amax(0)
-            shares = [torch.exp(t - top).mul_(s) for t, s in zip(tops, totals, strict=True)]
-            total = torch.stack(shares).sum(0)
-            losses[rows] = (top - self.target_logits[rows]) + total.log()
-            if row_weights is not None and wanted:
-                for index, block in enumerate(self.blocks):
-                    weights, linked = tiles[index] if self.plan.keep else self._tile(rows, block, 0)[:2]
-                    self._accumulate(rows, block, weights, linked, shares[index] / total * row_weights[rows])
+        if self.plan.keep:
+            for rows in self._row_chunks():
+                self._one_sweep(rows, losses, row_weights if wanted else None)
+        else:
+            self._two_sweeps(losses, row_weights if wanted else None)
         return losses, self._finish(row_weights) if wanted and row_weights is not None else _Gradients()
+
+    def _row_chunks(self) -> list[slice]:
+        return list(_chunks.spans(0, len(self.vectors), self.plan.rows))
+
+    def _one_sweep(self, rows: slice, losses: Tensor, row_weights: Tensor | None) -> None:
+        """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
+        tiles, tops, totals, start = [], [], [], 0
+        for block in self.blocks:
+            weights, linked, top, total = self._tile(rows, block, self._block_vectors(block), start)
+            tops.append(top)
+            totals.append(total)
+            if row_weights is not None:
+                tiles.append((weights, linked))
+                start += block.stop - block.start
+        # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
+        top = torch.stack(tops).amax(0)
+        parts = [torch.exp(t - top) for t in tops]
+        shares = [part * s for part, s in zip(parts, totals, strict=True)]
+        total = torch.stack(shares).sum(0)
+        losses[rows] = (top - self.target_logits[rows]) + total.log()
+        if row_weights is not None:
+            factors = parts if self.compiled else shares
+            for block, (weights, linked), factor in zip(self.blocks, tiles, factors, strict=True):
+                scaled = self._scaled_items(block)
+                self._accumulate(rows, block, scaled, weights, linked, factor / total * row_weights[rows])
+
+    def _two_sweeps(self, losses: Tensor, row_weights: Tensor | None) -> None:
+        """Losses in a first sweep over the items, gradients in a second; each lifts every block once."""
+        top = torch.full_like(losses, -torch.inf)
+        total = torch.zeros_like(losses)
+        for block in self.blocks:
+            items = self._block_vectors(block)
+            for rows in self._row_chunks():
+                _, _, t, s = self._tile(rows, block, items)
+                highest = torch.maximum(top[rows], t)
+                total[rows] = total[rows] * torch.exp(top[rows] - highest) + s * torch.exp(t - highest)
+                top[rows] = highest
+        losses.copy_((top - self.target_logits) + total.log())
+        if row_weights is None:
+            return
+        for block in self.blocks:
+            items, scaled = self._block_vectors(block), self._scaled_items(block)
+            for rows in self._row_chunks():
+                weights, linked, t, s = self._tile(rows, block, items)
+                factor = torch.exp(t - top[rows]) / total[rows] * row_weights[rows]
+                self._accumulate(rows, block, scaled, weights, linked, factor if self.compiled else factor * s)
 
     def _allocate_gradients(self) -> None:
         items = self.needs[1] or self.needs[2] or self.needs[3]
@@ -195,14 +248,16 @@ class _Stream:
         self.d_extra = torch.zeros_like(terms.extra) if items and terms.extra is not None else None
         self.d_scale = torch.zeros_like(terms.scale) if items and terms.scale is not None else None
 
-    def _accumulate(self, rows: slice, block: slice, weights: Tensor, linked: Tensor | None, factor: Tensor) -> None:
+    def _accumulate(
+        self, rows: slice, block: slice, scaled: Tensor, weights: Tensor, linked: Tensor | None, factor: Tensor
+    ) -> None:
         """Add a tile's share to the gradients; ``factor`` (rows,) turns its softmax into the weighted total softmax.
 
         The first d columns and the extra ones go apart: a product of width 64 is a fifth faster than one of 65, and
         matrix times vector is fast only for contiguous vectors.
         """
         if self.d_vectors is not None:
-            space = weights @ self._scaled_items(block)
+            space = weights @ scaled
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
             if self.scaled_extra is not None:
                 for k, column in enumerate(self.scaled_extra[block].unbind(1)):
@@ -210,6 +265,17 @@ class _Stream:
         if self.d_weight is not None:
             vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
             self.d_weight[block].addmm_(weights.t(), vectors)
+            if (
+                self.compiled
+                and linked is not None
+                and self.d_scale is not None
+                and self.d_extra is not None
+                and self.d_extra.shape[1] == 1
+            ):
+                extra = self.vectors[rows, self.dim] * factor
+                sums = self.d_extra[block, 0], self.d_scale[block]
+                add_column_sums(*(t.numpy() for t in (weights, linked, extra, factor, *sums)))
+                return
             if self.d_extra is not None:
                 for k, gradient in enumerate(self.d_extra.unbind(1)):
                     gradient[block].addmv_(weights.t(), self.vectors[rows, self.dim + k] * factor)
