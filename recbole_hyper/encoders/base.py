@@ -30,6 +30,15 @@ class Encoder(nn.Module, ABC):
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Encode ``items`` (B, L), right-padded with 0, of ``lengths`` (B,), into states (B, L, d)."""
 
+    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all."""
+        return newest(self(items, lengths), lengths)
+
+
+def newest(states: Tensor, lengths: Tensor) -> Tensor:
+    """Pick from states (B, L, d) the one (B, d) at the newest item."""
+    return states[torch.arange(len(states), device=states.device), lengths - 1]
+
 
 def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     """Return (B, width) positions counted from the newest item, which has 0; padding is clamped to 0."""

@@ -183,6 +183,10 @@ class DualEncoder(Encoder):
         # read backwards, the history stands where the future stood in training
         return trace_reversed(future, items, lengths)[0] if self._native_future else future(items, lengths)
 
+    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items, of the direction that recommends."""
+        return super().last(items, lengths) if self.past is None else self.past.last(items, lengths)
+
     def trace_past(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return states (B, L, d) and trace of the past direction: place i has seen items 0..i."""
         if self.past is None:

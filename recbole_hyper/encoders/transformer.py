@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, initialize, positions_from_end
+from recbole_hyper.encoders.base import Encoder, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -49,17 +49,23 @@ class SelfAttention(nn.Module):
         self.key_value = nn.Linear(hidden_size, 2 * hidden_size)
         self.output = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, query: Tensor, memory: Tensor) -> Tensor:
-        """Attend from ``query`` (B, L, d) to the positions of ``memory`` (B, L, d) that are not later: (B, L, d)."""
+    def forward(self, query: Tensor, memory: Tensor, visible: Tensor | None = None) -> Tensor:
+        """Attend from ``query`` (B, Q, d) to ``memory`` (B, L, d): (B, Q, d).
+
+        Without ``visible`` Q = L and a position attends to those that are not later. ``visible`` (B, 1, 1, L) names
+        the positions that every query attends to, without dropout.
+        """
         batch, length, width = query.shape
-        heads = (batch, length, self.n_heads, width // self.n_heads)
-        key, value = self.key_value(memory).split(width, dim=-1)
-        attended = causal_attention(
-            self.query(query).view(heads).transpose(1, 2),
-            key.view(heads).transpose(1, 2),
-            value.view(heads).transpose(1, 2),
-            self.dropout if self.training else 0.0,
-        )
+
+        def heads(projected: Tensor) -> Tensor:
+            return projected.view(batch, -1, self.n_heads, width // self.n_heads).transpose(1, 2)
+
+        key, value = (heads(part) for part in self.key_value(memory).split(width, dim=-1))
+        queries = heads(self.query(query))
+        if visible is None:
+            attended = causal_attention(queries, key, value, self.dropout if self.training else 0.0)
+        else:
+            attended = F.scaled_dot_product_attention(queries, key, value, attn_mask=visible)
         return self.output(attended.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -96,17 +102,19 @@ class TransformerBlock(nn.Module):
         self.activation = ACTIVATIONS[hidden_act]
         self.dropout = Dropout(hidden_dropout_prob)
 
-    def forward(self, states: Tensor) -> Tensor:
-        """Map (B, L, d) to (B, L, d)."""
+    def forward(self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
+        """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`."""
+        states = memory if query is None else query
         if self.norm_placement == "query":
-            query = self.attention_norm(states)
-            states = self.feed_norm(query + self.attention(query, states))
+            normed = self.attention_norm(states)
+            states = self.feed_norm(normed + self.attention(normed, memory, visible))
             return states + self.dropout(self.outer(self.dropout(self.activation(self.inner(states)))))
         if self.norm_placement == "pre":
-            normed = self.attention_norm(states)
-            states = states + self.dropout(self.attention(normed, normed))
+            normed = self.attention_norm(memory)
+            asking = normed if query is None else self.attention_norm(query)
+            states = states + self.dropout(self.attention(asking, normed, visible))
             return states + self.dropout(self.outer(self.activation(self.inner(self.feed_norm(states)))))
-        states = self.attention_norm(states + self.dropout(self.attention(states, states)))
+        states = self.attention_norm(states + self.dropout(self.attention(states, memory, visible)))
         return self.feed_norm(states + self.dropout(self.outer(self.activation(self.inner(states)))))
 
 
@@ -177,11 +185,25 @@ class TransformerEncoder(Encoder):
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
+        states = self._embed(items, lengths)
+        for block in self.blocks:
+            states = block(states)
+        return self.output_norm(states)
+
+    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
+        if self.training:
+            return super().last(items, lengths)
+        states = self._embed(items, lengths)
+        for block in self.blocks[:-1]:
+            states = block(states)
+        real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
+        states = self.blocks[-1](states, newest(states, lengths).unsqueeze(1), real[:, None, None])
+        return self.output_norm(states).squeeze(1)
+
+    def _embed(self, items: Tensor, lengths: Tensor) -> Tensor:
         if items.shape[1] > self.max_length:
             raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
         positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
         states = torch.add(positions, self.item_embedding(items), alpha=self.scale)
-        states = self.dropout(self.input_norm(states))
-        for block in self.blocks:
-            states = block(states)
-        return self.output_norm(states)
+        return self.dropout(self.input_norm(states))

@@ -14,7 +14,7 @@ from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.types import Cases
 
 # input positions encoded at one time: bounds activations whatever eval_batch_size and MAX_ITEM_LIST_LENGTH are
-TOKENS_PER_BATCH = 1 << 15
+TOKENS_PER_BATCH = 1 << 17
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:

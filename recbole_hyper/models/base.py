@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.base import Encoder, newest
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 
@@ -104,15 +104,16 @@ class HyperRecommender(SequentialRecommender):
     # --- RecBole's methods -------------------------------------------------------------------------------------------
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the state (B, d) at the newest item of right-padded histories ``items`` (B, L)."""
-        return self.last_states(self.encoder(items, lengths), lengths)
-
-    @staticmethod
-    def last_states(states: Tensor, lengths: Tensor) -> Tensor:
-        """Pick from states (B, L, d) the one (B, d) at the newest item."""
-        return states[torch.arange(len(states), device=states.device), lengths - 1]
+        return self.encoder.last(items, lengths)
 
     def calculate_loss(self, interaction: Any) -> Tensor:
-        """Return the training loss of a batch, shape ()."""
+        """Return the training loss of a batch, shape (); that of both directions where the encoder has two.
+
+        Raises:
+            ValueError: a batch of (prefix, target) rows, in which no future can be read, for an encoder that reads it.
+        """
+        if hasattr(self.encoder, "training_loss"):
+            return self._loss_of_directions(interaction)
         items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
         states = self.encoder(items, lengths)
         users = interaction[self.USER_ID]
@@ -121,8 +122,30 @@ class HyperRecommender(SequentialRecommender):
             supervised, targets = states[rows, columns], interaction[TARGET_LIST][rows, columns]
         else:
             rows = torch.arange(len(users), device=users.device)
-            supervised, targets = self.last_states(states, lengths), interaction[self.POS_ITEM_ID]
+            supervised, targets = newest(states, lengths), interaction[self.POS_ITEM_ID]
         return self._loss(supervised, targets, users, rows)
+
+    def _loss_of_directions(self, interaction: Any) -> Tensor:
+        """Apply the loss to each direction of a dual encoder, and note the terms; the future's begin with future_."""
+        if TARGET_LIST not in interaction:
+            raise ValueError(
+                f"a dual encoder trains on windows; batches without {TARGET_LIST!r} hold no future to read"
+            )
+        users = interaction[self.USER_ID]
+        statistics: list[dict[str, float]] = []
+
+        def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
+            loss = self._loss(states, answers, users, rows)
+            statistics.append(self.loss_terms)
+            return loss
+
+        windows = interaction[self.ITEM_SEQ], interaction[TARGET_LIST], interaction[self.ITEM_SEQ_LEN]
+        objective: Any = self.encoder.training_loss
+        total, terms = objective(*windows, loss_of)
+        self.loss_terms = {name: float(value) for name, value in terms.items()} | statistics[0]
+        for name, value in statistics[1].items() if len(statistics) > 1 else ():
+            self.loss_terms[f"future_{name}"] = value
+        return total
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor) -> Tensor:
         """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from recbole_hyper.components import component
-from recbole_hyper.models._dual import DualRecommender
+from recbole_hyper.models.base import HyperRecommender
 
 
 @component("models")
-class DualFMLPRec(DualRecommender):
+class DualFMLPRec(HyperRecommender):
     """FMLP-Rec's filter layers in both directions (DualRec paper, Table 4)."""
 
     parts = {"encoder": "dual_fmlp", "geometry": "euclidean", "loss_type": "ce"}

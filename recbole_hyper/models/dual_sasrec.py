@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from recbole_hyper.components import component
-from recbole_hyper.models._dual import DualRecommender
+from recbole_hyper.models.base import HyperRecommender
 
 
 @component("models")
-class DualSASRec(DualRecommender):
+class DualSASRec(HyperRecommender):
     """SASRec's transformer in both directions (DualRec paper, Table 4)."""
 
     parts = {"encoder": "dual_transformer", "geometry": "euclidean", "loss_type": "ce"}

@@ -5,6 +5,7 @@ import torch
 from recbole.model.layers import TransformerEncoder as RecBoleTransformer
 from torch import nn
 
+from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.transformer import NORM_PLACEMENTS, TransformerEncoder
 
 
@@ -40,6 +41,16 @@ def test_a_batch_of_mixed_lengths_equals_each_user_alone(placement: str) -> None
     for row, sequence in enumerate(SEQUENCES):
         alone = made(*padded([sequence]))
         torch.testing.assert_close(together[row, : len(sequence)], alone[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("placement", NORM_PLACEMENTS)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_newest_states_alone_equal_those_among_all(placement: str, layers: int) -> None:
+    made = encoder(placement, n_layers=layers)
+    items, lengths = padded(SEQUENCES)
+    torch.testing.assert_close(made.last(items, lengths), newest(made(items, lengths), lengths), rtol=0, atol=1e-12)
+    made.train()
+    torch.testing.assert_close(made.last(items, lengths), newest(made(items, lengths), lengths), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("placement", NORM_PLACEMENTS)

@@ -83,6 +83,12 @@ def test_another_encoder_makes_a_plain_model_of_it(random_data: Path, tmp_path: 
     assert all("future_loss" not in row for row in history(tmp_path / "run"))
 
 
+def test_a_dual_encoder_trains_both_directions_in_any_model(random_data: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "data_path": str(random_data), "encoder": "dual"}
+    run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert all("future_loss" in row for row in history(tmp_path / "run"))
+
+
 @pytest.mark.parametrize("path", ABLATIONS, ids=[path.stem for path in ABLATIONS])
 def test_every_ablation_changes_what_it_names_and_nothing_else(path: Path, random_data: Path) -> None:
     stated = read_yaml(path)

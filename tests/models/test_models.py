@@ -18,6 +18,7 @@ from recbole_hyper.training.trainer import Evaluation, make_trainer
 from tests.conftest import SMALL
 
 OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
+RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # what they learn is tested in tests/encoders
 
 
 @pytest.mark.parametrize("model", OURS)
@@ -68,7 +69,7 @@ def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-@pytest.mark.parametrize("model", OURS)
+@pytest.mark.parametrize("model", OURS + RECURRENT)
 def test_recboles_own_trainer_and_evaluator_agree(
     model: str, random_data: Path, tmp_path: Path, recbole_argv: None
 ) -> None:
@@ -114,7 +115,7 @@ def test_recboles_rows_and_ours_are_the_same_cases(random_data: Path) -> None:
             assert part.inter_feat["item_id_list"][row][:length].tolist() == items[:-back][-8:]
 
 
-@pytest.mark.parametrize("model", OURS)
+@pytest.mark.parametrize("model", OURS + RECURRENT)
 def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
     config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
     dataset = SequenceDataset(config)
