@@ -1,13 +1,20 @@
 """Encoders: a history becomes a state per position. ``MoebiusGRU`` is the layer behind the encoder moebius_gru."""
 
+from importlib import import_module
 from typing import Any
 
-__all__ = ["MoebiusGRU"]
+_HOMES = {
+    "DualEncoder": "dual",
+    "GRUEncoder": "gru",
+    "MoebiusGRU": "moebius_gru",
+    "MoebiusGRUCell": "moebius_gru",
+    "MoebiusGRUEncoder": "moebius_gru",
+    "TransformerEncoder": "transformer",
+}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from recbole_hyper.encoders.moebius_gru import MoebiusGRU
-
-        return MoebiusGRU
+    if name in _HOMES:
+        return getattr(import_module(f"recbole_hyper.encoders.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -299,7 +299,8 @@ class MoebiusGRUEncoder(Encoder):
         gru_size: width of the GRU (None: d).
         n_layers: layers.
         dropout_prob: dropout of the embeddings, and of the tangent vectors between layers.
-        curvature: c > 0, or "learn".
+        curvature: c > 0, or "learn"; a learned one belongs to the encoder, the head learns its own.
+        curvature_init: where a learned curvature starts, > 0.
         nonlinearity, reset: see :class:`MoebiusGRU`.
         dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d, as in
             RecBole's GRU4Rec; needed where gru_size differs from d.
@@ -313,6 +314,7 @@ class MoebiusGRUEncoder(Encoder):
         n_layers: int = 1,
         dropout_prob: float = 0.3,
         curvature: float | str = 1.0,
+        curvature_init: float = 1.0,
         nonlinearity: str = "identity",
         reset: str = "before",
         dense: bool = True,
@@ -333,6 +335,8 @@ class MoebiusGRUEncoder(Encoder):
             nonlinearity=nonlinearity,
             reset=reset,
         )
+        if curvature == "learn":
+            self.gru.set_curvature(curvature_init)
         self.dense = nn.Linear(gru_size, width, bias=False) if dense else nn.Identity()
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
