@@ -349,6 +349,12 @@ class Config(RecBoleConfig):
             and plateau.get("patience", 5) >= 0
         ):
             raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5}} is expected, factor in (0, 1)")
+        learner, decay = self.final_config_dict.get("learner"), self.final_config_dict.get("weight_decay")
+        if self.final_config_dict.get("rowwise_update") and (str(learner).lower() != "adam" or decay):
+            raise ConfigError(
+                f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
+                f"got learner={learner!r}, weight_decay={decay!r}"
+            )
         if (self.final_config_dict.get("nproc") or 1) > 1:
             raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
 

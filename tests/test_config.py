@@ -60,6 +60,8 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"clip_grad_norm": 5}, "clip_grad_norm=5"),
         ({"train_batch_size": 0}, "train_batch_size=0"),
         ({"lr_plateau": {"factor": 2}}, "lr_plateau="),
+        ({"rowwise_update": True, "learner": "adamw"}, "rowwise_update: true goes with learner: adam"),
+        ({"rowwise_update": True, "weight_decay": 0.1}, "weight_decay=0.1"),
     ],
 )
 def test_impossible_values_fail_before_data_are_read(

@@ -9,6 +9,7 @@ from torch import nn
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer
+from recbole_hyper.training.rowwise import RowwiseAdam
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
@@ -45,10 +46,17 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
         groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})
     if learner in FUSED:
         betas = tuple(config["adam_betas"] or (0.9, 0.999))
+        if config["rowwise_update"]:
+            return RowwiseAdam(groups, item_tables(model), lr=rate, betas=betas)
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
     raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN, *LEARNERS])}")
+
+
+def item_tables(model: Any) -> list[nn.Parameter]:
+    """Return the parameters of ``model`` that hold one row for each item."""
+    return [parameter for parameter in model.parameters() if parameter.dim() and len(parameter) == model.n_items]
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
