@@ -1,0 +1,100 @@
+"""The same numbers on every device, and half precision around float32 losses. CUDA cases are skipped without one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from recbole_hyper import functional, run
+from tests.conftest import SMALL
+
+CUDA = pytest.param(
+    "cuda",
+    marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+)
+DEVICES = ["cpu", CUDA]
+Loss = Callable[..., Tensor]
+
+
+def inputs(device: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    states, weight, offset = (torch.randn(*size, generator=generator) for size in ((60, 16), (300, 16), (300,)))
+    targets = torch.randint(1, 300, (60,), generator=generator)
+    made = [tensor.to(device, dtype).requires_grad_() for tensor in (states, weight, 0.1 * offset)]
+    return made[0], targets.to(device), made[1], made[2]
+
+
+def negatives(device: str) -> Tensor:
+    return torch.randint(1, 300, (60, 8), generator=torch.Generator().manual_seed(9)).to(device)
+
+
+# every loss without a draw of its own: generators of two devices draw different numbers
+LOSSES: dict[str, tuple[Loss, dict]] = {
+    "ce": (functional.cross_entropy, {}),
+    "bce_plus": (functional.bce_plus, {"negatives": negatives}),
+    "gbce": (functional.gbce, {"negatives": negatives, "t": 0.5}),
+    "sampled_ce": (functional.sampled_cross_entropy, {"negatives": negatives}),
+    "sce": (functional.scalable_cross_entropy, {"n_buckets": 1, "bucket_size_x": 60, "bucket_size_y": 299}),
+}
+
+
+def evaluate(name: str, device: str, geometry: str) -> list[Tensor]:
+    """Return the loss and the gradients of states, weight and offset, on the CPU in float64."""
+    loss_of, options = LOSSES[name]
+    states, targets, weight, offset = inputs(device)
+    options = {key: value(device) if callable(value) else value for key, value in options.items()}
+    loss = loss_of(states, targets, weight, offset, geometry=geometry, curvature=0.3, padding_idx=0, **options)
+    return [t.detach().cpu().double() for t in (loss, *torch.autograd.grad(loss, [states, weight, offset]))]
+
+
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("device", [CUDA])
+def test_losses_agree_with_the_cpu(name: str, device: str, geometry: str) -> None:
+    for own, expected in zip(evaluate(name, device, geometry), evaluate(name, "cpu", geometry), strict=True):
+        torch.testing.assert_close(own, expected, rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_half_precision_states_meet_a_float32_link(device: str, geometry: str, half: torch.dtype) -> None:
+    """Only the rounding of the inputs shows: lifts, links and sums run in float32, also under autocast."""
+    states, targets, weight, offset = inputs(device)
+    rounded = states.detach().to(half).requires_grad_()
+    options = {"geometry": geometry, "curvature": 0.3, "padding_idx": 0}
+    with torch.autocast(device, dtype=half):
+        loss = functional.cross_entropy(rounded, targets, weight, offset, **options)
+        (gradient,) = torch.autograd.grad(loss, rounded)
+    exact = rounded.detach().float().requires_grad_()
+    expected = functional.cross_entropy(exact, targets, weight, offset, **options)
+    (wanted,) = torch.autograd.grad(expected, exact)
+    assert loss.dtype == torch.float32
+    assert gradient.dtype == half
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient.float(), wanted, rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "HSASRecCE", "SASRecSCE", "DualRec"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_in_half_precision(model: str, device: str, cycle: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "use_gpu": device == "cuda"}
+    keys |= {"enable_amp": True, "epochs": 25, "stopping_step": 25, "learning_rate": 0.02, "exclude_seen": False}
+    keys |= {"n_heads": 2, "eval_args": {"mode": "full"}, "valid_metric": "NDCG@10", "topk": [10]}
+    if model == "SASRecSCE":
+        keys["sce_bucket_size_y"] = 6
+    result = run(model, "cycle", config_dict=keys)
+    assert result["test"]["hit@10"] > 0.9
+    assert result["peak_memory_bytes"] > 0
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_a_run_on_the_device_resumes(device: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "use_gpu": True, "stopping_step": 20}
+    whole = run("HSASRecCE", "random", config_dict={**keys, "epochs": 6, "output_dir": str(tmp_path / "whole")})
+    keys["output_dir"] = str(tmp_path / "parts")
+    run("HSASRecCE", "random", config_dict={**keys, "epochs": 3})
+    parts = run("HSASRecCE", "random", config_dict={**keys, "epochs": 6, "resume": True})
+    assert parts["test"]["ndcg@10"] == pytest.approx(whole["test"]["ndcg@10"], abs=1e-6)
