@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 import yaml
@@ -29,6 +30,7 @@ from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, plain, table, versions, write_cases, write_json, write_yaml
+from recbole_hyper.evaluation.top_items import top_items
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split, repeated_targets
 from recbole_hyper.training import distributed
@@ -302,34 +304,32 @@ def recommend(
         unknown = [user for user in users if str(user) not in row_of]
         if unknown:
             raise ValueError(f"{len(unknown)} users are not in the data (first: {unknown[0]!r})")
-        histories = [store.row(row_of[str(user)]).tolist() for user in users]
+        known = np.array([row_of[str(user)] for user in users])
+        histories, ids = [store.row(row) for row in known], store.users[known]
         names: Sequence[Any] = list(users)
     else:
         assert sequences is not None
         missing = [item for sequence in sequences for item in sequence if str(item) not in item_id]
         if missing:
             raise ValueError(f"{len(missing)} items are not in the data (first: {missing[0]!r})")
-        histories = [[item_id[str(item)] for item in sequence] for sequence in sequences]
-        names = range(len(histories))
-    if any(not history for history in histories):
+        histories = [np.array([item_id[str(item)] for item in sequence]) for sequence in sequences]
+        names, ids = range(len(histories)), np.zeros(len(histories), dtype=np.int64)
+    if any(not len(history) for history in histories):
         raise ValueError("every history needs at least one item")
     if not 1 <= k < store.n_items:
         raise ValueError(f"k={k}: between 1 and {store.n_items - 1} items can be recommended")
-    rows = []
-    with torch.no_grad():
-        for name, history in zip(names, histories, strict=True):
-            recent = torch.tensor([history[-int(config["MAX_ITEM_LIST_LENGTH"]) :]], device=config["device"])
-            scores = model.head.logits(model(recent, torch.tensor([recent.shape[1]], device=recent.device)))[0]
-            scores[0] = -torch.inf
-            if exclude_seen:
-                scores[torch.tensor(sorted(set(history)), device=scores.device)] = -torch.inf
-            best = scores.sort(descending=True, stable=True)
-            for position in range(k):
-                if best.values[position] == -torch.inf:
-                    break
-                item = store.item_tokens[int(best.indices[position])]
-                rows.append((name, position + 1, item, float(best.values[position])))
-    return pd.DataFrame(rows, columns=["user_id", "position", "item_id", "score"])
+    if not histories:
+        return pd.DataFrame(columns=["user_id", "position", "item_id", "score"])
+    lists, scores = top_items(model, config, store, histories, ids, k=k, exclude_seen=exclude_seen)
+    found = pd.DataFrame(
+        {
+            "user_id": np.repeat(np.array(names, dtype=object if users is not None else int), k),
+            "position": np.tile(np.arange(1, k + 1), len(lists)),
+            "item_id": store.item_tokens[lists.ravel()],
+            "score": scores.ravel(),
+        }
+    )
+    return found[lists.ravel() > 0].reset_index(drop=True)
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------

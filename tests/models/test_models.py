@@ -146,6 +146,25 @@ def test_load_and_recommend(cycle: Path, tmp_path: Path) -> None:
         recommend(tmp_path / "run")
 
 
+@pytest.mark.parametrize("model", ["SASRecCE", "HGRU4Rec"])
+def test_recommends_all_that_is_left_in_order_of_its_score(model: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "output_dir": str(tmp_path / "run")}
+    run(model, "random", config_dict={**keys, "ranking_memory_budget": 2000})  # several batches
+    store = load(tmp_path / "run")[2].store
+    users = [str(store.user_tokens[user]) for user in store.users[:7]]
+    found = recommend(tmp_path / "run", users, k=49)
+    for row, user in enumerate(users):
+        own = found[found["user_id"] == user]
+        seen = set(store.item_tokens[store.row(row)])
+        assert set(own["item_id"]) | seen == set(store.item_tokens[1:])
+        assert not set(own["item_id"]) & seen
+        assert (np.diff(own["score"]) <= 0).all()
+        assert own["position"].tolist() == list(range(1, len(own) + 1))
+    history = [str(token) for token in store.item_tokens[store.row(0)]]
+    same = recommend(tmp_path / "run", sequences=[history], k=49)
+    assert same["item_id"].tolist() == found[found["user_id"] == users[0]]["item_id"].tolist()
+
+
 def test_all_names_are_importable() -> None:
     for name in components.names("models"):
         assert components.resolve("models", name).__doc__, f"{name} has no docstring"
