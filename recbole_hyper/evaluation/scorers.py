@@ -14,7 +14,9 @@ from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.types import Cases
 
 # input positions encoded at one time: bounds activations whatever eval_batch_size and MAX_ITEM_LIST_LENGTH are
-TOKENS_PER_BATCH = 1 << 17
+TOKENS_PER_BATCH = 1 << 16
+# longest over shortest history of a batch: more batches against more padding
+LENGTH_RATIO = 1.4
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:
@@ -33,11 +35,14 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
     starts = np.maximum(cases.ends - max_length, cases.starts)
     lengths = cases.ends - starts
     order = np.argsort(lengths, kind="stable")
+    ordered = lengths[order]
     states: Tensor | None = None
     first = 0
     while first < len(order):
-        # histories of like length share a batch, so that hardly any padding is encoded
-        size = max(1, TOKENS_PER_BATCH // int(lengths[order[min(first + TOKENS_PER_BATCH - 1, len(order) - 1)]]))
+        # histories of like length share a batch, so that little padding is encoded
+        longest = min(int(ordered[first] * LENGTH_RATIO) + 2, max_length)
+        alike = int(np.searchsorted(ordered, longest, side="right")) - first
+        size = max(1, min(alike, TOKENS_PER_BATCH // longest))
         index = order[first : first + size]
         width = int(lengths[index].max())
         items = gather(cases.store, cases.rows[index], starts[index], cases.ends[index], width)
