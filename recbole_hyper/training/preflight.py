@@ -12,6 +12,7 @@ import torch
 
 from recbole_hyper import components
 from recbole_hyper.config import ConfigError
+from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.evaluation.results import table
 
 _FLOAT = 4
@@ -53,7 +54,8 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     width, layers = int(config["hidden_size"]), int(config["n_layers"] or config["num_layers"] or 1)
     inner = int(config["inner_size"] or width)
     batch, length = int(config["train_batch_size"]), int(config["MAX_ITEM_LIST_LENGTH"])
-    encoder = layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width
+    networks, passes = _directions(config)
+    encoder = networks * (layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width)
     parameters = _FLOAT * (n_items * (width + bool(config["item_bias"])) + encoder)
     moments = _MOMENTS.get(str(config["learner"]).lower(), 2)
     tokens = batch * length
@@ -66,9 +68,16 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
         # the encoder's gradient of the item matrix and the head's meet as two tensors of its size
         gradients=parameters + _FLOAT * n_items * width,
         optimizer=moments * parameters,
-        activations=_FLOAT * (blocks + maps + 4 * tokens * width),
+        activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width),
         loss=loss.memory_bytes(tokens, width, n_items, geometry=geometry),
     )
+
+
+def _directions(config: Any) -> tuple[int, int]:
+    """Return how many networks the encoder has and how many passes a training step makes through one."""
+    if not issubclass(components.resolve("encoders", config["encoder"]), DualEncoder):
+        return 1, 1
+    return {"both": (2, 2), "shared": (1, 2)}.get(config["dual_directions"], (1, 1))
 
 
 def free_memory(device: torch.device) -> int:

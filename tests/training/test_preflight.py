@@ -27,6 +27,16 @@ def test_parts_by_hand(cycle: Path) -> None:
     )
 
 
+def test_a_dual_encoder_counts_both_directions(cycle: Path) -> None:
+    def estimate(directions: str) -> tuple[int, int]:
+        made = estimate_memory(config(cycle, encoder="dual", n_heads=2, dual_directions=directions), 1000)
+        return made.parameters - 4 * 1000 * 16, made.activations
+
+    (encoder, activations), shared = estimate("past"), estimate("shared")
+    assert estimate("both") == (2 * encoder, 2 * activations)
+    assert shared == (encoder, 2 * activations)
+
+
 def test_refusal_names_a_setting_that_fits(cycle: Path) -> None:
     limit = estimate_memory(config(cycle, train_batch_size=64), 1000).total
     with pytest.raises(ConfigError, match=r"training would need about .* GiB") as caught:
