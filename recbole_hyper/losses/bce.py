@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.data.negatives import check_k
-from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses import _pairs
+from recbole_hyper.losses._sampled import SampledLoss
+from recbole_hyper.losses.base import Head, Negatives
 
 
 def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
@@ -24,7 +22,7 @@ def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 @component("losses", "bce")
-class BinaryCrossEntropy(Loss):
+class BinaryCrossEntropy(SampledLoss):
     """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
 
     Negatives come from items outside the user's whole training sequence, with replacement; the sum over them is not
@@ -34,26 +32,10 @@ class BinaryCrossEntropy(Loss):
         n_negatives: k >= 1.
     """
 
-    uses_negatives = True
-
     def __init__(self, *, n_negatives: int = 1) -> None:
-        super().__init__()
-        check_k(n_negatives)
-        self.n_negatives = n_negatives
+        super().__init__(n_negatives=n_negatives)
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss over the n rows."""
         drawn = _pairs.draw(targets, self.n_negatives, head, negatives, exclude_seen=True, replacement=True)
         return binary_cross_entropy(*_pairs.target_and_negative_logits(states, targets, drawn, head))
-
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
-        """Return the bytes of drawing, of the logits and of one piece of gathered items."""
-        return _memory.pair_bytes(n, self.n_negatives, d, dtype, geometry)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.data.negatives import check_k
-from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses import _pairs
+from recbole_hyper.losses._sampled import SampledLoss
+from recbole_hyper.losses.base import Head, Negatives
 
 
 def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
@@ -48,7 +46,7 @@ def check_t(t: float) -> None:
 
 
 @component("losses", "gbce")
-class GeneralisedBinaryCrossEntropy(Loss):
+class GeneralisedBinaryCrossEntropy(SampledLoss):
     """gBCE (gSASRec, Petrov & Macdonald 2023), computed as beta * softplus(-s): no clamps, any size of s.
 
     Negatives are uniform with replacement over all items, seen ones included as in both published codes, but never
@@ -59,13 +57,10 @@ class GeneralisedBinaryCrossEntropy(Loss):
         t: calibration in [0, 1].
     """
 
-    uses_negatives = True
-
     def __init__(self, *, n_negatives: int = 256, t: float = 0.75) -> None:
-        super().__init__()
-        check_k(n_negatives)
+        super().__init__(n_negatives=n_negatives)
         check_t(t)
-        self.n_negatives, self.t = n_negatives, t
+        self.t = t
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss over the n rows."""
@@ -73,15 +68,3 @@ class GeneralisedBinaryCrossEntropy(Loss):
         positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, head)
         beta = calibration(self.n_negatives, head.n_items - (head.padding_idx is not None), self.t)
         return generalised_binary_cross_entropy(positive, negative, beta=beta)
-
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
-        """Return the bytes of drawing, of the logits and of one piece of gathered items."""
-        return _memory.pair_bytes(n, self.n_negatives, d, dtype, geometry)

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.data.negatives import check_k, uniform_set
+from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses._sampled import SampledLoss
+from recbole_hyper.losses.base import Head, Negatives
 
 
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
@@ -39,19 +40,12 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
 
 
 @component("losses", "sampled_ce")
-class SampledCrossEntropy(Loss):
+class SampledCrossEntropy(SampledLoss):
     """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction.
 
     Args:
         n_negatives: k >= 1.
     """
-
-    uses_negatives = True
-
-    def __init__(self, *, n_negatives: int = 256) -> None:
-        super().__init__()
-        check_k(n_negatives)
-        self.n_negatives = n_negatives
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss; without ``negatives`` one set is shared by all rows."""
