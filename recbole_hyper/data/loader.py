@@ -138,8 +138,6 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Interaction]:
         count, make, lengths = self._plan()
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
-        if self.shuffle:
-            order = self._bucket(order, lengths)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
             # the short last batch of the plan comes at a random place, unless it is dropped
@@ -147,17 +145,19 @@ class BatchLoader:
         if self.drop_last and len(batches) > 1:
             batches = [batch for batch in batches if len(batch) == self.batch_size]
         for batch in batches:
-            yield make(batch)
+            yield make(self._arrange(batch, lengths))
 
-    def _bucket(self, order: Int64, lengths: Int64) -> Int64:
-        """Sort by length inside chunks of 32 batches: little padding, and batches that still differ every epoch."""
-        chunk = 32 * self.batch_size
-        group = np.arange(len(order)) // chunk
-        return order[np.lexsort((lengths[order], group))]
+    def _arrange(self, batch: Int64, lengths: Int64) -> Int64:
+        """Return the rows of a batch in the order in which they are handed out."""
+        return batch
 
 
 class WindowLoader(BatchLoader):
-    """Training batches for this project's models: right-padded windows, cut to the longest of the batch."""
+    """Training batches for this project's models: right-padded windows, cut to the longest of the batch.
+
+    A batch is a random sample of the windows: batches of like lengths would weigh the targets of short histories more
+    than those of long ones. Its rows are sorted by length, so that the encoder can take them in groups.
+    """
 
     def __init__(self, dataset: Any, store: SequenceStore, train_lengths: Int64, config: Any) -> None:
         super().__init__(dataset, config)
@@ -167,6 +167,9 @@ class WindowLoader(BatchLoader):
 
     def _count(self) -> int:
         return len(self._windows)
+
+    def _arrange(self, batch: Int64, lengths: Int64) -> Int64:
+        return batch[np.argsort(lengths[batch], kind="stable")]
 
     def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
         if self.rule == "random":
@@ -217,10 +220,6 @@ class PrefixLoader(BatchLoader):
 
     def _count(self) -> int:
         return len(self._rows)
-
-    def _bucket(self, order: Int64, lengths: Int64) -> Int64:
-        # RecBole pads every row to MAX_ITEM_LIST_LENGTH, so there is nothing to gain from sorting
-        return order
 
     def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
         def make(index: Int64) -> Interaction:

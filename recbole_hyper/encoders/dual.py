@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.base import Encoder, length_groups
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import Trace, WindowedAttentionEncoder
 
@@ -235,22 +235,32 @@ class DualEncoder(Encoder):
             the total, and the detached terms before weighting: those of ``past_loss``, ``future_loss``,
             ``transfer_loss`` that apply.
         """
-        states = self.both(items, targets, lengths)
+        past, future, shares = [], [], []
+        for group in length_groups(lengths):
+            width = int(lengths[group].max())
+            states = self.both(items[group, :width], targets[group, :width], lengths[group])
+            real = torch.arange(width, device=items.device) < lengths[group, None]
+            if states.past is not None:
+                past.append(states.past[real])
+            if states.future is not None:
+                future.append(states.future[real])
+            if states.transfer is not None:
+                shares.append(states.transfer * (lengths[group] > 0).sum())
         real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
         rows = real.nonzero()[:, 0]
         losses = {}
-        if states.past is not None:
-            losses["past_loss"] = loss_of(states.past[real], targets[real], rows)
-        if states.future is not None:
-            losses["future_loss"] = loss_of(states.future[real], items[real], rows)
-        if states.transfer is not None:
-            losses["transfer_loss"] = states.transfer
+        if past:
+            losses["past_loss"] = loss_of(torch.cat(past), targets[real], rows)
+        if future:
+            losses["future_loss"] = loss_of(torch.cat(future), items[real], rows)
+        if shares:
+            losses["transfer_loss"] = torch.stack(shares).sum() / (lengths > 0).sum().clamp(min=1)
         if len(losses) == 1:
             total = next(iter(losses.values()))
         else:
             total = self.alpha * losses["past_loss"] + (1 - self.alpha) * losses["future_loss"]
-            if states.transfer is not None:
-                total = total + self.beta * states.transfer
+            if shares:
+                total = total + self.beta * losses["transfer_loss"]
         return total, {name: value.detach() for name, value in losses.items()}
 
 

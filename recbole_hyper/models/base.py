@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder, newest
+from recbole_hyper.encoders.base import Encoder, length_groups, newest
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 
@@ -115,15 +115,19 @@ class HyperRecommender(SequentialRecommender):
         if hasattr(self.encoder, "training_loss"):
             return self._loss_of_directions(interaction)
         items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
-        states = self.encoder(items, lengths)
         users = interaction[self.USER_ID]
-        if TARGET_LIST in interaction:
-            rows, columns = interaction[TARGET_LIST].nonzero(as_tuple=True)
-            supervised, targets = states[rows, columns], interaction[TARGET_LIST][rows, columns]
-        else:
-            rows = torch.arange(len(users), device=users.device)
-            supervised, targets = newest(states, lengths), interaction[self.POS_ITEM_ID]
-        return self._loss(supervised, targets, users, rows)
+        if TARGET_LIST not in interaction:
+            states = newest(self.encoder(items, lengths), lengths)
+            each = torch.arange(len(users), device=users.device)
+            return self._loss(states, interaction[self.POS_ITEM_ID], users, each)
+        supervised, targets, rows = [], [], []
+        for group in length_groups(lengths):
+            width = int(lengths[group].max())
+            own, columns = interaction[TARGET_LIST][group, :width].nonzero(as_tuple=True)
+            supervised.append(self.encoder(items[group, :width], lengths[group])[own, columns])
+            targets.append(interaction[TARGET_LIST][group][own, columns])
+            rows.append(own + group.start)
+        return self._loss(torch.cat(supervised), torch.cat(targets), users, torch.cat(rows))
 
     def _loss_of_directions(self, interaction: Any) -> Tensor:
         """Apply the loss to each direction of a dual encoder, and note the terms; the future's begin with future_."""
