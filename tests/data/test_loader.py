@@ -11,7 +11,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import PrefixLoader, WindowLoader, windows
 from recbole_hyper.protocols.base import make_split
-from tests.conftest import SMALL
+from tests.conftest import SMALL, write_inter
 
 
 def build(path: Path, **keys: object) -> tuple:
@@ -82,6 +82,20 @@ def test_epochs_differ_and_seeds_repeat(random_data: Path) -> None:
     again = [batch["user_id"].tolist() for batch in WindowLoader(dataset, split.store, split.train_lengths, config)]
     assert first != second
     assert first == again
+
+
+def test_batches_are_random_samples_sorted_inside(tmp_path: Path) -> None:
+    rows = [(f"u{user}", f"i{step}", step) for user in range(400) for step in range(5 if user < 200 else 45)]
+    write_inter(tmp_path, "two", rows)
+    config = Config("SASRecCE", "two", config_dict={**SMALL, "MAX_ITEM_LIST_LENGTH": 50, "data_path": str(tmp_path)})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    config["train_batch_size"] = 40
+    for batch in WindowLoader(dataset, split.store, split.train_lengths, config):
+        lengths = batch["item_length"]
+        assert (lengths.diff() >= 0).all()
+        # half of the windows are short; sorted into batches of one length, there would be 0 or 40
+        assert 5 < int((lengths < 10).sum()) < 35
 
 
 def test_prefix_rows_equal_the_transitions(random_data: Path) -> None:

@@ -12,10 +12,11 @@ from recbole.trainer import Trainer
 from recbole_hyper import components, load, recommend, run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.quick_start import build
 from recbole_hyper.training.trainer import Evaluation, make_trainer
-from tests.conftest import SMALL
+from tests.conftest import SMALL, write_inter
 
 OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
 RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # what they learn is tested in tests/encoders
@@ -127,6 +128,35 @@ def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) ->
     assert full.shape == (len(batch), dataset.item_num)
     single = made.predict(batch)
     torch.testing.assert_close(single, full[torch.arange(len(batch)), batch["item_id"]], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["HSASRecCE", "DualRec", "GRU4RecCE"])
+def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> None:
+    """The rows of a batch are encoded in groups if they are sorted by length, at once if not: the same loss."""
+    rows = [(f"u{user}", f"i{(3 * user + step) % 50}", step) for user in range(40) for step in range(3 + 2 * user)]
+    keys = {"hidden_size": 16, "MAX_ITEM_LIST_LENGTH": 80, "train_batch_size": 40, "dropout_prob": 0.0}
+    keys |= {
+        "hidden_dropout_prob": 0.0,
+        "attn_dropout_prob": 0.0,
+        "data_path": str(write_inter(tmp_path, "long", rows)),
+    }
+    config = Config(model, "long", config_dict={k: v for k, v in keys.items() if k != "dropout_prob" or "GRU" in model})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    batch = next(iter(loader))
+    lengths = batch["item_length"]
+    assert len(length_groups(lengths)) >= 3
+    loss = made.calculate_loss(batch)
+    loss.backward()
+    gradient = made.item_embedding.weight.grad.clone()
+    made.zero_grad()
+    mixed = batch[torch.randperm(len(batch))]
+    assert len(length_groups(mixed["item_length"])) == 1
+    other = made.calculate_loss(mixed)
+    other.backward()
+    torch.testing.assert_close(other, loss, rtol=1e-5, atol=0)
+    torch.testing.assert_close(made.item_embedding.weight.grad, gradient, rtol=1e-3, atol=1e-6)
 
 
 def test_load_and_recommend(cycle: Path, tmp_path: Path) -> None:
