@@ -134,13 +134,10 @@ def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) ->
 def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> None:
     """The rows of a batch are encoded in groups if they are sorted by length, at once if not: the same loss."""
     rows = [(f"u{user}", f"i{(3 * user + step) % 50}", step) for user in range(40) for step in range(3 + 2 * user)]
-    keys = {"hidden_size": 16, "MAX_ITEM_LIST_LENGTH": 80, "train_batch_size": 40, "dropout_prob": 0.0}
-    keys |= {
-        "hidden_dropout_prob": 0.0,
-        "attn_dropout_prob": 0.0,
-        "data_path": str(write_inter(tmp_path, "long", rows)),
-    }
-    config = Config(model, "long", config_dict={k: v for k, v in keys.items() if k != "dropout_prob" or "GRU" in model})
+    keys: dict = {"hidden_size": 16, "MAX_ITEM_LIST_LENGTH": 80, "train_batch_size": 40}
+    keys |= dict.fromkeys(["dropout_prob"] if "GRU" in model else ["hidden_dropout_prob", "attn_dropout_prob"], 0.0)
+    keys |= {"data_path": str(write_inter(tmp_path, "long", rows)), "eval_args": {"mode": "full"}}
+    config = Config(model, "long", config_dict=keys)
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
     made, loader, _ = build(config, dataset, split, split.train_lengths)
