@@ -85,6 +85,16 @@ def test_riemannian_learners_train_inside_the_ball(learner: str, random_data: Pa
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights(tmp_path / "run").values())
 
 
+def test_riemannian_resume_gives_the_weights_of_an_uninterrupted_run(random_data: Path, tmp_path: Path) -> None:
+    keys = {"learner": "riemannian_adam", "learning_rate": 0.01, "hidden_size": 8, "stopping_step": 20}
+    whole = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, epochs=6))
+    run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=3))
+    keys["resume"] = True
+    parts = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=6))
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert parts["test"] == whole["test"]
+
+
 def test_kill_in_mid_epoch_then_resume(random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "killed", epochs=400, stopping_step=400, eval_step=1)
     command = [sys.executable, str(ROOT / "run_recbole_hyper.py"), "--model=SASRecCE", "--dataset=random"]
