@@ -7,6 +7,7 @@ from typing import Any
 
 import geoopt
 import torch
+from geoopt.optim.mixin import OptimMixin
 from torch import nn
 from torch.optim import Optimizer
 
@@ -95,9 +96,10 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, state: Mappin
             )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    for values in optimizer.state.values():
-        if "step" in values:  # torch's loader makes it a float32 tensor, which would blur the bias correction
-            values["step"] = int(values["step"])
+    if isinstance(optimizer, OptimMixin):
+        for values in optimizer.state.values():
+            if "step" in values:  # torch's loader makes it a float32 tensor, which would blur the bias correction
+                values["step"] = int(values["step"])
     with torch.no_grad():
         for parameter in points.values():
             parameter.proj_()

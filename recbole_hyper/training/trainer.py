@@ -33,6 +33,7 @@ from recbole_hyper.training.checkpoint import (
 )
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import build_optimizer, build_scheduler
+from recbole_hyper.training.riemannian import restore_training_state
 from recbole_hyper.types import Cases, Ranks, Split
 
 
@@ -281,8 +282,7 @@ class RunTrainer:
         if not path.is_file() or self.config["MODEL_TYPE"] == ModelType.TRADITIONAL:
             return 0
         state = load_state(path)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):
             self.scheduler.load_state_dict(state["scheduler"])
         for name in ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory"):
