@@ -52,13 +52,13 @@ def plan(
         arrays: numbers kept per (row, item) between the passes: 1 without a link, 2 with one.
         terms: numbers held per item besides the weight and its gradient.
         itemsize: bytes of a number.
-        budget: bytes for everything that grows with rows x items, and the per-item terms.
+        budget: bytes for everything that grows with rows x items, and the per-item terms where tiles are kept.
 
     Raises:
         ValueError: the budget does not hold one row of logits.
     """
     # without a link the lifts are the states themselves; with one they are kept beside them, with their graph
-    fixed = (terms * n_items + (3 if arrays == 1 else 6) * n * width) * itemsize
+    fixed = (3 if arrays == 1 else 6) * n * width * itemsize
     least = fixed + n_items * itemsize * arrays
     if budget < least:
         raise ValueError(
@@ -71,12 +71,12 @@ def plan(
 
     def cost(rows: int, block: int, keep: bool) -> int:
         kept = rows * (n_items if keep else block) * arrays
-        # items lifted, and lifted times their scale; the Euclidean head uses the weight itself
-        lifts = 2 * width if terms else 0
+        # items lifted, lifted times their scale, and the way back; the Euclidean head uses the weight itself
+        lifts = (2 if keep else 4) * width if terms else 0
         scratch = (rows * spare + lifts) * block + 2 * rows * width
         # maximum, sum and share of each tile
-        sums = 3 * rows * -(-n_items // block)
-        return fixed + (kept + scratch + sums) * itemsize
+        sums = 3 * rows * -(-n_items // block) if keep else 5 * n
+        return fixed + (kept + scratch + sums + terms * (n_items if keep else block)) * itemsize
 
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     while block > 16 and cost(1, block, True) > budget:

@@ -4,7 +4,8 @@ Nothing of size rows x items exists. A chunk of rows meets the items block by bl
 its own softmax while it is in cache, and kept with its sum of exponentials. When the row chunk has met all items, the
 total is known, each tile's softmax needs one factor per row, its share of the total, and the three matrix products of
 the mathematics (logits, gradient of states, gradient of items) are each done once. Where the budget keeps too few rows
-for that, the items are swept twice instead and the logits computed twice. Gradients are made in the
+for that, the items are swept twice instead, block by block: the logits are computed twice, and nothing but the
+gradients grows with the catalogue. Gradients are made in the
 forward pass; the item gradient is written straight into the buffer that becomes weight.grad.
 """
 
@@ -35,6 +36,26 @@ class _Gradients:
     curvature: Tensor | None = None
 
 
+@dataclass
+class _Items:
+    """A block of items, lifted: what tiles and gradients need of it."""
+
+    part: slice
+    terms: ItemTerms
+    vectors: Tensor
+    scaled: Tensor  # the first d columns of the vectors times their scale, contiguous: the product is faster so
+    scaled_extra: Tensor | None
+
+
+@dataclass
+class _ItemGradients:
+    """Gradients by the lifted items: by the first d columns, by the extra ones, by the scale (times the scale)."""
+
+    weight: Tensor
+    extra: Tensor | None
+    scale: Tensor | None
+
+
 class _Stream:
     """One evaluation of the exact cross-entropy: lifts, tiles and accumulators of a call."""
 
@@ -63,22 +84,24 @@ class _Stream:
                 self.states, curvature=self.curvature, offset=offset is not None, factored=self.factored
             )
         self.vectors = self.lifted.vectors.detach()
-        self.terms = self._all_terms()
         n, width = self.vectors.shape
         self.n_items, self.dim = weight.shape
+        one = self._terms_of(slice(0, 1))
         self.plan = _chunks.plan(
             n,
             self.n_items,
             width,
             arrays=2 if geometry.has_link else 1,
-            # each term, its gradient, and the products with the scale
-            terms=2 * sum(t.numel() // len(t) for t in self.terms if t is not None) + (self.terms.scale is not None),
+            # each term and its gradient
+            terms=2 * sum(t.numel() for t in one if t is not None),
             itemsize=self.vectors.element_size(),
             budget=budget,
             gpu=states.device.type != "cpu",
         )
         self.blocks = _chunks.item_blocks(self.n_items, self.plan.block, padding_idx)
-        self._allocate_tiles()
+        # with two sweeps a block is lifted twice only, and its terms are not worth their memory
+        self.terms = self._all_terms() if self.plan.keep else None
+        self._allocate_tiles(one)
 
     def _part(self, part: slice) -> tuple[Tensor, Tensor | None]:
         """Return weight and offset of some items in the computing dtype, detached."""
@@ -89,12 +112,15 @@ class _Stream:
         return self.geometry.lift_items(weight, offset, curvature=self.curvature, factored=self.factored)
 
     @torch.no_grad()
+    def _terms_of(self, part: slice) -> ItemTerms:
+        return self._lift_items(*self._part(part))
+
     def _all_terms(self) -> ItemTerms:
         """Return the terms of all items: a few numbers each, never the lifted vectors."""
-        parts = [self._lift_items(*self._part(part)) for part in _chunks.spans(0, len(self.weight), _LIFT_BLOCK)]
+        parts = [self._terms_of(part) for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK)]
         return ItemTerms(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
 
-    def _allocate_tiles(self) -> None:
+    def _allocate_tiles(self, one: ItemTerms) -> None:
         plan, like = self.plan, self.vectors
         size = plan.rows * plan.block
         # the kernels make a tile's softmax and its sum in one pass, in place; they do not divide by the sum
@@ -104,56 +130,47 @@ class _Stream:
         kept = plan.rows * self.n_items if plan.keep else size
         self.kept_slopes = like.new_empty(kept)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
-        multiplier, extra, scale = self.terms.multiplier, self.terms.extra, self.terms.scale
-        lifted = multiplier is not None or extra is not None
+        lifted = one.multiplier is not None or one.extra is not None
         self.items = like.new_empty(plan.block if lifted else 0, like.shape[1])
-        self.scaled_multiplier, self.scaled_extra = multiplier, extra
-        if scale is not None:
-            self.scaled_multiplier = scale if multiplier is None else multiplier * scale
-            self.scaled_extra = None if extra is None else extra * scale.unsqueeze(1)
-        self.scaled = like.new_empty(plan.block if self.scaled_multiplier is not None else 0, self.dim)
+        scaled = one.multiplier is not None or one.scale is not None
+        self.scaled = like.new_empty(plan.block if scaled else 0, self.dim)
 
-    def _block_vectors(self, block: slice) -> Tensor:
-        """Return the lifted items (block, width) in a reused buffer, or the weight itself where they are the same."""
-        terms, weight = self.terms.rows(block), self.weight[block].detach().to(self.dtype)
-        if terms.multiplier is None and terms.extra is None:
-            return weight
-        out = self.items[: len(weight)]
-        if terms.multiplier is None:
-            out[:, : self.dim] = weight
-        else:
-            torch.mul(weight, terms.multiplier.unsqueeze(1), out=out[:, : self.dim])
-        if terms.extra is not None:
-            out[:, self.dim :] = terms.extra
-        return out
+    def _block(self, part: slice) -> _Items:
+        """Lift a block of items into reused buffers; where nothing is lifted they are the weight itself."""
+        terms = self._terms_of(part) if self.terms is None else self.terms.rows(part)
+        weight = self.weight[part].detach().to(self.dtype)
+        vectors, scaled, factor, extra = weight, weight, terms.multiplier, terms.extra
+        if terms.multiplier is not None or extra is not None:
+            vectors = self.items[: len(weight)]
+            if terms.multiplier is None:
+                vectors[:, : self.dim] = weight
+            else:
+                torch.mul(weight, terms.multiplier.unsqueeze(1), out=vectors[:, : self.dim])
+            if extra is not None:
+                vectors[:, self.dim :] = extra
+        if terms.scale is not None:
+            factor = terms.scale if factor is None else factor * terms.scale
+            extra = None if extra is None else extra * terms.scale.unsqueeze(1)
+        if factor is not None:
+            scaled = torch.mul(weight, factor.unsqueeze(1), out=self.scaled[: len(weight)])
+        return _Items(part, terms, vectors, scaled, extra)
 
-    def _scaled_items(self, block: slice) -> Tensor:
-        """Return the first d columns of the lifted items times their scale, contiguous: the product is faster so."""
-        weight = self.weight[block].detach().to(self.dtype)
-        if self.scaled_multiplier is None:
-            return weight
-        out = self.scaled[: len(weight)]
-        return torch.mul(weight, self.scaled_multiplier[block].unsqueeze(1), out=out)
-
-    def _tile(
-        self, rows: slice, block: slice, items: Tensor, start: int = 0
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Compute a tile with the lifted ``items``.
+    def _tile(self, rows: slice, items: _Items, start: int = 0) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Compute a tile.
 
         Returns softmax x slope, softmax x logit (or None), largest logit, sum(exp(logit - largest)).
         The softmax is divided by that sum if not ``compiled``.
         """
-        vectors = self.vectors[rows]
-        height, width = len(vectors), block.stop - block.start
+        vectors, terms = self.vectors[rows], items.terms
+        height, width = len(vectors), len(items.vectors)
         start *= height
 
         def view(buffer: Tensor, first: int = 0) -> Tensor:
             return buffer[first : first + height * width].view(height, width)
 
         weights, linked = view(self.kept_slopes, start), None
-        terms = self.terms.rows(block)
         if self.geometry.has_link:
-            linked = torch.mm(vectors, items.t(), out=view(self.kept_links, start))
+            linked = torch.mm(vectors, items.vectors.t(), out=view(self.kept_links, start))
             exponent = None
             if self.lifted.exponent is not None and terms.exponent is not None:
                 exponent = self.lifted.exponent[rows].unsqueeze(1) + terms.exponent
@@ -162,14 +179,14 @@ class _Stream:
         if self.compiled:
             top, total = vectors.new_empty(2, height)
             if linked is None:
-                torch.mm(vectors, items.t(), out=weights)
+                torch.mm(vectors, items.vectors.t(), out=weights)
                 softmax_rows(weights.numpy(), top.numpy(), total.numpy())
             else:
                 scale = vectors.new_ones(width) if terms.scale is None else terms.scale
                 linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, top, total)))
             return weights, linked, top, total
         if linked is None:
-            logits = torch.mm(vectors, items.t(), out=view(self.scratch))
+            logits = torch.mm(vectors, items.vectors.t(), out=view(self.scratch))
         else:
             logits = linked if terms.scale is None else linked.mul_(terms.scale)
         torch.softmax(logits, 1, out=weights)
@@ -182,31 +199,39 @@ class _Stream:
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, _Gradients]:
         """Return the losses (n,) and, with the weight (n,) of each row's loss, the gradients."""
-        wanted = row_weights is not None and any(self.needs)
+        if not any(self.needs):
+            row_weights = None
         losses = self.vectors.new_empty(len(self.vectors))
         self._score_targets()
-        if wanted:
+        if row_weights is not None:
             self._allocate_gradients()
         if self.plan.keep:
+            whole = None if row_weights is None else self._item_gradients(slice(0, self.n_items))
             for rows in self._row_chunks():
-                self._one_sweep(rows, losses, row_weights if wanted else None)
+                self._one_sweep(rows, losses, row_weights, whole)
+            if whole is not None and row_weights is not None:
+                self._subtract_targets(slice(0, self.n_items), whole, row_weights)
+                for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK):
+                    self._lift_back(part, _part_of(whole, part))
         else:
-            self._two_sweeps(losses, row_weights if wanted else None)
-        return losses, self._finish(row_weights) if wanted and row_weights is not None else _Gradients()
+            self._two_sweeps(losses, row_weights)
+        return losses, _Gradients() if row_weights is None else self._finish(row_weights)
 
     def _row_chunks(self) -> list[slice]:
         return list(_chunks.spans(0, len(self.vectors), self.plan.rows))
 
-    def _one_sweep(self, rows: slice, losses: Tensor, row_weights: Tensor | None) -> None:
+    def _one_sweep(
+        self, rows: slice, losses: Tensor, row_weights: Tensor | None, gradients: _ItemGradients | None
+    ) -> None:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
         tiles, tops, totals, start = [], [], [], 0
-        for block in self.blocks:
-            weights, linked, top, total = self._tile(rows, block, self._block_vectors(block), start)
+        for part in self.blocks:
+            weights, linked, top, total = self._tile(rows, self._block(part), start)
             tops.append(top)
             totals.append(total)
             if row_weights is not None:
                 tiles.append((weights, linked))
-                start += block.stop - block.start
+                start += part.stop - part.start
         # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
         top = torch.stack(tops).amax(0)
         parts = [torch.exp(t - top) for t in tops]
@@ -215,41 +240,62 @@ class _Stream:
         losses[rows] = (top - self.target_logits[rows]) + total.log()
         if row_weights is not None:
             factors = parts if self.compiled else shares
-            for block, (weights, linked), factor in zip(self.blocks, tiles, factors, strict=True):
-                scaled = self._scaled_items(block)
-                self._accumulate(rows, block, scaled, weights, linked, factor / total * row_weights[rows])
+            for part, (weights, linked), factor in zip(self.blocks, tiles, factors, strict=True):
+                own = None if gradients is None else _part_of(gradients, part)
+                self._accumulate(rows, self._block(part), weights, linked, factor / total * row_weights[rows], own)
 
     def _two_sweeps(self, losses: Tensor, row_weights: Tensor | None) -> None:
         """Losses in a first sweep over the items, gradients in a second; each lifts every block once."""
         top = torch.full_like(losses, -torch.inf)
         total = torch.zeros_like(losses)
-        for block in self.blocks:
-            items = self._block_vectors(block)
+        for part in self.blocks:
+            items = self._block(part)
             for rows in self._row_chunks():
-                _, _, t, s = self._tile(rows, block, items)
+                _, _, t, s = self._tile(rows, items)
                 highest = torch.maximum(top[rows], t)
                 total[rows] = total[rows] * torch.exp(top[rows] - highest) + s * torch.exp(t - highest)
                 top[rows] = highest
         losses.copy_((top - self.target_logits) + total.log())
         if row_weights is None:
             return
-        for block in self.blocks:
-            items, scaled = self._block_vectors(block), self._scaled_items(block)
+        for part in self.blocks:
+            items, gradients = self._block(part), self._item_gradients(part)
             for rows in self._row_chunks():
-                weights, linked, t, s = self._tile(rows, block, items)
+                weights, linked, t, s = self._tile(rows, items)
                 factor = torch.exp(t - top[rows]) / total[rows] * row_weights[rows]
-                self._accumulate(rows, block, scaled, weights, linked, factor if self.compiled else factor * s)
+                self._accumulate(rows, items, weights, linked, factor if self.compiled else factor * s, gradients)
+            if gradients is not None:
+                self._subtract_targets(part, gradients, row_weights)
+                self._lift_back(part, gradients)
 
     def _allocate_gradients(self) -> None:
-        items = self.needs[1] or self.needs[2] or self.needs[3]
-        terms, like = self.terms, self.vectors
+        items, like = self.needs[1] or self.needs[2] or self.needs[3], self.vectors
         self.d_vectors = torch.zeros_like(like) if self.needs[0] or self.needs[3] else None
         self.d_weight = like.new_zeros(self.n_items, self.dim) if items else None
-        self.d_extra = torch.zeros_like(terms.extra) if items and terms.extra is not None else None
-        self.d_scale = torch.zeros_like(terms.scale) if items and terms.scale is not None else None
+        self.d_offset: Tensor | None = None
+        if self.needs[2] and self.offset is not None:
+            self.d_offset = torch.zeros_like(self.offset, dtype=self.dtype)
+        self.d_curvature: Tensor | None = None
+        if isinstance(self.curvature, Tensor) and self.needs[3]:
+            self.d_curvature = torch.zeros_like(self.curvature)
+
+    def _item_gradients(self, part: slice) -> _ItemGradients | None:
+        """Return zeros for the gradients by the lifted items of a part; None where none is asked for."""
+        if self.d_weight is None:
+            return None
+        terms = self._terms_of(slice(0, 1)) if self.terms is None else self.terms
+        weight = self.d_weight[part]
+        extra = None if terms.extra is None else weight.new_zeros(len(weight), terms.extra.shape[1])
+        return _ItemGradients(weight, extra, None if terms.scale is None else weight.new_zeros(len(weight)))
 
     def _accumulate(
-        self, rows: slice, block: slice, scaled: Tensor, weights: Tensor, linked: Tensor | None, factor: Tensor
+        self,
+        rows: slice,
+        items: _Items,
+        weights: Tensor,
+        linked: Tensor | None,
+        factor: Tensor,
+        gradients: _ItemGradients | None,
     ) -> None:
         """Add a tile's share to the gradients; ``factor`` (rows,) turns its softmax into the weighted total softmax.
 
@@ -257,102 +303,85 @@ class _Stream:
         matrix times vector is fast only for contiguous vectors.
         """
         if self.d_vectors is not None:
-            space = weights @ scaled
+            space = weights @ items.scaled
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
-            if self.scaled_extra is not None:
-                for k, column in enumerate(self.scaled_extra[block].unbind(1)):
+            if items.scaled_extra is not None:
+                for k, column in enumerate(items.scaled_extra.unbind(1)):
                     self.d_vectors[rows, self.dim + k].addcmul_(weights.mv(column), factor)
-        if self.d_weight is not None:
-            vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
-            self.d_weight[block].addmm_(weights.t(), vectors)
-            if (
-                self.compiled
-                and linked is not None
-                and self.d_scale is not None
-                and self.d_extra is not None
-                and self.d_extra.shape[1] == 1
-            ):
-                extra = self.vectors[rows, self.dim] * factor
-                sums = self.d_extra[block, 0], self.d_scale[block]
-                add_column_sums(*(t.numpy() for t in (weights, linked, extra, factor, *sums)))
-                return
-            if self.d_extra is not None:
-                for k, gradient in enumerate(self.d_extra.unbind(1)):
-                    gradient[block].addmv_(weights.t(), self.vectors[rows, self.dim + k] * factor)
-            if self.d_scale is not None and linked is not None:
-                self.d_scale[block].addmv_(linked.t(), factor)
+        if gradients is None:
+            return
+        vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
+        gradients.weight.addmm_(weights.t(), vectors)
+        extra, scale = gradients.extra, gradients.scale
+        if self.compiled and linked is not None and scale is not None and extra is not None and extra.shape[1] == 1:
+            column = self.vectors[rows, self.dim] * factor
+            add_column_sums(*(t.numpy() for t in (weights, linked, column, factor, extra[:, 0], scale)))
+            return
+        if extra is not None:
+            for k, gradient in enumerate(extra.unbind(1)):
+                gradient.addmv_(weights.t(), self.vectors[rows, self.dim + k] * factor)
+        if scale is not None and linked is not None:
+            scale.addmv_(linked.t(), factor)
 
+    @torch.no_grad()
     def _score_targets(self) -> None:
         """Compute the target logits (n,) and what their gradient needs."""
         weight = self.weight.detach()[self.targets].to(self.dtype)
-        self.target_terms = self.terms.rows(self.targets)
-        self.target_vectors = self.target_terms.vectors(weight)
+        offset = None if self.offset is None else self.offset.detach()[self.targets].to(self.dtype)
+        terms = self._lift_items(weight, offset)
+        self.target_vectors, self.target_scale = terms.vectors(weight), terms.scale
         linked = (self.vectors * self.target_vectors).sum(1)
         self.target_slope, scratch = torch.empty_like(linked), torch.empty_like(linked)
         exponent = None
-        if self.lifted.exponent is not None and self.target_terms.exponent is not None:
-            exponent = self.lifted.exponent + self.target_terms.exponent
+        if self.lifted.exponent is not None and terms.exponent is not None:
+            exponent = self.lifted.exponent + terms.exponent
         self.geometry.link_(linked, self.target_slope, scratch, exponent)
-        scale = self.target_terms.scale
-        self.target_logits = linked if scale is None else linked * scale
+        self.target_logits = linked if terms.scale is None else linked * terms.scale
 
-    def _subtract_targets(self, row_weights: Tensor) -> None:
-        slope = (row_weights * self.target_slope).unsqueeze(1)
-        scale = self.target_terms.scale
-        if self.d_vectors is not None:
-            factor = slope if scale is None else slope * scale.unsqueeze(1)
-            self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
-        if self.d_weight is not None:
-            vectors = self.vectors * slope
-            self.d_weight.index_add_(0, self.targets, vectors[:, : self.dim], alpha=-1)
-            if self.d_extra is not None:
-                self.d_extra.index_add_(0, self.targets, vectors[:, self.dim :], alpha=-1)
-            if self.d_scale is not None:
-                self.d_scale.index_add_(0, self.targets, row_weights * self.target_logits, alpha=-1)
+    def _subtract_targets(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
+        """Take the targets among the items of ``part`` off their gradients."""
+        rows = ((self.targets >= part.start) & (self.targets < part.stop)).nonzero()[:, 0]
+        items = self.targets[rows] - part.start
+        vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
+        gradients.weight.index_add_(0, items, vectors[:, : self.dim], alpha=-1)
+        if gradients.extra is not None:
+            gradients.extra.index_add_(0, items, vectors[:, self.dim :], alpha=-1)
+        if gradients.scale is not None:
+            gradients.scale.index_add_(0, items, (row_weights * self.target_logits)[rows], alpha=-1)
 
     def _finish(self, row_weights: Tensor) -> _Gradients:
-        """Carry the gradients of the lifts back to states, weight, offset and curvature."""
-        self._subtract_targets(row_weights)
-        gradients = _Gradients()
-        curved = isinstance(self.curvature, Tensor) and self.needs[3]
-        d_curvature = torch.zeros_like(self.curvature) if curved and isinstance(self.curvature, Tensor) else None
-
-        def back(outputs: list[Tensor], inputs: list[Tensor | None], grads: list[Tensor]) -> list[Tensor | None]:
-            """vjp of a lift; adds to d_curvature what flows there."""
-            pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
-            asked = [i for i in inputs if i is not None]
-            asked += [self.curvature] if curved and isinstance(self.curvature, Tensor) else []
-            if not pairs or not asked:
-                return [None] * len(inputs)
-            found = list(torch.autograd.grad([o for o, _ in pairs], asked, [g for _, g in pairs], allow_unused=True))
-            if d_curvature is not None and found[-1] is not None:
-                d_curvature.add_(found[-1])
-            return [None if i is None else found.pop(0) for i in inputs]
-
+        """Carry the gradients of the lifted states back to the states, and collect all."""
+        states = None
         if self.d_vectors is not None:
-            states = self.states if self.needs[0] else None
-            (gradients.states,) = back([self.lifted.vectors], [states], [self.d_vectors])
-        if self.d_weight is not None:
-            d_offset = None
-            if self.needs[2] and self.offset is not None:
-                d_offset = torch.zeros_like(self.offset, dtype=self.dtype)
-            if any(term is not None for term in self.terms):
-                for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK):
-                    self._lift_back(part, back, d_offset)
-            gradients.weight = self.d_weight if self.needs[1] else None
-            gradients.offset = d_offset
-        gradients.curvature = d_curvature
-        return gradients
+            slope = (row_weights * self.target_slope).unsqueeze(1)
+            factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
+            self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
+            (states,) = self._back([self.lifted.vectors], [self.states if self.needs[0] else None], [self.d_vectors])
+        return _Gradients(states, self.d_weight if self.needs[1] else None, self.d_offset, self.d_curvature)
 
-    def _lift_back(self, part: slice, back, d_offset: Tensor | None) -> None:
-        """Turn d_weight of a block from the gradient of the lift into that of the weight, in place."""
-        assert self.d_weight is not None
+    def _back(self, outputs: list[Tensor], inputs: list[Tensor | None], grads: list[Tensor]) -> list[Tensor | None]:
+        """Return the vector-Jacobian product of a lift; what flows to the curvature is added to its gradient."""
+        pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
+        asked = [i for i in inputs if i is not None]
+        if self.d_curvature is not None and isinstance(self.curvature, Tensor):
+            asked.append(self.curvature)
+        if not pairs or not asked:
+            return [None] * len(inputs)
+        found = list(torch.autograd.grad([o for o, _ in pairs], asked, [g for _, g in pairs], allow_unused=True))
+        if self.d_curvature is not None and found[-1] is not None:
+            self.d_curvature.add_(found[-1])
+        return [None if i is None else found.pop(0) for i in inputs]
+
+    def _lift_back(self, part: slice, gradients: _ItemGradients) -> None:
+        """Turn the gradients by the lifted items of ``part`` into those by weight (in place) and offset."""
         weight, offset = self._part(part)
         weight.requires_grad_()
         offset = None if offset is None else offset.requires_grad_()
         with torch.enable_grad():
             terms = self._lift_items(weight, offset)
-        d_weight, scale = self.d_weight[part], self.terms.rows(part).scale
+        if all(term is None for term in terms):
+            return
+        d_weight, scale = gradients.weight, None if terms.scale is None else terms.scale.detach()
         if scale is not None:
             d_weight.mul_(scale.unsqueeze(1))
         outputs, grads = [], []
@@ -360,19 +389,25 @@ class _Stream:
             outputs.append(terms.multiplier)
             grads.append((d_weight * weight.detach()).sum(1))
             d_weight.mul_(terms.multiplier.detach().unsqueeze(1))
-        if terms.extra is not None and self.d_extra is not None:
-            d_extra = self.d_extra[part]
+        if terms.extra is not None and gradients.extra is not None:
             outputs.append(terms.extra)
-            grads.append(d_extra if scale is None else d_extra * scale.unsqueeze(1))
-        if terms.scale is not None and self.d_scale is not None:
+            grads.append(gradients.extra if scale is None else gradients.extra * scale.unsqueeze(1))
+        if terms.scale is not None and gradients.scale is not None:
             outputs.append(terms.scale)
-            # d_scale holds the gradient times the scale
-            grads.append(self.d_scale[part] / terms.scale.detach())
-        from_weight, from_offset = back(outputs, [weight, offset], grads)
+            grads.append(gradients.scale / terms.scale.detach())
+        from_weight, from_offset = self._back(outputs, [weight, offset], grads)
         if from_weight is not None:
             d_weight.add_(from_weight)
-        if d_offset is not None and from_offset is not None:
-            d_offset[part] = from_offset
+        if self.d_offset is not None and from_offset is not None:
+            self.d_offset[part] = from_offset
+
+
+def _part_of(gradients: _ItemGradients, part: slice) -> _ItemGradients:
+    """Return views of the gradients of some items."""
+    extra, scale = gradients.extra, gradients.scale
+    return _ItemGradients(
+        gradients.weight[part], None if extra is None else extra[part], None if scale is None else scale[part]
+    )
 
 
 class _ExactCrossEntropy(torch.autograd.Function):
@@ -495,5 +530,5 @@ class CrossEntropy(Loss):
         linked = geometry is None or geometry.has_link
         budget = _chunks.default_budget(torch.device("cpu")) if self.memory_budget is None else self.memory_budget
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
-        arrays, terms = (2, 7) if linked else (1, 0)
+        arrays, terms = (2, 6) if linked else (1, 0)
         return _chunks.plan(n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=budget).bytes

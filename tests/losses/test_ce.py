@@ -87,10 +87,10 @@ def test_equals_torch_however_it_is_cut(
     padding = 0
     states, targets, weight, offsets, curvature = problem(n, m, d, padding, offset, size=size)
     width, arrays = d + offset, 1 if geometry == "euclidean" else 2
-    terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset)) + (geometry == "poincare")
+    terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset))
     least = least_budget(n, m, width, arrays, terms, 8)
     # room for 110 rows of tiles and a block of items is enough to keep the tiles
-    enough = least + (110 * m * arrays + 2 * m * (width + 110)) * 8
+    enough = least + ((110 * arrays + terms) * m + 2 * m * (width + 110)) * 8
     chosen = {"least": least, "middle": enough, None: None}[budget]
     if chosen is not None and n > 100:
         plan = _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen)
