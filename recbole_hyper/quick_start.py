@@ -369,7 +369,9 @@ def _require_same_run(config: Config, before: dict[str, Any]) -> None:
     changed = sorted(
         key
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
-        if now.get(key) != before.get(key) and not (key == "curvature" and now.get(key) == "auto")
+        if now.get(key) != before.get(key)
+        and not (key == "curvature" and now.get(key) == "auto")
+        and (key in before or now.get(key))  # a key that came later and is off changes nothing
     )
     if changed:
         detail = "; ".join(f"{key}: {before.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
