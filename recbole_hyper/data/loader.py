@@ -120,8 +120,8 @@ class BatchLoader:
         self.drop_last = bool(config["drop_last"])
         self.generator = np.random.default_rng(config["seed"])
 
-    def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
-        """Return (number of rows, maker of a batch from row numbers, length of each row)."""
+    def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
+        """Return (number of rows, maker of a batch from row numbers)."""
         raise NotImplementedError
 
     def _count(self) -> int:
@@ -136,7 +136,7 @@ class BatchLoader:
         )
 
     def __iter__(self) -> Iterator[Interaction]:
-        count, make, lengths = self._plan()
+        count, make = self._plan()
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
@@ -145,11 +145,7 @@ class BatchLoader:
         if self.drop_last and len(batches) > 1:
             batches = [batch for batch in batches if len(batch) == self.batch_size]
         for batch in batches:
-            yield make(self._arrange(batch, lengths))
-
-    def _arrange(self, batch: Int64, lengths: Int64) -> Int64:
-        """Return the rows of a batch in the order in which they are handed out."""
-        return batch
+            yield make(batch)
 
 
 class WindowLoader(BatchLoader):
@@ -168,19 +164,17 @@ class WindowLoader(BatchLoader):
     def _count(self) -> int:
         return len(self._windows)
 
-    def _arrange(self, batch: Int64, lengths: Int64) -> Int64:
-        return batch[np.argsort(lengths[batch], kind="stable")]
-
-    def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
+    def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
         if self.rule == "random":
             self._windows = windows(self.train_lengths, self.max_length, self.rule, self.generator)
         plan = self._windows
 
         def make(index: Int64) -> Interaction:
+            index = index[np.argsort(plan.lengths[index], kind="stable")]
             part = Windows(plan.rows[index], plan.starts[index], plan.ends[index])
             return window_interaction(self.store, part, int(part.lengths.max()), self.config)
 
-        return len(plan), make, plan.lengths
+        return len(plan), make
 
 
 class PrefixLoader(BatchLoader):
@@ -221,7 +215,7 @@ class PrefixLoader(BatchLoader):
     def _count(self) -> int:
         return len(self._rows)
 
-    def _plan(self) -> tuple[int, Callable[[Int64], Interaction], Int64]:
+    def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
         def make(index: Int64) -> Interaction:
             cases = Cases.build(self.store, self._rows[index], self._ends[index])
             batch = case_interaction(cases, self.width, self.config)
@@ -234,7 +228,7 @@ class PrefixLoader(BatchLoader):
                 batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
             return self._transform(self.dataset, batch)
 
-        return len(self._rows), make, self._ends.astype(np.int64)
+        return len(self._rows), make
 
 
 class PrefixTable(Interaction):

@@ -38,13 +38,18 @@ class _Gradients:
 
 @dataclass
 class _Items:
-    """A block of items, lifted: what tiles and gradients need of it."""
+    """A block of items, lifted: what a tile needs of it."""
 
-    part: slice
     terms: ItemTerms
     vectors: Tensor
-    scaled: Tensor  # the first d columns of the vectors times their scale, contiguous: the product is faster so
-    scaled_extra: Tensor | None
+
+
+@dataclass
+class _ScaledItems:
+    """The lifted items of a block times their scale: what the gradient of the states needs of it."""
+
+    space: Tensor  # the first d columns, contiguous: the product is faster so
+    extra: Tensor | None
 
 
 @dataclass
@@ -135,25 +140,32 @@ class _Stream:
         scaled = one.multiplier is not None or one.scale is not None
         self.scaled = like.new_empty(plan.block if scaled else 0, self.dim)
 
-    def _block(self, part: slice) -> _Items:
-        """Lift a block of items into reused buffers; where nothing is lifted they are the weight itself."""
-        terms = self._terms_of(part) if self.terms is None else self.terms.rows(part)
-        weight = self.weight[part].detach().to(self.dtype)
-        vectors, scaled, factor, extra = weight, weight, terms.multiplier, terms.extra
-        if terms.multiplier is not None or extra is not None:
-            vectors = self.items[: len(weight)]
-            if terms.multiplier is None:
-                vectors[:, : self.dim] = weight
-            else:
-                torch.mul(weight, terms.multiplier.unsqueeze(1), out=vectors[:, : self.dim])
-            if extra is not None:
-                vectors[:, self.dim :] = extra
+    def _terms_in(self, part: slice) -> ItemTerms:
+        return self._terms_of(part) if self.terms is None else self.terms.rows(part)
+
+    def _lift(self, part: slice) -> _Items:
+        """Lift a block of items into a reused buffer; where nothing is lifted it is the weight itself."""
+        terms, weight = self._terms_in(part), self.weight[part].detach().to(self.dtype)
+        if terms.multiplier is None and terms.extra is None:
+            return _Items(terms, weight)
+        vectors = self.items[: len(weight)]
+        if terms.multiplier is None:
+            vectors[:, : self.dim] = weight
+        else:
+            torch.mul(weight, terms.multiplier.unsqueeze(1), out=vectors[:, : self.dim])
+        if terms.extra is not None:
+            vectors[:, self.dim :] = terms.extra
+        return _Items(terms, vectors)
+
+    def _scale(self, part: slice, terms: ItemTerms) -> _ScaledItems:
+        """Lift a block of items and scale it, into a reused buffer or the weight itself."""
+        space, factor, extra = self.weight[part].detach().to(self.dtype), terms.multiplier, terms.extra
         if terms.scale is not None:
             factor = terms.scale if factor is None else factor * terms.scale
             extra = None if extra is None else extra * terms.scale.unsqueeze(1)
         if factor is not None:
-            scaled = torch.mul(weight, factor.unsqueeze(1), out=self.scaled[: len(weight)])
-        return _Items(part, terms, vectors, scaled, extra)
+            space = torch.mul(space, factor.unsqueeze(1), out=self.scaled[: len(space)])
+        return _ScaledItems(space, extra)
 
     def _tile(self, rows: slice, items: _Items, start: int = 0) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Compute a tile.
@@ -206,11 +218,12 @@ class _Stream:
         if row_weights is not None:
             self._allocate_gradients()
         if self.plan.keep:
-            whole = None if row_weights is None else self._item_gradients(slice(0, self.n_items))
+            every = slice(0, self.n_items)
+            whole = None if row_weights is None else self._item_gradients(every, self._terms_in(every))
             for rows in self._row_chunks():
                 self._one_sweep(rows, losses, row_weights, whole)
             if whole is not None and row_weights is not None:
-                self._subtract_targets(slice(0, self.n_items), whole, row_weights)
+                self._subtract_targets(every, whole, row_weights)
                 for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK):
                     self._lift_back(part, _part_of(whole, part))
         else:
@@ -226,7 +239,7 @@ class _Stream:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
         tiles, tops, totals, start = [], [], [], 0
         for part in self.blocks:
-            weights, linked, top, total = self._tile(rows, self._block(part), start)
+            weights, linked, top, total = self._tile(rows, self._lift(part), start)
             tops.append(top)
             totals.append(total)
             if row_weights is not None:
@@ -242,14 +255,15 @@ class _Stream:
             factors = parts if self.compiled else shares
             for part, (weights, linked), factor in zip(self.blocks, tiles, factors, strict=True):
                 own = None if gradients is None else _part_of(gradients, part)
-                self._accumulate(rows, self._block(part), weights, linked, factor / total * row_weights[rows], own)
+                scaled = self._scale(part, self._terms_in(part))
+                self._accumulate(rows, scaled, weights, linked, factor / total * row_weights[rows], own)
 
     def _two_sweeps(self, losses: Tensor, row_weights: Tensor | None) -> None:
         """Losses in a first sweep over the items, gradients in a second; each lifts every block once."""
         top = torch.full_like(losses, -torch.inf)
         total = torch.zeros_like(losses)
         for part in self.blocks:
-            items = self._block(part)
+            items = self._lift(part)
             for rows in self._row_chunks():
                 _, _, t, s = self._tile(rows, items)
                 highest = torch.maximum(top[rows], t)
@@ -259,11 +273,12 @@ class _Stream:
         if row_weights is None:
             return
         for part in self.blocks:
-            items, gradients = self._block(part), self._item_gradients(part)
+            items = self._lift(part)
+            scaled, gradients = self._scale(part, items.terms), self._item_gradients(part, items.terms)
             for rows in self._row_chunks():
                 weights, linked, t, s = self._tile(rows, items)
                 factor = torch.exp(t - top[rows]) / total[rows] * row_weights[rows]
-                self._accumulate(rows, items, weights, linked, factor if self.compiled else factor * s, gradients)
+                self._accumulate(rows, scaled, weights, linked, factor if self.compiled else factor * s, gradients)
             if gradients is not None:
                 self._subtract_targets(part, gradients, row_weights)
                 self._lift_back(part, gradients)
@@ -279,11 +294,10 @@ class _Stream:
         if isinstance(self.curvature, Tensor) and self.needs[3]:
             self.d_curvature = torch.zeros_like(self.curvature)
 
-    def _item_gradients(self, part: slice) -> _ItemGradients | None:
-        """Return zeros for the gradients by the lifted items of a part; None where none is asked for."""
+    def _item_gradients(self, part: slice, terms: ItemTerms) -> _ItemGradients | None:
+        """Return zeros for the gradients by the lifted items of a part, of ``terms``; None where none is asked for."""
         if self.d_weight is None:
             return None
-        terms = self._terms_of(slice(0, 1)) if self.terms is None else self.terms
         weight = self.d_weight[part]
         extra = None if terms.extra is None else weight.new_zeros(len(weight), terms.extra.shape[1])
         return _ItemGradients(weight, extra, None if terms.scale is None else weight.new_zeros(len(weight)))
@@ -291,7 +305,7 @@ class _Stream:
     def _accumulate(
         self,
         rows: slice,
-        items: _Items,
+        scaled: _ScaledItems,
         weights: Tensor,
         linked: Tensor | None,
         factor: Tensor,
@@ -303,10 +317,10 @@ class _Stream:
         matrix times vector is fast only for contiguous vectors.
         """
         if self.d_vectors is not None:
-            space = weights @ items.scaled
+            space = weights @ scaled.space
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
-            if items.scaled_extra is not None:
-                for k, column in enumerate(items.scaled_extra.unbind(1)):
+            if scaled.extra is not None:
+                for k, column in enumerate(scaled.extra.unbind(1)):
                     self.d_vectors[rows, self.dim + k].addcmul_(weights.mv(column), factor)
         if gradients is None:
             return

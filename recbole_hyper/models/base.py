@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder, length_groups, newest
+from recbole_hyper.encoders.base import Encoder, length_groups
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 
@@ -117,7 +117,7 @@ class HyperRecommender(SequentialRecommender):
         items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
         users = interaction[self.USER_ID]
         if TARGET_LIST not in interaction:
-            states = newest(self.encoder(items, lengths), lengths)
+            states = self.forward(items, lengths)
             each = torch.arange(len(users), device=users.device)
             return self._loss(states, interaction[self.POS_ITEM_ID], users, each)
         supervised, targets, rows = [], [], []
