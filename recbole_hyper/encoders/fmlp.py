@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, positions_from_end
+from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windowed_attention import ACTIVATIONS, Trace
 
 FILTERS = ("causal", "circular")
@@ -77,7 +78,7 @@ class FilterLayer(nn.Module):
             nn.init.zeros_(linear.bias)
         self.filter_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, inputs: Tensor, *, circular: bool, last_only: bool = False) -> tuple[Tensor, Tensor]:
         """Return the states and the filter's output, both shaped as ``inputs``, (B, L, d), or (B, 1, d) of the last."""
@@ -141,7 +142,7 @@ class FMLPEncoder(Encoder):
         self.circular = filter == "circular"
         self.position = nn.Parameter(torch.randn(max_length, hidden_size) * initializer_range)
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.dropout = Dropout(hidden_dropout_prob)
         self.layers = nn.ModuleList(
             FilterLayer(
                 max_length,

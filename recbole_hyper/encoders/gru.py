@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.dropout import Dropout
 
 
 @component("encoders", "gru")
@@ -39,7 +40,7 @@ class GRUEncoder(Encoder):
         gru_size = gru_size or width
         if not dense and gru_size != width:
             raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
-        self.dropout = nn.Dropout(dropout_prob)
+        self.dropout = Dropout(dropout_prob)
         self.gru = nn.GRU(
             width,
             gru_size,

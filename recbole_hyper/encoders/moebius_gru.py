@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic._fused import FusedRecurrence
 from recbole_hyper.hyperbolic._recurrence import ACTIVATIONS, RESETS, MoebiusRecurrence
@@ -324,7 +325,7 @@ class MoebiusGRUEncoder(Encoder):
         gru_size = gru_size or width
         if not dense and gru_size != width:
             raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
-        self.dropout = nn.Dropout(dropout_prob)
+        self.dropout = Dropout(dropout_prob)
         self.gru = MoebiusGRU(
             width,
             gru_size,

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.dropout import dropout as drop
 
 DIRECTIONS = ("past", "future")
 RELATIVE_POSITIONS = ("transformer_xl", "learned", "none")
@@ -170,7 +172,7 @@ class WindowedAttention(nn.Module):
         self.initializer_range = initializer_range
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         if relative_positions == "transformer_xl":
             self.position = nn.Linear(hidden_size, hidden_size, bias=False)
             self.register_buffer("sinusoid", sinusoids(max_length, hidden_size), persistent=False)
@@ -307,11 +309,13 @@ def dense_attention(
         queries, vectors = by_position
         vectors = vectors.flip(1) if direction == "past" else vectors
         bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
-    if value is not None:
+    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
+    if value is not None and not (dropout and query.device.type == "cpu"):
         mask = mask if bias is None else bias
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
     scores = query @ key.transpose(-1, -2)
-    return (scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias).softmax(dim=-1)
+    weights = (scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias).softmax(dim=-1)
+    return weights if value is None else drop(weights, dropout) @ value
 
 
 def blocked_attention(
@@ -379,7 +383,7 @@ def _blocked_past(
         flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
         bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
     weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)
-    heads = F.dropout(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
+    heads = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
     return heads.flatten(2, 3)[:, :, :length]
 
 
@@ -422,7 +426,7 @@ class WindowedAttentionLayer(nn.Module):
             nn.init.zeros_(linear.bias)
         self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps) if layer_norm else nn.Identity()
         self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps) if layer_norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
@@ -480,7 +484,7 @@ class WindowedAttentionEncoder(Encoder):
         if n_layers < 1:
             raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
         hidden_size = item_embedding.embedding_dim
-        self.dropout = nn.Dropout(hidden_dropout_prob)
+        self.dropout = Dropout(hidden_dropout_prob)
         self.layers = nn.ModuleList(
             WindowedAttentionLayer(
                 WindowedAttention(

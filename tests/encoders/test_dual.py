@@ -10,6 +10,7 @@ from torch import nn
 
 from recbole_hyper.components import options, resolve
 from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder, reversal, trace_reversed
 from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
 from recbole_hyper.encoders.dual_gru import DualGRUEncoder
@@ -423,7 +424,7 @@ class TestSwitches:
 
     def test_future_dropout(self):
         encoder = make(dual_future_dropout=False, hidden_dropout_prob=0.5, attn_dropout_prob=0.4)
-        rates = {name: module.p for name, module in encoder.named_modules() if isinstance(module, nn.Dropout)}
+        rates = {name: module.p for name, module in encoder.named_modules() if isinstance(module, Dropout)}
         assert {rate for name, rate in rates.items() if name.startswith("past.")} == {0.5, 0.4}
         assert rates["future.dropout"] == 0.5
         assert {rate for name, rate in rates.items() if name.startswith("future.layers")} == {0.0}

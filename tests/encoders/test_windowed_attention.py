@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windowed_attention import (
     WindowedAttention,
     WindowedAttentionEncoder,
@@ -219,7 +220,7 @@ def test_dropout_acts_in_training_only_and_can_be_kept_out_of_the_layers():
     encoder.train()
     assert not torch.equal(encoder(items, lengths), encoder(items, lengths))
     bare = make_encoder(hidden_dropout_prob=0.5, attn_dropout_prob=0.5, layer_dropout=False)
-    rates = {name: module.p for name, module in bare.named_modules() if isinstance(module, nn.Dropout)}
+    rates = {name: module.p for name, module in bare.named_modules() if isinstance(module, Dropout)}
     assert rates.pop("dropout") == 0.5
     assert set(rates.values()) == {0.0}
 
