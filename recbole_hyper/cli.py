@@ -12,7 +12,7 @@ from typing import Any
 from recbole_hyper import commands
 
 # subcommands that take configuration keys as --key=value beside their own options
-TAKE_KEYS = {"run", "compare", "sweep"}
+TAKE_KEYS = {"run", "compare", "evaluate", "sweep"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

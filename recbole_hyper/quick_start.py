@@ -142,8 +142,7 @@ def _train_and_test(
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     model, loader, training_data = build(config, data, split, split.train_lengths)
-    counts = (_counter(training_data, data.iid_field), _counter(training_data, data.uid_field))
-    valid, test = (Evaluation(name, getattr(split, name), split, *counts) for name in ("valid", "test"))
+    valid, test = (evaluation_of(name, split, training_data) for name in ("valid", "test"))
     trainer = make_trainer(config, model, output_dir)
     loader = distributed.prepare(trainer, loader)
     trainer.on_validation = on_validation
@@ -161,7 +160,7 @@ def _train_and_test(
     trainer.load_best()
     results: dict[str, Any] = {"valid": {}, "test": {}}
     if len(valid):
-        results.update(_evaluate(trainer, valid, config, output_dir, progress)[0])
+        results.update(evaluate_part(trainer, valid, config, output_dir, progress)[0])
     seconds = dict(trainer.seconds)
     epochs, best = len(trainer.history), trainer.best_epoch
     refit_epochs = 0
@@ -171,7 +170,7 @@ def _train_and_test(
     test_seconds = perf_counter()
     with PeakMemory(config["device"]) as memory:
         if len(test):
-            outcome, ranks = _evaluate(trainer, test, config, output_dir, progress)
+            outcome, ranks = evaluate_part(trainer, test, config, output_dir, progress)
             results.update(outcome, test_ties=ranks.tied)
     seconds["test"] = perf_counter() - test_seconds
     peaks = {**trainer.peak_memory, "test": memory.bytes}
@@ -192,7 +191,13 @@ def _train_and_test(
     }
 
 
-def _evaluate(
+def evaluation_of(name: str, split: Split, training: SequenceDataset) -> Evaluation:
+    """Return the part "valid" or "test" of a split, with what the metrics ask of the training data."""
+    counts = (_counter(training, field) for field in (training.iid_field, training.uid_field))
+    return Evaluation(name, getattr(split, name), split, *counts)
+
+
+def evaluate_part(
     trainer: Any, evaluation: Evaluation, config: Config, output_dir: Path, progress: bool
 ) -> tuple[dict[str, Any], Ranks]:
     """Rank a part, write its cases, and return ({part: metrics, with intervals on request}, ranks)."""
@@ -254,21 +259,40 @@ def load(output_dir: str | Path) -> tuple[HyperRecommender, Config, SequenceData
         ConfigError: no finished run there, or a model of RecBole that keeps more than tensors.
         CheckpointError: the weights do not fit the data that are there now.
     """
+    config = Config(config_dict=read_run(output_dir))
+    data, split = read_finished(config)
+    model, _, _ = load_model(config, data, split)
+    return model, config, data
+
+
+def read_run(output_dir: str | Path) -> dict[str, Any]:
+    """Return the configuration that a run wrote into its folder, to be read and not to be continued."""
     folder = Path(output_dir)
     if not (folder / "config.yaml").is_file():
         raise ConfigError(f"{folder} holds no run: config.yaml is missing")
     content = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    content.update(output_dir=str(folder), resume=False)
-    config = Config(config_dict=content)
+    return {**content, "output_dir": str(folder), "resume": False}
+
+
+def read_finished(config: Config) -> tuple[SequenceDataset, Split]:
+    """Read data and split of a finished run; ConfigError for a model of RecBole, which keeps more than tensors."""
     if not issubclass(config.model_class, HyperRecommender):
         raise ConfigError(f"{config['model']}: only models of this package can be loaded again")
-    data = SequenceDataset(config)
-    split = make_split(data.store, config)
+    return _read(config)
+
+
+def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[HyperRecommender, SequenceDataset, bool]:
+    """Load the tested weights of the run in ``output_dir``.
+
+    Returns:
+        the model in evaluation mode, the data that it was trained on, and whether these hold the validation part.
+    """
+    folder = Path(config["output_dir"])
     refit = folder / "refit" / WEIGHTS
-    lengths = split.train_lengths if split.refit_lengths is None or not refit.is_file() else split.refit_lengths
-    model, _, _ = build(config, data, split, lengths)
-    load_weights(refit if refit.is_file() else folder / WEIGHTS, model)
-    return model.eval(), config, data
+    refitted = split.refit_lengths is not None and refit.is_file()
+    model, _, training = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
+    load_weights(refit if refitted else folder / WEIGHTS, model)
+    return model.eval(), training, refitted
 
 
 def recommend(

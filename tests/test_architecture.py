@@ -16,7 +16,7 @@ STAGES = [
     {"functional", "evaluation"},
     {"models"},
     {"training"},
-    {"quick_start", "prefix"},
+    {"quick_start", "evaluate", "prefix"},
     {"sweep"},
     {"report"},
     {"commands"},

@@ -1,0 +1,85 @@
+"""Rank the cases of a finished run again: all items or drawn candidates, other metrics, windows on or off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.config import Config, ConfigError, parse_value
+from recbole_hyper.evaluation.results import table, versions, write_json
+from recbole_hyper.quick_start import evaluate_part, evaluation_of, load_model, read_finished, read_run
+from recbole_hyper.training.trainer import make_trainer
+
+# what may differ from the run: nothing that was learned, and no case
+EVALUATION_KEYS = {
+    "eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "metric_decimal_place", "confidence",
+    "ranking_memory_budget", "eval_batch_size", "window_at_eval", "data_path",
+}  # fmt: skip
+
+
+def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Rank the validation and the test cases of a finished run under other settings of the ranking.
+
+    The weights are those that the run tested; nothing is selected here. A run that was refit on train + validation is
+    ranked on the test part only.
+
+    Args:
+        output_dir: folder of the run.
+        config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may differ from the run.
+
+    Returns:
+        model, dataset, the settings of the ranking, and the metrics as ``valid`` and ``test``; with ``confidence``
+        their intervals. The same is written to ``evaluation_<mode>.json`` in the folder of the run.
+
+    Raises:
+        ConfigError: no finished run there, a model of RecBole, or a key that changes more than the ranking.
+        CheckpointError: the weights do not fit the data that are there now.
+    """
+    changes = {key: parse_value(value) for key, value in (config_dict or {}).items()}
+    config = Config(config_dict={**_with_changes(read_run(output_dir), changes), "save_cases": False})
+    data, split = read_finished(config)
+    model, training, refitted = load_model(config, data, split)
+    trainer = make_trainer(config, model, Path(output_dir))
+    outcome: dict[str, Any] = {}
+    for name in ("test",) if refitted else ("valid", "test"):
+        evaluation = evaluation_of(name, split, training)
+        if len(evaluation):
+            outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
+    mode = config["eval_args"]["mode"]
+    result = {
+        "model": config["model"],
+        "dataset": config["dataset"],
+        "eval_args": config["eval_args"],
+        "exclude_seen": config["exclude_seen"],
+        "changes": changes,
+        **outcome,
+        "versions": versions(),
+    }
+    names = dict.fromkeys(Path(str(one)).stem for one in (mode.values() if isinstance(mode, dict) else [mode]))
+    file = Path(output_dir) / f"evaluation_{'_'.join(names)}.json"
+    write_json(file, result)
+    parts = [part for part in ("valid", "test") if part in outcome]
+    print(table([{"metric": name, **{part: outcome[part][name] for part in parts}} for name in outcome["test"]]))
+    print(file)
+    return result
+
+
+def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(changes) - EVALUATION_KEYS)
+    if unknown:
+        raise ConfigError(
+            f"{', '.join(unknown)}: not a setting of the ranking of a finished run; allowed are "
+            f"{', '.join(sorted(EVALUATION_KEYS))}"
+        )
+    merged = {**content, **changes}
+    mine = changes.get("eval_args") or {}
+    if not isinstance(mine, Mapping) or set(mine) - {"mode"}:
+        raise ConfigError(f"eval_args={mine!r}: only the mode of a finished run can change, as in {{mode: full}}")
+    merged["eval_args"] = {**content["eval_args"], **mine}
+    if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
+        # nothing is selected, but the configuration wants a metric that is computed
+        metrics, topk = merged["metrics"], merged["topk"]
+        first = metrics if isinstance(metrics, str) else metrics[0]
+        merged["valid_metric"] = f"{first}@{topk if isinstance(topk, int) else topk[0]}"
+    return merged
