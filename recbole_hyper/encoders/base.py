@@ -40,16 +40,18 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
     return states[torch.arange(len(states), device=states.device), lengths - 1]
 
 
-def length_groups(lengths: Tensor) -> list[slice]:
-    """Cut the rows of a batch into runs of like length, which an encoder pads less when it takes them one by one.
+def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> list[slice]:
+    """Cut rows into runs of like length, which an encoder pads less when it takes them one by one.
 
-    Rows that are not sorted by length, or not on a CPU, where padding costs less than more calls, are one run.
+    The longest row of a run has at most ``ratio`` times the length of its shortest, plus ``slack``: with less, more
+    would be spent on calls than is saved. Rows that are not sorted by length, or not on a CPU, where padding costs less
+    than more calls, are one run.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
     groups, start = [], 0
     while start < len(lengths):
-        longest = 2 * lengths[start] + 16  # fewer would spend more on calls than they save
+        longest = int(ratio * int(lengths[start])) + slack
         stop = int(torch.searchsorted(lengths, longest, side="right"))
         groups.append(slice(start, stop))
         start = stop

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.data.loader import case_interaction, gather
+from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.types import Cases
@@ -35,22 +36,19 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
     starts = np.maximum(cases.ends - max_length, cases.starts)
     lengths = cases.ends - starts
     order = np.argsort(lengths, kind="stable")
-    ordered = lengths[order]
+    ordered = torch.from_numpy(lengths[order])
     states: Tensor | None = None
-    first = 0
-    while first < len(order):
-        # histories of like length share a batch, so that little padding is encoded
-        longest = min(int(ordered[first] * LENGTH_RATIO) + 2, max_length)
-        alike = int(np.searchsorted(ordered, longest, side="right")) - first
-        size = max(1, min(alike, TOKENS_PER_BATCH // longest))
-        index = order[first : first + size]
-        width = int(lengths[index].max())
-        items = gather(cases.store, cases.rows[index], starts[index], cases.ends[index], width)
-        encoded = model(torch.from_numpy(items).to(device), torch.from_numpy(lengths[index]).to(device))
-        if states is None:
-            states = encoded.new_empty(len(order), encoded.shape[1])
-        states[torch.from_numpy(index).to(device)] = encoded
-        first += size
+    # histories of like length share a batch, so that little padding is encoded
+    for group in length_groups(ordered, ratio=LENGTH_RATIO, slack=2):
+        size = max(1, TOKENS_PER_BATCH // int(ordered[group.stop - 1]))
+        for first in range(group.start, group.stop, size):
+            index = order[first : min(first + size, group.stop)]
+            width = int(lengths[index].max())
+            items = gather(cases.store, cases.rows[index], starts[index], cases.ends[index], width)
+            encoded = model(torch.from_numpy(items).to(device), torch.from_numpy(lengths[index]).to(device))
+            if states is None:
+                states = encoded.new_empty(len(order), encoded.shape[1])
+            states[torch.from_numpy(index).to(device)] = encoded
     if states is None:
         raise ValueError("no case to encode")
     return states
