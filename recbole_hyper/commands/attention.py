@@ -1,0 +1,35 @@
+"""``recbole-hyper attention RUN --past_only=RUN``: heat maps of what the two directions of a run attend to."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "draw the mean attention of a dual run over its test cases, and its difference from a past-only run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("run", help="output_dir of a DualRec run")
+    parser.add_argument("--past_only", help="output_dir of a run with --dual_directions=past, to be subtracted")
+    parser.add_argument("--output", default="attention.png", help="figure to write; its ending sets the format")
+    parser.add_argument("--shown", type=int, default=20, help="newest positions to draw (default 20)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Compute the mean attention maps and draw them."""
+    from recbole_hyper.config import ConfigError
+    from recbole_hyper.encoders.dual import DualEncoder
+    from recbole_hyper.evaluation.attention import attention_figure, histories, mean_attention
+    from recbole_hyper.protocols.base import make_split
+    from recbole_hyper.quick_start import load
+
+    found = []
+    for folder in filter(None, (arguments.run, arguments.past_only)):
+        model, config, data = load(folder)
+        if not isinstance(model.encoder, DualEncoder):
+            raise ConfigError(f"{folder}: {config['model']} with encoder {config['encoder']!r} has no two directions")
+        cases = make_split(data.store, config).test
+        found.append(mean_attention(model.encoder, histories(cases, config["MAX_ITEM_LIST_LENGTH"])))
+    past_only = found[1]["past"] if len(found) == 2 else None
+    print(attention_figure(found[0], arguments.output, past_only=past_only, shown=arguments.shown))
+    return 0
