@@ -46,6 +46,8 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
         evaluation = evaluation_of(name, split, training)
         if len(evaluation):
             outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
+    if not outcome:
+        raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     mode = config["eval_args"]["mode"]
     result = {
         "model": config["model"],
@@ -60,7 +62,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     file = Path(output_dir) / f"evaluation_{'_'.join(names)}.json"
     write_json(file, result)
     parts = [part for part in ("valid", "test") if part in outcome]
-    print(table([{"metric": name, **{part: outcome[part][name] for part in parts}} for name in outcome["test"]]))
+    print(table([{"metric": name, **{part: outcome[part][name] for part in parts}} for name in outcome[parts[0]]]))
     print(file)
     return result
 
