@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from recbole_hyper.compiled import exp_nonpositive, largest, log1p_nonnegative, with_torch_threads
-from recbole_hyper.losses._softmax_kernel import add_column_sums, linked_softmax_rows, softmax_rows
+from recbole_hyper.losses._softmax_kernel import add_column_sums, linked_softmax_rows, softmax_rows, total_rows
 
 Floats = npt.NDArray[np.float32]
 
@@ -70,8 +70,14 @@ def test_softmax_of_a_linked_tile_and_its_sums() -> None:
     logits = linked.astype(np.float64) * scale
     expected = np.exp(logits - logits.max(1, keepdims=True))
     by_slope, by_logit = expected * slope, expected * logits
-    top, total = np.empty((2, 6), np.float32)
-    linked_softmax_rows(linked, slope, scale, top, total)
+    column = generator.standard_normal(600).astype(np.float32)
+    alone, first_top, first_total = linked.copy(), *np.empty((2, 6), np.float32)
+    total_rows(alone, scale, first_top, first_total)
+    top, total, mixed = np.empty((3, 6), np.float32)
+    linked_softmax_rows(linked, slope, scale, column, top, total, mixed)
+    np.testing.assert_array_equal(first_top, top)
+    np.testing.assert_allclose(first_total, total, rtol=1e-6)
+    np.testing.assert_allclose(mixed, by_slope @ column, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(slope, by_slope, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(linked, by_logit, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(total, expected.sum(1), rtol=2e-6)
@@ -89,6 +95,11 @@ def test_a_bad_logit_is_not_swallowed(bad: float) -> None:
     logits[1, 17] = bad
     top, total = np.empty((2, 2), np.float32)
     softmax_rows(logits, top, total)
+    assert np.isfinite(total[0])
+    assert not np.isfinite(total[1])
+    logits = np.zeros((2, 40), np.float32)
+    logits[1, 17] = bad
+    total_rows(logits, np.ones(40, np.float32), top, total)
     assert np.isfinite(total[0])
     assert not np.isfinite(total[1])
 

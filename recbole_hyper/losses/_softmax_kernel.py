@@ -27,23 +27,39 @@ def softmax_rows(logits: Any, top: Any, total: Any) -> None:
 
 @with_torch_threads
 @njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def linked_softmax_rows(linked: Any, slope: Any, scale: Any, top: Any, total: Any) -> None:
+def linked_softmax_rows(linked: Any, slope: Any, scale: Any, extra: Any, top: Any, total: Any, mixed: Any) -> None:
     """The same for logits = linked x scale.
 
     Replaces ``linked`` (h, w) by exp(logit - top) x logit and ``slope`` (h, w) by exp(logit - top) x slope; ``scale``
-    (w,).
+    and ``extra`` (w,). Writes the product of the new ``slope`` with ``extra`` into ``mixed`` (h,).
     """
     for i in prange(linked.shape[0]):
         row, slopes = linked[i], slope[i]
         for j in range(len(row)):
             row[j] *= scale[j]
         highest = largest(row)
-        found = np.float32(0)
+        found, product = np.float32(0), np.float32(0)
         for j in range(len(row)):
             e = exp_nonpositive(row[j] - highest)
             found += e
             row[j] *= e
             slopes[j] *= e
+            product += slopes[j] * extra[j]
+        top[i], total[i], mixed[i] = highest, found, product
+
+
+@with_torch_threads
+@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def total_rows(linked: Any, scale: Any, top: Any, total: Any) -> None:
+    """Write the largest logit and the sum of exp(logit - top) of each row alone; logits = linked x scale."""
+    for i in prange(linked.shape[0]):
+        row = linked[i]
+        for j in range(len(row)):
+            row[j] *= scale[j]
+        highest = largest(row)
+        found = np.float32(0)
+        for j in range(len(row)):
+            found += exp_nonpositive(row[j] - highest)
         top[i], total[i] = highest, found
 
 

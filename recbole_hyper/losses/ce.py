@@ -19,7 +19,7 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_dtype
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._softmax_kernel import add_column_sums, linked_softmax_rows, softmax_rows
+from recbole_hyper.losses._softmax_kernel import add_column_sums, linked_softmax_rows, softmax_rows, total_rows
 from recbole_hyper.losses.base import Head, Loss, Negatives
 
 # items whose lifts, or gradients through them, are alive at once with all that autograd keeps
@@ -59,6 +59,25 @@ class _ItemGradients:
     weight: Tensor
     extra: Tensor | None
     scale: Tensor | None
+
+
+@dataclass
+class _Tile:
+    """The softmax of a tile of logits within itself, undivided by ``total`` if compiled.
+
+    Attributes:
+        weights: softmax x slope, (h, w).
+        linked: softmax x logit, (h, w); None without a link.
+        top: largest logit, (h,).
+        total: sum(exp(logit - top)), (h,).
+        mixed: ``weights`` times the only extra column of the scaled items, (h,); None where it is still to be made.
+    """
+
+    weights: Tensor
+    linked: Tensor | None
+    top: Tensor
+    total: Tensor
+    mixed: Tensor | None = None
 
 
 class _Stream:
@@ -167,12 +186,8 @@ class _Stream:
             space = torch.mul(space, factor.unsqueeze(1), out=self.scaled[: len(space)])
         return _ScaledItems(space, extra)
 
-    def _tile(self, rows: slice, items: _Items, start: int = 0) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Compute a tile.
-
-        Returns softmax x slope, softmax x logit (or None), largest logit, sum(exp(logit - largest)).
-        The softmax is divided by that sum if not ``compiled``.
-        """
+    def _tile(self, rows: slice, items: _Items, start: int = 0, *, totals_only: bool = False) -> _Tile:
+        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything."""
         vectors, terms = self.vectors[rows], items.terms
         height, width = len(vectors), len(items.vectors)
         start *= height
@@ -189,14 +204,9 @@ class _Stream:
             slope = weights if self.compiled else view(self.slope)
             self.geometry.link_(linked, slope, view(self.scratch), exponent)
         if self.compiled:
-            top, total = vectors.new_empty(2, height)
             if linked is None:
                 torch.mm(vectors, items.vectors.t(), out=weights)
-                softmax_rows(weights.numpy(), top.numpy(), total.numpy())
-            else:
-                scale = vectors.new_ones(width) if terms.scale is None else terms.scale
-                linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, top, total)))
-            return weights, linked, top, total
+            return self._compiled_tile(weights, linked, terms, totals_only)
         if linked is None:
             logits = torch.mm(vectors, items.vectors.t(), out=view(self.scratch))
         else:
@@ -207,7 +217,24 @@ class _Stream:
         if linked is not None:
             linked.mul_(weights)
             weights.mul_(slope)
-        return weights, linked, top, total
+        return _Tile(weights, linked, top, total)
+
+    def _compiled_tile(self, weights: Tensor, linked: Tensor | None, terms: ItemTerms, totals_only: bool) -> _Tile:
+        """Finish a tile: ``linked`` holds logits and ``weights`` slopes; without a link ``weights`` holds logits."""
+        height, width = weights.shape
+        top, total, mixed = weights.new_empty(3, height)
+        scale = weights.new_ones(width) if terms.scale is None else terms.scale
+        if totals_only:
+            logits = weights if linked is None else linked
+            total_rows(*(t.numpy() for t in (logits, scale, top, total)))
+            return _Tile(weights, linked, top, total)
+        if linked is None:
+            softmax_rows(*(t.numpy() for t in (weights, top, total)))
+            return _Tile(weights, None, top, total)
+        one = terms.extra is not None and terms.extra.shape[1] == 1
+        extra = terms.extra[:, 0] * scale if terms.extra is not None and one else weights.new_zeros(width)
+        linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, extra, top, total, mixed)))
+        return _Tile(weights, linked, top, total, mixed if one else None)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, _Gradients]:
         """Return the losses (n,) and, with the weight (n,) of each row's loss, the gradients."""
@@ -239,11 +266,11 @@ class _Stream:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
         tiles, tops, totals, start = [], [], [], 0
         for part in self.blocks:
-            weights, linked, top, total = self._tile(rows, self._lift(part), start)
-            tops.append(top)
-            totals.append(total)
+            tile = self._tile(rows, self._lift(part), start, totals_only=row_weights is None)
+            tops.append(tile.top)
+            totals.append(tile.total)
             if row_weights is not None:
-                tiles.append((weights, linked))
+                tiles.append(tile)
                 start += part.stop - part.start
         # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
         top = torch.stack(tops).amax(0)
@@ -253,10 +280,10 @@ class _Stream:
         losses[rows] = (top - self.target_logits[rows]) + total.log()
         if row_weights is not None:
             factors = parts if self.compiled else shares
-            for part, (weights, linked), factor in zip(self.blocks, tiles, factors, strict=True):
+            for part, tile, factor in zip(self.blocks, tiles, factors, strict=True):
                 own = None if gradients is None else _part_of(gradients, part)
                 scaled = self._scale(part, self._terms_in(part))
-                self._accumulate(rows, scaled, weights, linked, factor / total * row_weights[rows], own)
+                self._accumulate(rows, scaled, tile, factor / total * row_weights[rows], own)
 
     def _two_sweeps(self, losses: Tensor, row_weights: Tensor | None) -> None:
         """Losses in a first sweep over the items, gradients in a second; each lifts every block once."""
@@ -265,9 +292,10 @@ class _Stream:
         for part in self.blocks:
             items = self._lift(part)
             for rows in self._row_chunks():
-                _, _, t, s = self._tile(rows, items)
-                highest = torch.maximum(top[rows], t)
-                total[rows] = total[rows] * torch.exp(top[rows] - highest) + s * torch.exp(t - highest)
+                tile = self._tile(rows, items, totals_only=True)
+                highest = torch.maximum(top[rows], tile.top)
+                total[rows] *= torch.exp(top[rows] - highest)
+                total[rows] += tile.total * torch.exp(tile.top - highest)
                 top[rows] = highest
         losses.copy_((top - self.target_logits) + total.log())
         if row_weights is None:
@@ -276,9 +304,9 @@ class _Stream:
             items = self._lift(part)
             scaled, gradients = self._scale(part, items.terms), self._item_gradients(part, items.terms)
             for rows in self._row_chunks():
-                weights, linked, t, s = self._tile(rows, items)
-                factor = torch.exp(t - top[rows]) / total[rows] * row_weights[rows]
-                self._accumulate(rows, scaled, weights, linked, factor if self.compiled else factor * s, gradients)
+                tile = self._tile(rows, items)
+                factor = torch.exp(tile.top - top[rows]) / total[rows] * row_weights[rows]
+                self._accumulate(rows, scaled, tile, factor if self.compiled else factor * tile.total, gradients)
             if gradients is not None:
                 self._subtract_targets(part, gradients, row_weights)
                 self._lift_back(part, gradients)
@@ -303,25 +331,21 @@ class _Stream:
         return _ItemGradients(weight, extra, None if terms.scale is None else weight.new_zeros(len(weight)))
 
     def _accumulate(
-        self,
-        rows: slice,
-        scaled: _ScaledItems,
-        weights: Tensor,
-        linked: Tensor | None,
-        factor: Tensor,
-        gradients: _ItemGradients | None,
+        self, rows: slice, scaled: _ScaledItems, tile: _Tile, factor: Tensor, gradients: _ItemGradients | None
     ) -> None:
         """Add a tile's share to the gradients; ``factor`` (rows,) turns its softmax into the weighted total softmax.
 
         The first d columns and the extra ones go apart: a product of width 64 is a fifth faster than one of 65, and
         matrix times vector is fast only for contiguous vectors.
         """
+        weights, linked = tile.weights, tile.linked
         if self.d_vectors is not None:
             space = weights @ scaled.space
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
             if scaled.extra is not None:
                 for k, column in enumerate(scaled.extra.unbind(1)):
-                    self.d_vectors[rows, self.dim + k].addcmul_(weights.mv(column), factor)
+                    mixed = weights.mv(column) if tile.mixed is None else tile.mixed
+                    self.d_vectors[rows, self.dim + k].addcmul_(mixed, factor)
         if gradients is None:
             return
         vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
