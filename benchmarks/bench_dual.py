@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.base import Encoder, length_groups
 from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder
 from recbole_hyper.encoders.transformer import TransformerEncoder
 from recbole_hyper.geometry.euclidean import Euclidean
@@ -34,15 +34,13 @@ from tests.reference.dualrec import NaiveAttention
 
 
 def batches(users: int, items: int, longest: int, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield (items, targets, lengths) of an epoch, bucketed by length as the loader does."""
+    """Yield (items, targets, lengths) of an epoch in random batches, each sorted by length as the loader does."""
     generator = torch.Generator().manual_seed(seed)
     # 5-core without the last two: at least 3 interactions, hence 2 pairs; a Pareto tail fits Beauty's deciles
     share = torch.rand(users, generator=generator, dtype=torch.float64)
     lengths = (2 + 2.6 * (share ** (-1 / 1.47) - 1)).long().clamp(max=longest)
-    order = lengths.sort().indices
-    chunks = list(order.split(size))
-    for i in torch.randperm(len(chunks), generator=generator).tolist():
-        length = lengths[chunks[i]]
+    for chunk in torch.randperm(users, generator=generator).split(size):
+        length = lengths[chunk].sort().values
         width = int(length.max())
         whole = torch.randint(1, items, (len(length), width + 1), generator=generator)
         real = torch.arange(width) < length[:, None]
@@ -59,10 +57,13 @@ def head_by_head(encoder: DualEncoder) -> DualEncoder:
 
 
 def pad(batch: tuple[Tensor, Tensor, Tensor], width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the batch padded to ``width`` columns, as the published code pads every batch."""
+    """Return the batch padded to ``width`` columns, as the published code pads every batch.
+
+    The longest rows come first: only rows sorted by length are cut into groups of less padding.
+    """
     items, targets, lengths = batch
     extra = (0, width - items.shape[1])
-    return nn.functional.pad(items, extra), nn.functional.pad(targets, extra), lengths
+    return nn.functional.pad(items, extra).flip(0), nn.functional.pad(targets, extra).flip(0), lengths.flip(0)
 
 
 class Variant:
@@ -94,8 +95,13 @@ class Variant:
         items, targets, lengths = batch
         if isinstance(self.encoder, DualEncoder):
             return self.encoder.training_loss(items, targets, lengths, loss_of)[0]
-        rows, columns = targets.nonzero(as_tuple=True)
-        return loss_of(self.encoder(items, lengths)[rows, columns], targets[rows, columns], rows)
+        states, answers = [], []
+        for group in length_groups(lengths):  # as a model takes its batches
+            width = int(lengths[group].max())
+            rows, columns = targets[group, :width].nonzero(as_tuple=True)
+            states.append(self.encoder(items[group, :width], lengths[group])[rows, columns])
+            answers.append(targets[group][rows, columns])
+        return loss_of(torch.cat(states), torch.cat(answers), torch.arange(len(targets)))
 
 
 def main() -> None:
