@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from recbole_hyper.encoders.base import Encoder, length_groups
+from recbole_hyper.encoders.base import Encoder, supervised_states
 from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder
 from recbole_hyper.encoders.transformer import TransformerEncoder
 from recbole_hyper.geometry.euclidean import Euclidean
@@ -95,13 +95,7 @@ class Variant:
         items, targets, lengths = batch
         if isinstance(self.encoder, DualEncoder):
             return self.encoder.training_loss(items, targets, lengths, loss_of)[0]
-        states, answers = [], []
-        for group in length_groups(lengths):  # as a model takes its batches
-            width = int(lengths[group].max())
-            rows, columns = targets[group, :width].nonzero(as_tuple=True)
-            states.append(self.encoder(items[group, :width], lengths[group])[rows, columns])
-            answers.append(targets[group][rows, columns])
-        return loss_of(torch.cat(states), torch.cat(answers), torch.arange(len(targets)))
+        return loss_of(*supervised_states(self.encoder, items, targets, lengths))
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ class Config(RecBoleConfig):
     def _load_config_files(self, file_list: Sequence[str]) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for path in file_list:
-            _merge(merged, read_yaml(Path(path)))
+            merge(merged, read_yaml(Path(path)))
         return merged
 
     def _load_cmd_line(self) -> dict[str, Any]:
@@ -202,8 +202,8 @@ class Config(RecBoleConfig):
 
     def _merge_external_config_dict(self) -> None:
         self.external_config_dict: dict[str, Any] = {}
-        _merge(self.external_config_dict, self.file_config_dict)
-        _merge(self.external_config_dict, self.variable_config_dict)
+        merge(self.external_config_dict, self.file_config_dict)
+        merge(self.external_config_dict, self.variable_config_dict)
 
     def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
         model = model or self.external_config_dict.get("model")
@@ -220,8 +220,8 @@ class Config(RecBoleConfig):
         stock = dict(self.internal_config_dict)
         recbole_model_yaml = RECBOLE_PROPERTIES / "model" / f"{model}.yaml"
         merged: dict[str, Any] = {}
-        _merge(merged, stock)
-        _merge(merged, read_yaml(ours / "overall.yaml"))
+        merge(merged, stock)
+        merge(merged, read_yaml(ours / "overall.yaml"))
         if model_class.type == ModelType.GENERAL:
             # negatives of general models exclude the user's own items, as RecBole's default does
             merged["repeatable"] = False
@@ -235,25 +235,25 @@ class Config(RecBoleConfig):
                 merged[key] = name
                 part_yaml = ours / folder / f"{name}.yaml"
                 if part_yaml.is_file():
-                    _merge(merged, read_yaml(part_yaml))
-            _merge(merged, model_yaml)
+                    merge(merged, read_yaml(part_yaml))
+            merge(merged, model_yaml)
         elif (ours / "model" / f"{model}.yaml").is_file():
-            _merge(merged, read_yaml(ours / "model" / f"{model}.yaml"))
+            merge(merged, read_yaml(ours / "model" / f"{model}.yaml"))
         elif recbole_model_yaml.is_file():
             own = read_yaml(recbole_model_yaml)
-            _merge(merged, own)
+            merge(merged, own)
             if own.get("loss_type") == "CE" and model_class.type == ModelType.SEQUENTIAL:
                 # RecBole refuses its own default of one negative for a cross-entropy model
                 merged["train_neg_sample_args"] = None
         dataset_yaml = ours / "dataset" / f"{dataset}.yaml"
         if dataset_yaml.is_file():
-            _merge(merged, read_yaml(dataset_yaml))
+            merge(merged, read_yaml(dataset_yaml))
         self.internal_config_dict = merged
 
     def _get_final_config_dict(self) -> dict[str, Any]:
         self._check_keys()
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
-        _merge(final, copy.deepcopy(self.external_config_dict))
+        merge(final, copy.deepcopy(self.external_config_dict))
         if final.get("load_col") is None:
             final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
         if final.get("loss_type") == "BPR" and "train_neg_sample_args" not in self.external_config_dict:
@@ -399,7 +399,7 @@ def _base_model() -> type:
     return HyperRecommender
 
 
-def _merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
+def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
     """Update ``target``; ``eval_args`` key by key, so that a mode alone does not reset the split."""
     for key, value in update.items():
         if key == "eval_args" and isinstance(value, Mapping) and isinstance(target.get(key), Mapping):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError, parse_value
+from recbole_hyper.config import Config, ConfigError, merge, parse_value
 from recbole_hyper.evaluation.results import table, versions, write_json
-from recbole_hyper.quick_start import evaluate_part, evaluation_of, load_model, read_finished, read_run
+from recbole_hyper.quick_start import evaluate_part, evaluations, load_model, read_finished, read_run
 from recbole_hyper.training.trainer import make_trainer
 
 # what may differ from the run: nothing that was learned, and no case
@@ -42,8 +42,8 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     model, training, refitted = load_model(config, data, split)
     trainer = make_trainer(config, model, Path(output_dir))
     outcome: dict[str, Any] = {}
-    for name in ("test",) if refitted else ("valid", "test"):
-        evaluation = evaluation_of(name, split, training)
+    valid, test = evaluations(split, training)
+    for evaluation in (test,) if refitted else (valid, test):
         if len(evaluation):
             outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
     if not outcome:
@@ -74,11 +74,11 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
             f"{', '.join(unknown)}: not a setting of the ranking of a finished run; allowed are "
             f"{', '.join(sorted(EVALUATION_KEYS))}"
         )
-    merged = {**content, **changes}
-    mine = changes.get("eval_args") or {}
+    mine = changes.get("eval_args", {})
     if not isinstance(mine, Mapping) or set(mine) - {"mode"}:
         raise ConfigError(f"eval_args={mine!r}: only the mode of a finished run can change, as in {{mode: full}}")
-    merged["eval_args"] = {**content["eval_args"], **mine}
+    merged = dict(content)
+    merge(merged, changes)
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         # nothing is selected, but the configuration wants a metric that is computed
         metrics, topk = merged["metrics"], merged["topk"]

@@ -142,7 +142,7 @@ def _train_and_test(
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     model, loader, training_data = build(config, data, split, split.train_lengths)
-    valid, test = (evaluation_of(name, split, training_data) for name in ("valid", "test"))
+    valid, test = evaluations(split, training_data)
     trainer = make_trainer(config, model, output_dir)
     loader = distributed.prepare(trainer, loader)
     trainer.on_validation = on_validation
@@ -191,10 +191,10 @@ def _train_and_test(
     }
 
 
-def evaluation_of(name: str, split: Split, training: SequenceDataset) -> Evaluation:
-    """Return the part "valid" or "test" of a split, with what the metrics ask of the training data."""
-    counts = (_counter(training, field) for field in (training.iid_field, training.uid_field))
-    return Evaluation(name, getattr(split, name), split, *counts)
+def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Evaluation]:
+    """Return validation and test of a split, with what the metrics ask of the training data."""
+    counts = _counter(training, training.iid_field), _counter(training, training.uid_field)
+    return Evaluation("valid", split.valid, split, *counts), Evaluation("test", split.test, split, *counts)
 
 
 def evaluate_part(

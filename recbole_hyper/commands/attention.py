@@ -17,19 +17,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Compute the mean attention maps and draw them."""
-    from recbole_hyper.config import ConfigError
+    from recbole_hyper.config import Config, ConfigError
     from recbole_hyper.encoders.dual import DualEncoder
     from recbole_hyper.evaluation.attention import attention_figure, histories, mean_attention
-    from recbole_hyper.protocols.base import make_split
-    from recbole_hyper.quick_start import load
+    from recbole_hyper.quick_start import load_model, read_finished, read_run
 
     found = []
     for folder in filter(None, (arguments.run, arguments.past_only)):
-        model, config, data = load(folder)
+        config = Config(config_dict=read_run(folder))
+        data, split = read_finished(config)
+        model, _, _ = load_model(config, data, split)
         if not isinstance(model.encoder, DualEncoder):
             raise ConfigError(f"{folder}: {config['model']} with encoder {config['encoder']!r} has no two directions")
-        cases = make_split(data.store, config).test
-        found.append(mean_attention(model.encoder, histories(cases, config["MAX_ITEM_LIST_LENGTH"])))
+        found.append(mean_attention(model.encoder, histories(split.test, config["MAX_ITEM_LIST_LENGTH"])))
     past_only = found[1]["past"] if len(found) == 2 else None
     print(attention_figure(found[0], arguments.output, past_only=past_only, shown=arguments.shown))
     return 0

@@ -77,7 +77,7 @@ def settings_per_model(
     Raises:
         ConfigError: keys below the name of a model that is not compared.
     """
-    from recbole_hyper.config import ConfigError, _merge, parse_value, read_yaml
+    from recbole_hyper.config import ConfigError, merge, parse_value, read_yaml
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -86,21 +86,21 @@ def settings_per_model(
             raise ConfigError(f"config file {file!r} does not exist (looked in {Path.cwd()})")
         content = read_yaml(Path(file))
         for name in models:
-            _merge(own[name], content.pop(name, None) or {})
-        _merge(common, content)
+            merge(own[name], content.pop(name, None) or {})
+        merge(common, content)
     for key, value in keys.items():
         name, dot, rest = key.partition(".")
         if not dot:
-            _merge(common, {key: parse_value(value)})
+            merge(common, {key: parse_value(value)})
         elif name in own:
-            _merge(own[name], {rest: parse_value(value)})
+            merge(own[name], {rest: parse_value(value)})
         else:
             raise ConfigError(f"--{key}: {name!r} is not compared; the models are {', '.join(models)}")
     result: dict[str, dict[str, Any]] = {}
     for name in models:
         result[name] = {}
-        _merge(result[name], common)
-        _merge(result[name], own[name])
+        merge(result[name], common)
+        merge(result[name], own[name])
     return result
 
 

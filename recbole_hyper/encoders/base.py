@@ -58,6 +58,30 @@ def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> li
     return groups
 
 
+def supervised_states(
+    encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Encode a right-padded batch in its length groups, and keep what has a target.
+
+    Args:
+        encoder: any encoder.
+        items: (B, L).
+        targets: (B, L), 0 where there is none.
+        lengths: (B,).
+
+    Returns:
+        the states (n, d) with a target, the targets (n,), and their rows of the batch (n,).
+    """
+    states, answers, rows = [], [], []
+    for group in length_groups(lengths):
+        width = int(lengths[group].max())
+        own, columns = targets[group, :width].nonzero(as_tuple=True)
+        states.append(encoder(items[group, :width], lengths[group])[own, columns])
+        answers.append(targets[group][own, columns])
+        rows.append(own + group.start)
+    return torch.cat(states), torch.cat(answers), torch.cat(rows)
+
+
 def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     """Return (B, width) positions counted from the newest item, which has 0; padding is clamped to 0."""
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder, length_groups
+from recbole_hyper.encoders.base import Encoder, supervised_states
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 
@@ -120,14 +120,8 @@ class HyperRecommender(SequentialRecommender):
             states = self.forward(items, lengths)
             each = torch.arange(len(users), device=users.device)
             return self._loss(states, interaction[self.POS_ITEM_ID], users, each)
-        supervised, targets, rows = [], [], []
-        for group in length_groups(lengths):
-            width = int(lengths[group].max())
-            own, columns = interaction[TARGET_LIST][group, :width].nonzero(as_tuple=True)
-            supervised.append(self.encoder(items[group, :width], lengths[group])[own, columns])
-            targets.append(interaction[TARGET_LIST][group][own, columns])
-            rows.append(own + group.start)
-        return self._loss(torch.cat(supervised), torch.cat(targets), users, torch.cat(rows))
+        states, targets, rows = supervised_states(self.encoder, items, interaction[TARGET_LIST], lengths)
+        return self._loss(states, targets, users, rows)
 
     def _loss_of_directions(self, interaction: Any) -> Tensor:
         """Apply the loss to each direction of a dual encoder, and note the terms; the future's begin with future_."""

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from recbole_hyper.config import Config, ConfigError, all_known_keys, parse_value, read_yaml
+from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_value, read_yaml
 from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json, write_text
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
@@ -343,9 +343,7 @@ def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -
     fixed: dict[str, Any] = {}
     keys = {key: parse_value(value) for key, value in config_dict.items()}
     for content in (*(_read_config_file(Path(path)) for path in config_files), keys):
-        for key, value in content.items():
-            both = key == "eval_args" and isinstance(value, dict) and isinstance(fixed.get(key), dict)
-            fixed[key] = {**fixed[key], **value} if both else value
+        merge(fixed, content)
     return fixed
 
 
