@@ -39,10 +39,11 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     changes = {key: parse_value(value) for key, value in (config_dict or {}).items()}
     config = Config(config_dict={**_with_changes(read_run(output_dir), changes), "save_cases": False})
     data, split = read_finished(config)
-    model, training, refitted = load_model(config, data, split)
+    model, refitted = load_model(config, data, split)
     trainer = make_trainer(config, model, Path(output_dir))
     outcome: dict[str, Any] = {}
-    valid, test = evaluations(split, training)
+    # counted over the training part, as the run does, whether it was refit or not
+    valid, test = evaluations(split, data.restrict(split.store, split.train_lengths))
     for evaluation in (test,) if refitted else (valid, test):
         if len(evaluation):
             outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]

@@ -261,7 +261,7 @@ def load(output_dir: str | Path) -> tuple[HyperRecommender, Config, SequenceData
     """
     config = Config(config_dict=read_run(output_dir))
     data, split = read_finished(config)
-    model, _, _ = load_model(config, data, split)
+    model, _ = load_model(config, data, split)
     return model, config, data
 
 
@@ -281,18 +281,18 @@ def read_finished(config: Config) -> tuple[SequenceDataset, Split]:
     return _read(config)
 
 
-def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[HyperRecommender, SequenceDataset, bool]:
+def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[HyperRecommender, bool]:
     """Load the tested weights of the run in ``output_dir``.
 
     Returns:
-        the model in evaluation mode, the data that it was trained on, and whether these hold the validation part.
+        the model in evaluation mode, and whether it was refit on train + validation.
     """
     folder = Path(config["output_dir"])
     refit = folder / "refit" / WEIGHTS
     refitted = split.refit_lengths is not None and refit.is_file()
-    model, _, training = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
+    model, _, _ = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
     load_weights(refit if refitted else folder / WEIGHTS, model)
-    return model.eval(), training, refitted
+    return model.eval(), refitted
 
 
 def recommend(

@@ -26,7 +26,7 @@ def main(arguments: argparse.Namespace) -> int:
     for folder in filter(None, (arguments.run, arguments.past_only)):
         config = Config(config_dict=read_run(folder))
         data, split = read_finished(config)
-        model, _, _ = load_model(config, data, split)
+        model, _ = load_model(config, data, split)
         if not isinstance(model.encoder, DualEncoder):
             raise ConfigError(f"{folder}: {config['model']} with encoder {config['encoder']!r} has no two directions")
         found.append(mean_attention(model.encoder, histories(split.test, config["MAX_ITEM_LIST_LENGTH"])))

@@ -39,6 +39,7 @@ def test_another_ranking_is_that_of_a_run_with_it(random_data: Path, tmp_path: P
 
 def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Path) -> None:
     keys = {"eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "refit": True}
+    keys["metrics"] = ["NDCG", "AveragePopularity"]
     result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **keys))
     again = evaluate(tmp_path / "run")
     assert again["test"] == result["test"]
