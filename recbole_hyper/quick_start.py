@@ -44,7 +44,7 @@ from recbole_hyper.types import Cases, Ranks, Split
 RESUMABLE_KEYS = {
     "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
     "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
-    "protocol_report", "num_workers", "ray_address",
+    "protocol_report", "num_workers", "ray_address", "refit",
 }  # fmt: skip
 
 logger = logging.getLogger("recbole_hyper")
@@ -166,7 +166,9 @@ def _train_and_test(
     refit_epochs = 0
     if split.refit_lengths is not None:
         refit_epochs = best + 1
-        trainer, seconds["refit"] = _refit(config, data, split, output_dir, refit_epochs, progress)
+        metric = f"valid_{config['valid_metric'].lower()}"
+        scores = {row["epoch"]: row[metric] for row in trainer.history if metric in row}
+        trainer, seconds["refit"] = _refit(config, data, split, output_dir, refit_epochs, scores, progress)
     test_seconds = perf_counter()
     with PeakMemory(config["device"]) as memory:
         if len(test):
@@ -208,9 +210,16 @@ def evaluate_part(
 
 
 def _refit(
-    config: Config, data: SequenceDataset, split: Split, output_dir: Path, epochs: int, progress: bool
+    config: Config,
+    data: SequenceDataset,
+    split: Split,
+    output_dir: Path,
+    epochs: int,
+    scores: dict[int, float],
+    progress: bool,
 ) -> tuple[Any, float]:
-    """Train a new model on train + validation for the chosen number of epochs; no selection takes place."""
+    """Train a new model on train + validation for the chosen number of epochs, under the learning rates of the run
+    that chose them; no selection takes place."""
     if split.refit_lengths is None:
         raise ValueError("this split names no refit part")
     logger.info("refit on train + validation for %d epochs", epochs)
@@ -222,6 +231,7 @@ def _refit(
     config["epochs"] = epochs
     model, loader, _ = build(config, data, split, split.refit_lengths)
     trainer = make_trainer(config, model, folder)
+    trainer.plateau_scores = scores
     loader = distributed.prepare(trainer, loader)
     if config["resume"]:
         trainer.resume(loader)

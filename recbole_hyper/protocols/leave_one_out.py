@@ -17,7 +17,8 @@ class LeaveOneOut(Protocol):
     """``{LS: valid_and_test | valid_only | test_only}``, with RecBole's treatment of short histories.
 
     With valid_and_test a user of 2 interactions is trained on only, one of 3 has a test case and no validation case,
-    one of 4 or more has both. The history of a test case holds the validation item.
+    one of 4 or more has both. The history of a test case holds the validation item. With ``refit: True`` the final
+    model is trained on all but the test items.
     """
 
     title = "leave-one-out"
@@ -26,8 +27,8 @@ class LeaveOneOut(Protocol):
         """Return the split; see the class."""
         if self.argument not in PARTS:
             raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
-        if self.refit:
-            raise ProtocolError("refit: True needs a split by time (GT); leave-one-out papers do not refit")
+        if self.refit and self.argument != "valid_and_test":
+            raise ProtocolError(f"refit: True needs a validation part, which {{LS: {self.argument}}} does not have")
         lengths = store.lengths
         held_out = np.minimum(PARTS[self.argument], np.maximum(lengths - 2, 0))
         train_lengths = lengths - held_out
@@ -50,6 +51,7 @@ class LeaveOneOut(Protocol):
             train_lengths,
             valid,
             test,
+            refit_lengths=lengths - (held_out >= 1) if self.refit else None,
             counts={
                 "users": store.n_rows,
                 "users with 1 interaction, neither trained on nor asked for": int((lengths == 1).sum()),

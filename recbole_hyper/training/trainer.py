@@ -74,6 +74,8 @@ class RunTrainer:
         peak_memory: largest memory of each phase in bytes.
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
         on_validation: called with (epoch, score) after every validation and its checkpoint.
+        plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
+            of its own, and lowers the learning rate where that run did.
     """
 
     # what the RecBole trainer that this is mixed into provides
@@ -99,6 +101,7 @@ class RunTrainer:
         self.best_epoch = -1
         self.finished = False
         self.on_validation: Callable[[int, float], None] | None = None
+        self.plateau_scores: dict[int, float] = {}
         self.scheduler = build_scheduler(self.optimizer, config)
         self._step = 0
         self._terms: Counter = Counter()
@@ -138,6 +141,8 @@ class RunTrainer:
         self, train_data: Any, epoch_idx: int, loss_func: Callable | None = None, show_progress: bool = False
     ) -> Any:
         self._epoch, self._step, self._terms = epoch_idx, 0, Counter()
+        if self.scheduler is not None and epoch_idx - 1 in self.plateau_scores:
+            self.scheduler.step(self.plateau_scores[epoch_idx - 1])
         start = perf_counter()
         with PeakMemory(self.device) as memory:
             total = super()._train_epoch(  # type: ignore[misc]
@@ -148,6 +153,8 @@ class RunTrainer:
         self.peak_memory["train"] = max(self.peak_memory["train"], memory.bytes)
         steps = max(1, self._step)
         row: dict[str, Any] = {"epoch": epoch_idx, "train_seconds": seconds}
+        if self.scheduler is not None:
+            row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         row["train_loss"] = (sum(total) if isinstance(total, tuple) else float(total or 0.0)) / steps
         row.update({name: value / steps for name, value in self._terms.items()})
         if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:

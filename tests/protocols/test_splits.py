@@ -166,6 +166,11 @@ def test_leave_one_out_by_hand() -> None:
     assert train == {"one": ["a"], "two": ["a", "b"], "three": ["a", "b"], "four": ["a", "b"]}
     assert valid == [("four", ("a", "b"), "c")]
     assert test == [("four", ("a", "b", "c"), "d"), ("three", ("a", "b"), "c")]
+    refit = make_split(store_of(triples), config_of({"LS": "valid_and_test"}, refit=True))
+    assert refit.refit_lengths is not None
+    # all but the test items; a user without a test case keeps everything
+    held_out = np.isin(np.arange(refit.store.n_rows), refit.test.rows)
+    assert refit.refit_lengths.tolist() == (refit.store.lengths - held_out).tolist()
     only = make_split(store_of(triples), config_of({"LS": "test_only"}))
     assert len(only.valid) == 0
     assert only.train_lengths.tolist() == [3, 1, 2, 2]
@@ -382,8 +387,8 @@ def test_unknown_split_and_order_are_named() -> None:
 
 
 def test_refit_is_refused_where_it_has_no_meaning() -> None:
-    for split in ({"LS": "valid_and_test"}, {"TU": 0.9}):
-        with pytest.raises(ProtocolError, match="refit: True needs a split by time"):
+    for split, need in (({"LS": "test_only"}, "a validation part"), ({"TU": 0.9}, "a split by time")):
+        with pytest.raises(ProtocolError, match=f"refit: True needs {need}"):
             make_split(store_of(BY_HAND), config_of(split, refit=True))
 
 

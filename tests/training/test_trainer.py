@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -75,6 +76,23 @@ def test_plateau_lowers_the_rate_and_survives_a_resume(random_data: Path, tmp_pa
     rates = [state["optimizer"]["param_groups"][0]["lr"] for state in states]
     assert rates[0] == rates[1] < 0.02
     assert same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_refit_lowers_the_rate_where_the_selection_did(cycle: Path, tmp_path: Path) -> None:
+    keys = {"lr_plateau": {"factor": 0.5, "patience": 0}, "learning_rate": 0.02, "epochs": 8, "exclude_seen": False}
+    first = run("SASRecCE", "cycle", config_dict=settings(cycle, tmp_path / "later", **keys))
+    keys["refit"] = True
+    later = run("SASRecCE", "cycle", config_dict=settings(cycle, tmp_path / "later", **keys, resume=True))
+    at_once = run("SASRecCE", "cycle", config_dict=settings(cycle, tmp_path / "at_once", **keys))
+    assert later["valid"] == at_once["valid"] == first["valid"]
+    assert later["test"] == at_once["test"]
+    rates, chosen = (
+        pd.read_csv(tmp_path / "later" / name / "train.csv")["learning_rate"].tolist() for name in ("refit", ".")
+    )
+    assert len(rates) == later["refit_epochs"] == later["best_epoch"] + 1
+    assert rates == chosen[: len(rates)]
+    assert rates[-1] < rates[0] == 0.02
+    assert same(tmp_path / "later" / "refit", tmp_path / "at_once" / "refit")
 
 
 @pytest.mark.parametrize("learner", ["riemannian_adam", "riemannian_sgd"])
