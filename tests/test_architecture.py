@@ -9,7 +9,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # a stage may import its own and earlier ones
 STAGES = [
-    {"components", "compat", "compiled"},
+    {"components", "compat", "compiled", "matmul"},
     {"config", "geometry"},
     {"data", "types", "hyperbolic", "curvature"},
     {"losses", "encoders", "protocols"},

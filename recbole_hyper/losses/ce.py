@@ -21,6 +21,7 @@ from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._softmax_kernel import add_column_sums, linked_softmax_rows, softmax_rows, total_rows
 from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.matmul import fast_float32
 
 # items whose lifts, or gradients through them, are alive at once with all that autograd keeps
 _LIFT_BLOCK = 1 << 11
@@ -454,7 +455,8 @@ class _ExactCrossEntropy(torch.autograd.Function):
         needs = tuple(ctx.needs_input_grad[:4])
         ctx.call = (targets, geometry, padding_idx, budget, needs)
         ctx.reduction, ctx.dtype = reduction, states.dtype
-        with torch.autocast(states.device.type, enabled=False), torch.no_grad():
+        device = states.device
+        with torch.autocast(device.type, enabled=False), torch.no_grad(), fast_float32(device):
             stream = _Stream(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
             if reduction == "none":
                 losses, _ = stream.run(None)
@@ -474,7 +476,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             states, weight, offset, curvature = ctx.saved_tensors
             curvature = ctx.constant_curvature if curvature is None else curvature
             targets, geometry, padding_idx, budget, needs = ctx.call
-            with torch.autocast(states.device.type, enabled=False):
+            with torch.autocast(states.device.type, enabled=False), fast_float32(states.device):
                 stream = _Stream(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
                 _, gradients = stream.run(gradient.to(stream.dtype))
             return *_cast(gradients, states, weight, offset, curvature), None, None, None, None, None

@@ -1,0 +1,64 @@
+"""Products by the faster library: as exact as float32, and nothing stays switched."""
+
+import pytest
+import torch
+
+from recbole_hyper import matmul
+from recbole_hyper.matmul import fast_float32
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("shape", [(256, 64, 2048), (37, 64, 1711), (1, 5, 3), (256, 65, 2048), (2048, 256, 64)])
+def test_products_are_float32(shape: tuple[int, int, int]) -> None:
+    rows, width, columns = shape
+    generator = torch.Generator().manual_seed(1)
+    left = torch.randn(rows, width, generator=generator)
+    right = torch.randn(width, columns, generator=generator)
+    with fast_float32(CPU):
+        found = left @ right
+    exact = left.double() @ right.double()
+    # the bound of a sum of ``width`` rounded products
+    bound = width * torch.finfo(torch.float32).eps * (left.abs() @ right.abs()).double()
+    assert bool(((found - exact).abs() <= bound).all())
+
+
+def test_the_precision_comes_back() -> None:
+    with pytest.raises(ZeroDivisionError), fast_float32(CPU):
+        _ = 1 / 0
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
+    torch.set_float32_matmul_precision("high")
+    try:
+        with fast_float32(CPU):
+            assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    with fast_float32(CPU):
+        assert torch.get_float32_matmul_precision() == "medium"
+    with fast_float32(torch.device("cuda")):
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_an_inexact_cpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where less precision is really used, as on AMX units, nothing is switched."""
+    true_product = torch.Tensor.__matmul__
+
+    def rounded(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        if torch.get_float32_matmul_precision() == "medium":
+            return true_product(one.bfloat16(), other.bfloat16()).float()
+        return true_product(one, other)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    matmul.exact_when_allowed_less.cache_clear()
+    try:
+        assert not matmul.exact_when_allowed_less()
+        with fast_float32(CPU):
+            assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        monkeypatch.undo()
+        matmul.exact_when_allowed_less.cache_clear()
