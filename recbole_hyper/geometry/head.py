@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
+from recbole_hyper.matmul import fast_float32
 
 
 class OutputHead(nn.Module):
@@ -152,7 +153,7 @@ class Scorer:
     @torch.no_grad()
     def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
-        with torch.autocast(states.device.type, enabled=False):
+        with torch.autocast(states.device.type, enabled=False), fast_float32(states.device):
             states = states.to(torch.promote_types(states.dtype, torch.float32))
             factored = self._geometry.factored(states, self._offset, self._curvature)
             lifted = self._geometry.lift_states(
