@@ -117,7 +117,7 @@ def attention_figure(
         shown = min(shown, past_only.shape[-1])
         common = min(past_only.shape[-1], dual["past"].shape[-1])
         difference = dual["past"][:, :common, :common] - past_only[:, :common, :common]
-        columns.append(("past encoder: dual minus past only", difference, True))
+        columns.append(("dual minus past only", difference, True))
     layers = len(columns[0][1])
     figure = Figure(figsize=(3.6 * len(columns), 3.2 * layers), layout="constrained")
     FigureCanvasAgg(figure)
