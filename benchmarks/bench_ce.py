@@ -4,9 +4,9 @@
 
 For each catalogue: the three matrix products that the mathematics needs (logits, gradient of states, gradient of
 items), cut into tiles that stay in cache, by torch as it is and by the library that our loss uses (fast_float32); our
-loss with both heads; torch's chunked linear_cross_entropy; and the naive
-formula over full logits where they fit. All in one process, methods in turn, median of the repeats. Extra memory is
-what the allocator held at its peak beyond the gradients of the parameters.
+loss with both heads; torch's chunked linear_cross_entropy; and the naive formula over full logits where they fit. All
+in one process, methods in turn, median of the repeats. Extra memory is what the allocator held at its peak beyond the
+gradients of the parameters.
 """
 
 from __future__ import annotations
