@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from torch import Tensor
 _ROUNDS = 8
 # draws that are checked at once
 _CELLS = 1 << 18
+# cells of a table of users x items (bool) that spares a binary search for each draw
+_TABLE_CELLS = 1 << 22
 # cells of the allowed-items mask that the exact draw holds at once
 _MASK_CELLS = 1 << 24
 
@@ -72,6 +75,19 @@ class NegativeSampler:
         """Return whether each user (store row) has seen each item; shapes broadcast."""
         return _member(self._keys, users * self.n_items + items)
 
+    def seen_table(self, users: Tensor) -> Tensor | None:
+        """Return (S, n_items) whether each of ``users`` (S,) has seen each item; None where that would be large."""
+        if len(users) * self.n_items > _TABLE_CELLS:
+            return None
+        bounds = torch.stack((users, users + 1)) * self.n_items
+        first, stop = torch.searchsorted(self._keys, bounds)
+        counts = stop - first
+        row = torch.repeat_interleave(counts)
+        place = torch.arange(len(row), device=row.device) + (first - (counts.cumsum(0) - counts))[row]
+        table = torch.zeros(len(users), self.n_items, dtype=torch.bool, device=users.device)
+        table[row, self._keys[place] % self.n_items] = True
+        return table
+
 
 class BoundNegatives:
     """Negatives of one batch; made by :meth:`NegativeSampler.bind`. Satisfies ``losses.base.Negatives``."""
@@ -90,7 +106,7 @@ class BoundNegatives:
         Raises:
             ValueError: k below 1, or more than the allowed items when drawing without replacement.
         """
-        return self._draw(k, self._users[self._rows], self._targets.unsqueeze(1), exclude_seen, replacement)
+        return self._draw(k, self._rows, self._targets.unsqueeze(1), exclude_seen, replacement)
 
     def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
         """Return (S, k) items, one set per sequence, and the sequence (n,) of each position.
@@ -98,7 +114,8 @@ class BoundNegatives:
         A set avoids all targets of its sequence. Arguments and errors as in ``per_position``.
         """
         targets = self._targets_by_sequence()
-        return self._draw(k, self._users, targets, exclude_seen, replacement), self._rows
+        rows = torch.arange(len(self._users), device=targets.device)
+        return self._draw(k, rows, targets, exclude_seen, replacement), self._rows
 
     def _targets_by_sequence(self) -> Tensor:
         """Return (S, T) the targets of each sequence, padded with 0, which is never drawn anyway."""
@@ -112,41 +129,50 @@ class BoundNegatives:
         table[rows, position] = self._targets[order]
         return table
 
-    def _draw(self, k: int, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
-        """Draw (m, k) items for ``users`` (m,), never those in ``avoid`` (m, w)."""
+    def _draw(self, k: int, sequences: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
+        """Draw (m, k) items for ``sequences`` (m,) of the batch, never those in ``avoid`` (m, w)."""
         check_k(k)
-        drawn = torch.empty(len(users), k, dtype=torch.int64, device=users.device)
+        table = self._sampler.seen_table(self._users) if exclude_seen else None
+        drawn = torch.empty(len(sequences), k, dtype=torch.int64, device=sequences.device)
         step = max(1, _CELLS // k)
-        for first in range(0, len(users), step):
+        for first in range(0, len(sequences), step):
             part = slice(first, first + step)
-            drawn[part] = self._draw_part(k, users[part], avoid[part], exclude_seen, replacement)
+            drawn[part] = self._draw_part(k, sequences[part], avoid[part], exclude_seen, replacement, table)
         return drawn
 
-    def _draw_part(self, k: int, users: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
+    def _draw_part(
+        self, k: int, sequences: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool, table: Tensor | None
+    ) -> Tensor:
         sampler = self._sampler
         n_items, generator = sampler.n_items, sampler.generator
+        users = self._users[sequences]
         rows = torch.arange(len(users), device=users.device)
-        avoid_keys = torch.unique(rows.unsqueeze(1) * n_items + avoid)
+        single = avoid.shape[1] == 1
+        avoid_keys = avoid if single else torch.unique(rows.unsqueeze(1) * n_items + avoid)
 
         def refused(row: Tensor, item: Tensor) -> Tensor:
-            bad = _member(avoid_keys, row * n_items + item)
-            return bad | sampler.seen(users[row], item) if exclude_seen else bad
+            bad = item == avoid[row, 0] if single else _member(avoid_keys, row * n_items + item)
+            if not exclude_seen:
+                return bad
+            return bad | (sampler.seen(users[row], item) if table is None else table[sequences[row], item])
 
         def fresh(size: tuple[int, ...]) -> Tensor:
             return torch.randint(1, n_items, size, generator=generator, device=users.device)
 
         drawn = fresh((len(users), k))
         row, column = torch.nonzero(refused(rows.unsqueeze(1), drawn), as_tuple=True)
+        changed = rows
         for _ in range(_ROUNDS):
             if not replacement:
-                row, column = _union(row, column, *_repeats(drawn), k)
+                row, column = _union(row, column, *_repeats(drawn, changed), k)
             if not len(row):
                 return drawn
             drawn[row, column] = fresh((len(row),))
+            changed = torch.unique_consecutive(row)
             bad = refused(row, drawn[row, column])
             row, column = row[bad], column[bad]
         if not replacement:
-            row, column = _union(row, column, *_repeats(drawn), k)
+            row, column = _union(row, column, *_repeats(drawn, changed), k)
         if len(row):
             self._draw_exactly(drawn, torch.unique(row), users, avoid, exclude_seen, replacement)
         return drawn
@@ -229,11 +255,16 @@ def _member(keys: Tensor, wanted: Tensor) -> Tensor:
     return keys[place] == wanted
 
 
-def _repeats(drawn: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cells that repeat an earlier item of their row."""
-    ordered, order = torch.sort(drawn, dim=1, stable=True)
-    row, later = torch.nonzero(ordered[:, 1:] == ordered[:, :-1], as_tuple=True)
-    return row, order[row, later + 1]
+def _repeats(drawn: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cells (row, column) in some ``rows`` that repeat an earlier item of their row."""
+    bits = (drawn.shape[1] - 1).bit_length()
+    columns = torch.arange(drawn.shape[1], device=drawn.device)
+    # item and column in one number: numpy sorts plain numbers many times faster than torch sorts with an index
+    cells = drawn[rows] << bits | columns
+    cells = torch.from_numpy(np.sort(cells.numpy(), axis=1)) if cells.is_cpu else cells.sort(dim=1).values
+    items = cells >> bits
+    row, later = torch.nonzero(items[:, 1:] == items[:, :-1], as_tuple=True)
+    return rows[row], cells[row, later + 1] & ((1 << bits) - 1)
 
 
 def _union(row: Tensor, column: Tensor, other_row: Tensor, other_column: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,9 @@ from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
 from recbole_hyper.matmul import fast_float32
 
+# items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
+_ALL_PER_CANDIDATE = 32
+
 
 class OutputHead(nn.Module):
     """Scores states against items.
@@ -116,19 +119,37 @@ def pair_logits(
     if not items.numel():
         return states.new_zeros(items.shape)
 
-    pieces = pair_pieces(geometry, items, weight.shape[1])
+    pieces = pair_pieces(geometry, items, *weight.shape)
     return _gather.gathered(pieces, states, weight, offset, curvature).view(items.shape)
 
 
-def pair_pieces(geometry: Geometry, items: Tensor, d: int) -> list[_gather.Piece]:
-    """Return the pieces whose results are the logits of row i with ``items[i]`` (n, k), row by row."""
+def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list[_gather.Piece]:
+    """Return the pieces whose results are the logits of row i with ``items[i]`` (n, k), row by row.
+
+    Where a catalogue is small beside k, a piece scores all items and keeps the k: one matrix product is faster than
+    gathering k vectors per row.
+    """
+    n, k = items.shape
+    rows = torch.arange(n, device=items.device)
+    if scores_all(n_items, k):
+        every = torch.arange(n_items, device=items.device)
+
+        def choose(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, own: Tensor) -> Tensor:
+            return geometry.logits(states, weight, offset, curvature=curvature).gather(1, own).reshape(-1)
+
+        step = max(1, _gather.TILE // n_items)
+        return [_gather.Piece(choose, rows[part], every, (items[part],)) for part in _slices(n, step)]
 
     def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
         return geometry.pair_logits(states, weight, offset, curvature=curvature).reshape(-1)
 
-    rows = torch.arange(len(items), device=items.device)
-    step = max(1, _gather.PIECE // (items.shape[1] * (d + 1)))
-    return [_gather.Piece(compute, rows[part], items[part]) for part in _slices(len(rows), step)]
+    step = max(1, _gather.PIECE // (k * (d + 1)))
+    return [_gather.Piece(compute, rows[part], items[part]) for part in _slices(n, step)]
+
+
+def scores_all(n_items: int, k: int) -> bool:
+    """Whether :func:`pair_pieces` scores all items for k of them."""
+    return n_items <= _ALL_PER_CANDIDATE * k
 
 
 def _slices(stop: int, step: int) -> list[slice]:

@@ -6,6 +6,7 @@ import torch
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.head import scores_all
 from recbole_hyper.losses import _pairs
 
 INDEX = 8
@@ -19,11 +20,14 @@ def _linked(geometry: Geometry | None) -> bool:
     return geometry is None or geometry.has_link
 
 
-def pair_bytes(n: int, k: int, d: int, dtype: torch.dtype, geometry: Geometry | None) -> int:
+def pair_bytes(n: int, k: int, d: int, n_items: int, dtype: torch.dtype, geometry: Geometry | None) -> int:
     """Return the peak of losses over own negatives (n, k): the draws, or the logits with one piece."""
     size = _itemsize(dtype)
     cells = n * (k + 1)
-    piece = _pair_piece(n, k, d, size, geometry)
+    if scores_all(n_items, k + 1):
+        piece = _all_items_piece(n, d, n_items, size, geometry)
+    else:
+        piece = _pair_piece(n, k, d, size, geometry)
     return max(3 * cells * INDEX, cells * (INDEX + 2 * size) + piece + n * d * size)
 
 
@@ -31,6 +35,12 @@ def _pair_piece(n: int, k: int, d: int, size: int, geometry: Geometry | None) ->
     """Return the bytes of one piece of gathered items with its states: few candidates leave more states to a piece."""
     copies = 5 + 2.4 / (k + 1) if _linked(geometry) else 3 + 3.6 / (k + 1)
     return int(min(n * (k + 1) * (d + 1), _gather.PIECE) * size * copies)
+
+
+def _all_items_piece(n: int, d: int, n_items: int, size: int, geometry: Geometry | None) -> int:
+    """Return the bytes of the logits of some states with all items, and of the items."""
+    tile, items = min(n, max(1, _gather.TILE // n_items)) * n_items * size, n_items * (d + 1) * size
+    return int(5 * tile + 2.4 * items) if _linked(geometry) else int(1.9 * tile + 1.4 * items)
 
 
 def group_bytes(n: int, k: int, d: int, dtype: torch.dtype, geometry: Geometry | None, rows: int) -> int:

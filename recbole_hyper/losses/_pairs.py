@@ -98,7 +98,7 @@ def group_logsumexp(
 
         def __iter__(self) -> Iterator[_gather.Piece]:
             yield from map(group_piece, groups)
-            yield from pair_pieces(geometry, targets.unsqueeze(1), head.weight.shape[1])
+            yield from pair_pieces(geometry, targets.unsqueeze(1), *head.weight.shape)
 
     found = _gather.gathered(Pieces(), states, head.weight, head.offset, head.curvature)
     return found[: -len(targets)], found[-len(targets) :]

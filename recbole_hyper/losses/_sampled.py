@@ -34,4 +34,4 @@ class SampledLoss(Loss):
         geometry: Geometry | None = None,
     ) -> int:
         """Return the bytes of drawing, of the logits and of one piece of gathered items."""
-        return _memory.pair_bytes(n, self.n_negatives, d, dtype, geometry)
+        return _memory.pair_bytes(n, self.n_negatives, d, n_items, dtype, geometry)

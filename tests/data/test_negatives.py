@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper.data import negatives
 from recbole_hyper.data.negatives import NegativeSampler, uniform_negatives, uniform_set
 
 # user 0 saw few of 11 items, user 1 all but one, user 2 all, user 3 nothing
@@ -67,6 +68,21 @@ def test_what_the_rounds_leave_over_is_drawn_exactly() -> None:
     assert bound.per_position(1, replacement=False).flatten().tolist() == [11] * 50
     whole, _ = bound.per_sequence(10, exclude_seen=False, replacement=False)
     assert sorted(whole[0].tolist()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_the_table_of_what_users_have_seen_changes_no_draw(monkeypatch: pytest.MonkeyPatch, replacement: bool) -> None:
+    found = []
+    for cells in (0, 1 << 22):
+        monkeypatch.setattr(negatives, "_TABLE_CELLS", cells)
+        bound = sampler().bind([3, 0], torch.tensor([1, 1, 0]), torch.tensor([2, 4, 10]))
+        found.append(
+            [bound.per_position(3, replacement=replacement), bound.per_sequence(2, replacement=replacement)[0]]
+        )
+    assert all(torch.equal(searched, looked_up) for searched, looked_up in zip(*found, strict=True))
+    table = sampler().seen_table(torch.tensor([3, 0]))
+    assert table is not None
+    assert torch.equal(table, sampler().seen(torch.tensor([[3], [0]]), torch.arange(N_ITEMS)))
 
 
 def test_a_set_avoids_all_targets_of_its_sequence() -> None:

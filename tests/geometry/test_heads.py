@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from recbole_hyper import components
+from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
 
@@ -35,7 +36,9 @@ def head_of(geometry: Geometry, offset: bool, dtype: torch.dtype = torch.float64
 
 @pytest.mark.parametrize("offset", [True, False])
 @pytest.mark.parametrize("scale", [1.0, 200.0])
-def test_all_ways_to_a_logit_agree(geometry: Geometry, offset: bool, scale: float) -> None:
+def test_all_ways_to_a_logit_agree(
+    geometry: Geometry, offset: bool, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All items, some items, own items, single pairs and the cached scorer, also where exponents are taken out."""
     head = head_of(geometry, offset, torch.float32)
     states = scale * torch.randn(6, 4)
@@ -45,7 +48,9 @@ def test_all_ways_to_a_logit_agree(geometry: Geometry, offset: bool, scale: floa
     items = torch.tensor([3, 3, 0, 8])
     torch.testing.assert_close(head.logits(states, items), logits[:, items], **tolerance)
     own = torch.randint(0, 9, (6, 5))
-    torch.testing.assert_close(head.pair_logits(states, own), logits.gather(1, own), **tolerance)
+    for all_per_candidate in (0, 9):
+        monkeypatch.setattr(head_module, "_ALL_PER_CANDIDATE", all_per_candidate)
+        torch.testing.assert_close(head.pair_logits(states, own), logits.gather(1, own), **tolerance)
     scorer = head.scorer()
     torch.testing.assert_close(scorer.scores(states), logits.detach(), **tolerance)
     torch.testing.assert_close(scorer.scores(states, 2, 7), logits[:, 2:7].detach(), **tolerance)

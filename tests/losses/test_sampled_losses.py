@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from recbole_hyper import components
 from recbole_hyper.data.negatives import NegativeSampler
+from recbole_hyper.geometry import _gather
+from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _pairs, rece, sce
 from recbole_hyper.losses.gbce import calibration
@@ -58,10 +60,15 @@ class Given:
 @pytest.fixture(params=[1 << 20, 40], ids=["one piece", "many pieces"])
 def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the problem into one piece and into pieces of about one row: the result may not change."""
-    from recbole_hyper.geometry import _gather
-
     monkeypatch.setattr(_gather, "PIECE", request.param)
+    monkeypatch.setattr(_gather, "TILE", request.param)
     monkeypatch.setattr(_pairs, "LOGITS", request.param)
+
+
+@pytest.fixture(params=[0, 32], ids=["gathered", "all items"])
+def _ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score the candidates alone, or all items of which they are picked: the result may not change."""
+    monkeypatch.setattr(head_module, "_ALL_PER_CANDIDATE", request.param)
 
 
 def with_duplicates(targets: Tensor, n_items: int, k: int) -> Tensor:
@@ -73,7 +80,7 @@ def with_duplicates(targets: Tensor, n_items: int, k: int) -> Tensor:
     return table
 
 
-@pytest.mark.usefixtures("_pieces")
+@pytest.mark.usefixtures("_pieces", "_ways")
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("size", [1.0, 80.0])
