@@ -3,10 +3,10 @@
     make bench-ce            (or: python benchmarks/bench_ce.py --items 10000 100000 --threads 2 --output results)
 
 For each catalogue: the three matrix products that the mathematics needs (logits, gradient of states, gradient of
-items), cut into tiles that stay in cache, by torch as it is and by the library that our loss uses (fast_float32); our
-loss with both heads; torch's chunked linear_cross_entropy; and the naive formula over full logits where they fit. All
-in one process, methods in turn, median of the repeats. Extra memory is what the allocator held at its peak beyond the
-gradients of the parameters.
+items), cut into tiles that stay in cache, by torch as it is and by the library that our loss uses
+(float32_products); our loss with both heads; torch's chunked linear_cross_entropy; and the naive formula over full
+logits where they fit. All in one process, methods in turn, median of the repeats. Extra memory is what the allocator
+held at its peak beyond the gradients of the parameters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recbole_hyper import components
 from recbole_hyper.losses.ce import exact_cross_entropy
-from recbole_hyper.matmul import fast_float32
+from recbole_hyper.matmul import float32_products
 from tests.reference.allocation import peak_bytes
 
 
@@ -63,7 +63,7 @@ def bare_products(states: Tensor, weight: Tensor, rows: int = 256, block: int = 
 
 def fast_products(states: Tensor, weight: Tensor) -> None:
     """The same by the library that the loss uses."""
-    with fast_float32(states.device):
+    with float32_products(states.device):
         bare_products(states, weight)
 
 

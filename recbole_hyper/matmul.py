@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -49,8 +49,8 @@ def exact_when_allowed_less() -> bool:
 
 
 @contextmanager
-def fast_float32(device: torch.device) -> Iterator[None]:
-    """Let the float32 products inside be made by the faster library where that costs no precision; on a CPU only.
+def float32_products(device: torch.device) -> Iterator[None]:
+    """Leave autocast, and on a CPU let the faster library make the float32 products where that costs no precision.
 
     A precision that the user has set stays. Meant for products of unvarying shapes: oneDNN compiles a kernel for each.
     """
@@ -58,8 +58,6 @@ def fast_float32(device: torch.device) -> Iterator[None]:
         untouched = torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:  # set per library, which torch cannot express as one word
         untouched = False
-    if device.type == "cpu" and untouched and exact_when_allowed_less():
-        with _allowing("medium"):
-            yield
-    else:
+    faster = device.type == "cpu" and untouched and exact_when_allowed_less()
+    with torch.autocast(device.type, enabled=False), _allowing("medium") if faster else nullcontext():
         yield

@@ -166,9 +166,7 @@ def _train_and_test(
     refit_epochs = 0
     if split.refit_lengths is not None:
         refit_epochs = best + 1
-        metric = f"valid_{config['valid_metric'].lower()}"
-        scores = {row["epoch"]: row[metric] for row in trainer.history if metric in row}
-        trainer, seconds["refit"] = _refit(config, data, split, output_dir, refit_epochs, scores, progress)
+        trainer, seconds["refit"] = _refit(config, data, split, output_dir, trainer, progress)
     test_seconds = perf_counter()
     with PeakMemory(config["device"]) as memory:
         if len(test):
@@ -214,14 +212,15 @@ def _refit(
     data: SequenceDataset,
     split: Split,
     output_dir: Path,
-    epochs: int,
-    scores: dict[int, float],
+    selecting: Any,
     progress: bool,
 ) -> tuple[Any, float]:
-    """Train a new model on train + validation for the chosen number of epochs, under the learning rates of the run
-    that chose them; no selection takes place."""
+    """Train a new model on train + validation for the epochs and under the learning rates that the trainer
+    ``selecting`` found by validation; no selection takes place."""
     if split.refit_lengths is None:
         raise ValueError("this split names no refit part")
+    epochs = selecting.best_epoch + 1
+    metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", epochs)
     start = perf_counter()
     init_seed(config["seed"], config["reproducibility"])
@@ -231,7 +230,7 @@ def _refit(
     config["epochs"] = epochs
     model, loader, _ = build(config, data, split, split.refit_lengths)
     trainer = make_trainer(config, model, folder)
-    trainer.plateau_scores = scores
+    trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
     loader = distributed.prepare(trainer, loader)
     if config["resume"]:
         trainer.resume(loader)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recbole_hyper import matmul
-from recbole_hyper.matmul import fast_float32
+from recbole_hyper.matmul import float32_products
 
 CPU = torch.device("cpu")
 
@@ -15,7 +15,7 @@ def test_products_are_float32(shape: tuple[int, int, int]) -> None:
     generator = torch.Generator().manual_seed(1)
     left = torch.randn(rows, width, generator=generator)
     right = torch.randn(width, columns, generator=generator)
-    with fast_float32(CPU):
+    with float32_products(CPU):
         found = left @ right
     exact = left.double() @ right.double()
     # the bound of a sum of ``width`` rounded products
@@ -24,7 +24,7 @@ def test_products_are_float32(shape: tuple[int, int, int]) -> None:
 
 
 def test_the_precision_comes_back() -> None:
-    with pytest.raises(ZeroDivisionError), fast_float32(CPU):
+    with pytest.raises(ZeroDivisionError), float32_products(CPU):
         _ = 1 / 0
     assert torch.get_float32_matmul_precision() == "highest"
 
@@ -33,13 +33,13 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
     torch.set_float32_matmul_precision("high")
     try:
-        with fast_float32(CPU):
+        with float32_products(CPU):
             assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision("highest")
-    with fast_float32(CPU):
+    with float32_products(CPU):
         assert torch.get_float32_matmul_precision() == "medium"
-    with fast_float32(torch.device("cuda")):
+    with float32_products(torch.device("cuda")):
         assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -57,7 +57,7 @@ def test_an_inexact_cpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     matmul.exact_when_allowed_less.cache_clear()
     try:
         assert not matmul.exact_when_allowed_less()
-        with fast_float32(CPU):
+        with float32_products(CPU):
             assert torch.get_float32_matmul_precision() == "highest"
     finally:
         monkeypatch.undo()

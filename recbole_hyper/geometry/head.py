@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
-from recbole_hyper.matmul import fast_float32
+from recbole_hyper.matmul import float32_products
 
 # items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
 _ALL_PER_CANDIDATE = 32
@@ -174,7 +174,7 @@ class Scorer:
     @torch.no_grad()
     def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
-        with torch.autocast(states.device.type, enabled=False), fast_float32(states.device):
+        with float32_products(states.device):
             states = states.to(torch.promote_types(states.dtype, torch.float32))
             factored = self._geometry.factored(states, self._offset, self._curvature)
             lifted = self._geometry.lift_states(
