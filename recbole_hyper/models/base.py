@@ -22,7 +22,7 @@ class HyperRecommender(SequentialRecommender):
 
     A subclass sets ``parts`` and gets its defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry``
     and ``--loss_type`` replace a part of any model. The item embedding that the encoder reads is the item matrix of
-    the head.
+    the head, unless ``reuse_item_embeddings`` is False: then the head has ``output_embedding``, a matrix of its own.
 
     Training batches carry windows: ``item_id_list`` (B, L), ``item_length`` (B,) and ``target_list`` (B, L), 0 where
     there is no target; all positions are supervised. RecBole's (prefix, target) rows work too: without ``target_list``
@@ -37,10 +37,11 @@ class HyperRecommender(SequentialRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        self.item_embedding = nn.Embedding(self.n_items, config["hidden_size"], padding_idx=0)
-        self._init_embedding(config)
+        self.item_embedding = self._new_embedding(config)
         self.encoder = self.build_encoder(config, self.item_embedding)
-        self.head = self.build_head(config, self.item_embedding.weight, resolve_curvature(config, dataset))
+        self.output_embedding = None if config["reuse_item_embeddings"] else self._new_embedding(config)
+        scored = self.item_embedding if self.output_embedding is None else self.output_embedding
+        self.head = self.build_head(config, scored.weight, resolve_curvature(config, dataset))
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, float] = {}
         self._sampler = self._negative_sampler(dataset)
@@ -86,13 +87,15 @@ class HyperRecommender(SequentialRecommender):
             except (ValueError, TypeError) as error:
                 raise ConfigError(str(error)) from error
 
-    def _init_embedding(self, config: Any) -> None:
+    def _new_embedding(self, config: Any) -> nn.Embedding:
+        embedding = nn.Embedding(self.n_items, config["hidden_size"], padding_idx=0)
         with torch.no_grad():
             if config["initializer"] == "normal":
-                nn.init.normal_(self.item_embedding.weight, std=config["initializer_range"])
+                nn.init.normal_(embedding.weight, std=config["initializer_range"])
             else:
-                nn.init.xavier_uniform_(self.item_embedding.weight)
-            self.item_embedding.weight[0].zero_()
+                nn.init.xavier_uniform_(embedding.weight)
+            embedding.weight[0].zero_()
+        return embedding
 
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
         # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty

@@ -56,7 +56,9 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     batch, length = int(config["train_batch_size"]), int(config["MAX_ITEM_LIST_LENGTH"])
     networks, passes = _directions(config)
     encoder = networks * (layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width)
-    parameters = _FLOAT * (n_items * (width + bool(config["item_bias"])) + encoder)
+    matrix = _FLOAT * n_items * width
+    tied = bool(config["reuse_item_embeddings"])
+    parameters = matrix * (1 if tied else 2) + _FLOAT * (n_items * bool(config["item_bias"]) + encoder)
     moments = _MOMENTS.get(str(config["learner"]).lower(), 2)
     tokens = batch * length
     blocks = layers * (_TENSORS_PER_BLOCK * tokens * width + 2 * tokens * inner)
@@ -65,8 +67,8 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     geometry = components.resolve("geometry", config["geometry"])()
     return MemoryEstimate(
         parameters=parameters,
-        # the encoder's gradient of the item matrix and the head's meet as two tensors of its size
-        gradients=parameters + _FLOAT * n_items * width,
+        # the encoder's gradient of a shared item matrix and the head's meet as two tensors of its size
+        gradients=parameters + (matrix if tied else 0),
         optimizer=moments * parameters,
         activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width),
         loss=loss.memory_bytes(tokens, width, n_items, geometry=geometry),

@@ -156,6 +156,22 @@ def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> Non
     torch.testing.assert_close(made.item_embedding.weight.grad, gradient, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+def test_a_head_with_item_vectors_of_its_own(geometry: str, cycle: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "epochs": 40, "learning_rate": 0.02, "geometry": geometry}
+    shared = run("SASRecCE", "cycle", config_dict={**keys, "output_dir": str(tmp_path / "shared"), "epochs": 1})
+    keys |= {"reuse_item_embeddings": False, "output_dir": str(tmp_path / "own")}
+    result = run("SASRecCE", "cycle", config_dict=keys)
+    model, _, _ = load(tmp_path / "own")
+    assert model.output_embedding is not None
+    assert model.head.weight is model.output_embedding.weight
+    assert result["parameters"] == shared["parameters"] + model.head.weight.numel()
+    for matrix in (model.item_embedding.weight, model.output_embedding.weight):
+        assert not matrix[0].any()
+    # two matrices that no step had moved would not know what follows
+    assert recommend(tmp_path / "own", sequences=[["i3", "i4", "i5"]], k=1)["item_id"].tolist() == ["i6"]
+
+
 def test_load_and_recommend(cycle: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(cycle), "epochs": 40, "learning_rate": 0.02, "output_dir": str(tmp_path / "run")}
     run("HSASRecCE", "cycle", config_dict=keys)

@@ -27,6 +27,13 @@ def test_parts_by_hand(cycle: Path) -> None:
     )
 
 
+def test_item_vectors_of_the_heads_own_count(cycle: Path) -> None:
+    shared, own = (estimate_memory(config(cycle, reuse_item_embeddings=reuse), 1000) for reuse in (True, False))
+    assert own.parameters == shared.parameters + 4 * 1000 * 16
+    # each matrix has one gradient then, where a shared one has two until they are added
+    assert own.gradients == own.parameters == shared.gradients
+
+
 def test_a_dual_encoder_counts_both_directions(cycle: Path) -> None:
     def estimate(directions: str) -> tuple[int, int]:
         made = estimate_memory(config(cycle, encoder="dual", n_heads=2, dual_directions=directions), 1000)
