@@ -22,14 +22,16 @@ class OutputHead(nn.Module):
         geometry: how a state scores an item.
         weight: item matrix (n_items, d), usually the item embedding's own Parameter (tied). It is held by reference
             and not registered again: it belongs to the module that owns it, and appears once in a state dict.
-        offset: True for a trained offset per item (starts at 0), a Parameter (n_items,) to use that one, False for
-            none. Euclidean: a bias; Poincare: the scalar r of the hyperplane.
+        offset: True for a trained offset per item, a Parameter (n_items,) to use that one, False for none. Euclidean:
+            a bias; Poincare: the scalar r of the hyperplane.
+        offset_init: where trained offsets start.
         curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries.
         learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature``.
         padding_idx: the item that is never scored by a loss or a ranking; None if there is none.
 
     Raises:
-        ValueError: curvature not above 0, or shapes that do not agree.
+        ValueError: curvature not above 0, an offset to start from that is not finite or of no use, or shapes that do
+            not agree.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class OutputHead(nn.Module):
         weight: Tensor,
         *,
         offset: bool | Tensor | None = False,
+        offset_init: float = 0.0,
         curvature: Curvature = 1.0,
         learn_curvature: bool = False,
         padding_idx: int | None = 0,
@@ -56,7 +59,11 @@ class OutputHead(nn.Module):
                 raise ValueError(f"offset must have shape ({weight.shape[0]},), got {tuple(offset.shape)}")
             self.offset = offset
         else:
-            self.offset = nn.Parameter(weight.new_zeros(weight.shape[0])) if offset else None
+            if not isinstance(offset_init, int | float) or not math.isfinite(offset_init):
+                raise ValueError(f"item_bias_init must be a finite number, got {offset_init!r}")
+            if offset_init and not offset:
+                raise ValueError(f"item_bias_init={offset_init} has no effect without item_bias=True")
+            self.offset = nn.Parameter(weight.new_full((weight.shape[0],), offset_init)) if offset else None
         self._curvature: Curvature = curvature
         self.log_curvature: nn.Parameter | None = None
         if learn_curvature and geometry.curved:

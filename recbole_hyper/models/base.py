@@ -63,6 +63,7 @@ class HyperRecommender(SequentialRecommender):
             geometry(**options),
             weight,
             offset=bool(config["item_bias"]),
+            offset_init=config["item_bias_init"],
             curvature=curvature,
             learn_curvature=config["curvature"] == "learn",
         )

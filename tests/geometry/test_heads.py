@@ -135,3 +135,14 @@ def test_bad_arguments(arguments: dict, message: str) -> None:
     options = {"weight": torch.zeros(3, 2), **arguments}
     with pytest.raises(ValueError, match=message):
         OutputHead(components.resolve("geometry", "poincare")(), options.pop("weight"), **options)
+
+
+def test_offsets_start_where_they_are_told(geometry: Geometry) -> None:
+    weight = nn.Parameter(torch.randn(9, 4))
+    head = OutputHead(geometry, weight, offset=True, offset_init=-1.5, curvature=0.3)
+    assert head.offset is not None
+    assert head.offset.tolist() == [-1.5] * 9
+    with pytest.raises(ValueError, match=r"item_bias_init=-1.5 has no effect without item_bias=True"):
+        OutputHead(geometry, weight, offset_init=-1.5)
+    with pytest.raises(ValueError, match="item_bias_init must be a finite number, got nan"):
+        OutputHead(geometry, weight, offset=True, offset_init=float("nan"))
