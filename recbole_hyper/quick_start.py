@@ -399,12 +399,14 @@ def _output_dir(config: Config) -> Path:
 
 def _require_same_run(config: Config, before: dict[str, Any]) -> None:
     now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
+    defaults = config.internal_config_dict
     changed = sorted(
         key
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
         if now.get(key) != before.get(key)
         and not (key == "curvature" and now.get(key) == "auto")
-        and (key in before or now.get(key))  # a key that came later and is off changes nothing
+        # a key that came later and is off, or as it is by default, changes nothing
+        and (key in before or (now.get(key) and now.get(key) != defaults.get(key)))
     )
     if changed:
         detail = "; ".join(f"{key}: {before.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from recbole_hyper import run
@@ -143,6 +144,18 @@ def test_a_finished_run_is_not_written_over(random_data: Path, tmp_path: Path) -
     with pytest.raises(ValueError, match=r"cannot be resumed with another configuration .*learning_rate"):
         run("SASRecCE", "random", config_dict={**keys, "resume": True, "learning_rate": 0.5})
     assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_a_run_from_before_a_key_existed_goes_on(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=1)
+    run("SASRecCE", "random", config_dict=keys)
+    file = tmp_path / "run" / "config.yaml"
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert content.pop("reuse_item_embeddings") is True
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"another configuration \(reuse_item_embeddings: None before, False now\)"):
+        run("SASRecCE", "random", config_dict={**keys, "resume": True, "reuse_item_embeddings": False})
+    assert run("SASRecCE", "random", config_dict={**keys, "resume": True, "epochs": 2})["epochs"] == 2
 
 
 def test_checkpoints_hold_no_pickled_objects(random_data: Path, tmp_path: Path) -> None:
