@@ -399,17 +399,16 @@ def _output_dir(config: Config) -> Path:
 
 def _require_same_run(config: Config, before: dict[str, Any]) -> None:
     now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
+    # a key that came later stands for its default before, or for being off where it has none
     defaults = config.internal_config_dict
+    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
     changed = sorted(
         key
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
-        if now.get(key) != before.get(key)
-        and not (key == "curvature" and now.get(key) == "auto")
-        # a key that came later and is off, or as it is by default, changes nothing
-        and (key in before or (now.get(key) and now.get(key) != defaults.get(key)))
+        if now.get(key) != earlier.get(key) and not (key == "curvature" and now.get(key) == "auto")
     )
     if changed:
-        detail = "; ".join(f"{key}: {before.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
+        detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
             f"this run cannot be resumed with another configuration ({detail}); choose another output_dir"
         )
