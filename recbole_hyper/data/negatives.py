@@ -75,10 +75,8 @@ class NegativeSampler:
         """Return whether each user (store row) has seen each item; shapes broadcast."""
         return _member(self._keys, users * self.n_items + items)
 
-    def seen_table(self, users: Tensor) -> Tensor | None:
-        """Return (S, n_items) whether each of ``users`` (S,) has seen each item; None where that would be large."""
-        if len(users) * self.n_items > _TABLE_CELLS:
-            return None
+    def seen_table(self, users: Tensor) -> Tensor:
+        """Return (S, n_items) whether each of ``users`` (S,) has seen each item."""
         bounds = torch.stack((users, users + 1)) * self.n_items
         first, stop = torch.searchsorted(self._keys, bounds)
         counts = stop - first
@@ -132,7 +130,8 @@ class BoundNegatives:
     def _draw(self, k: int, sequences: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
         """Draw (m, k) items for ``sequences`` (m,) of the batch, never those in ``avoid`` (m, w)."""
         check_k(k)
-        table = self._sampler.seen_table(self._users) if exclude_seen else None
+        small = len(self._users) * self._sampler.n_items <= _TABLE_CELLS
+        table = self._sampler.seen_table(self._users) if exclude_seen and small else None
         drawn = torch.empty(len(sequences), k, dtype=torch.int64, device=sequences.device)
         step = max(1, _CELLS // k)
         for first in range(0, len(sequences), step):
@@ -184,13 +183,11 @@ class BoundNegatives:
         sampler, k = self._sampler, drawn.shape[1]
         n_items = sampler.n_items
         for part in rows.split(max(1, _MASK_CELLS // n_items)):
-            items = torch.arange(n_items, device=part.device)
             unseen = torch.ones(len(part), n_items, device=part.device)
             unseen[:, 0] = 0
             allowed = unseen.scatter(1, avoid[part], 0)
             if exclude_seen:
-                seen = sampler.seen(users[part].unsqueeze(1), items)
-                narrowed = allowed.masked_fill(seen, 0)
+                narrowed = allowed.masked_fill(sampler.seen_table(users[part]), 0)
                 exhausted = narrowed.sum(1) == 0
                 if bool(exhausted.any()):
                     warnings.warn(

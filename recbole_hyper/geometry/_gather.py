@@ -17,8 +17,8 @@ from recbole_hyper.geometry.base import Curvature, compute_dtype
 
 #: numbers that one piece may gather or compute at once
 PIECE = 1 << 18
-#: logits that a piece over the whole catalogue may hold at once
-TILE = 1 << 20
+#: logits that a piece whose states share their items may hold at once
+LOGITS = 1 << 20
 
 
 #: (states, weight, offset or None, curvature, *data) -> (k,) numbers

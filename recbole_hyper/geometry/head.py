@@ -144,7 +144,7 @@ def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list
         def choose(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, own: Tensor) -> Tensor:
             return geometry.logits(states, weight, offset, curvature=curvature).gather(1, own).reshape(-1)
 
-        step = max(1, _gather.TILE // n_items)
+        step = max(1, _gather.LOGITS // n_items)
         return [_gather.Piece(choose, rows[part], every, (items[part],)) for part in _slices(n, step)]
 
     def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:

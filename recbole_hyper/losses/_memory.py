@@ -7,7 +7,6 @@ import torch
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import scores_all
-from recbole_hyper.losses import _pairs
 
 INDEX = 8
 
@@ -39,14 +38,14 @@ def _pair_piece(n: int, k: int, d: int, size: int, geometry: Geometry | None) ->
 
 def _all_items_piece(n: int, d: int, n_items: int, size: int, geometry: Geometry | None) -> int:
     """Return the bytes of the logits of some states with all items, and of the items."""
-    tile, items = min(n, max(1, _gather.TILE // n_items)) * n_items * size, n_items * (d + 1) * size
+    tile, items = min(n, max(1, _gather.LOGITS // n_items)) * n_items * size, n_items * (d + 1) * size
     return int(5 * tile + 2.4 * items) if _linked(geometry) else int(1.9 * tile + 1.4 * items)
 
 
 def group_bytes(n: int, k: int, d: int, dtype: torch.dtype, geometry: Geometry | None, rows: int) -> int:
     """Return the peak of losses over groups of ``rows`` rows that share k candidates."""
     size = _itemsize(dtype)
-    piece = min(rows * k, _pairs.LOGITS) * size * (6.5 if _linked(geometry) else 4.2)
+    piece = min(rows * k, _gather.LOGITS) * size * (6.5 if _linked(geometry) else 4.2)
     targets = int(min(n * (d + 1), _gather.PIECE) * size * (7.4 if _linked(geometry) else 3.2))
     return max(int(piece), targets) + 2 * n * d * size + 6 * n * INDEX
 
@@ -63,7 +62,7 @@ def sce_bytes(
 ) -> int:
     """Return the peak of SCE: the logits of some buckets, or the search."""
     size = _itemsize(dtype)
-    together = min(n_buckets, max(1, _pairs.LOGITS // (size_x * size_y)))
+    together = min(n_buckets, max(1, _gather.LOGITS // (size_x * size_y)))
     logits = together * size_x * size_y * size * (4 if _linked(geometry) else 3)
     gathered = together * (size_x + size_y) * d * size
     found = n_buckets * (size_x + size_y) * INDEX

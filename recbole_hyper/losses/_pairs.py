@@ -15,9 +15,6 @@ from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.geometry.head import pair_pieces
 from recbole_hyper.losses.base import Head, Negatives
 
-#: logits that one piece may hold at once
-LOGITS = 1 << 20
-
 
 def draw(
     targets: Tensor, k: int, head: Head, negatives: Negatives | None, *, exclude_seen: bool, replacement: bool

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
+from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -123,7 +124,7 @@ def reduced_cross_entropy(
 
 def chunks_at_once(rows: int, items: int, d: int) -> int:
     """Return how many row chunks are computed together: neither logits nor gathered items exceed their share."""
-    return max(1, _pairs.LOGITS // max(1, items * max(rows, d)))
+    return max(1, _gather.LOGITS // max(1, items * max(rows, d)))
 
 
 def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rounds: int) -> None:

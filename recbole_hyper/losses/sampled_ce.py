@@ -7,6 +7,7 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.data.negatives import uniform_set
+from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses._sampled import SampledLoss
@@ -30,7 +31,7 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
     groups = []
     start = 0
     for sequence, count in enumerate(counts.tolist()):
-        step = max(1, _pairs.LOGITS // negatives.shape[1])
+        step = max(1, _gather.LOGITS // negatives.shape[1])
         for first in range(start, start + count, step):
             part = order[first : min(first + step, start + count)].unsqueeze(0)
             groups.append(_pairs.Group(part, negatives[sequence].unsqueeze(0), targets[part]))

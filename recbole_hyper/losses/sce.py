@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
+from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives
@@ -128,7 +129,7 @@ def scalable_cross_entropy(
 
 
 def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
-    step = max(1, _pairs.LOGITS // (rows.shape[1] * items.shape[1]))
+    step = max(1, _gather.LOGITS // (rows.shape[1] * items.shape[1]))
     return [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
 
 

@@ -61,8 +61,7 @@ class Given:
 def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the problem into one piece and into pieces of about one row: the result may not change."""
     monkeypatch.setattr(_gather, "PIECE", request.param)
-    monkeypatch.setattr(_gather, "TILE", request.param)
-    monkeypatch.setattr(_pairs, "LOGITS", request.param)
+    monkeypatch.setattr(_gather, "LOGITS", request.param)
 
 
 @pytest.fixture(params=[0, 32], ids=["gathered", "all items"])
