@@ -165,8 +165,8 @@ def _train_and_test(
     epochs, best = len(trainer.history), trainer.best_epoch
     refit_epochs = 0
     if split.refit_lengths is not None:
-        refit_epochs = best + 1
         trainer, seconds["refit"] = _refit(config, data, split, output_dir, trainer, progress)
+        refit_epochs = len(trainer.history)
     test_seconds = perf_counter()
     with PeakMemory(config["device"]) as memory:
         if len(test):

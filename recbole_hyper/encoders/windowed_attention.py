@@ -130,8 +130,8 @@ class WindowedAttention(nn.Module):
         windows: see :func:`resolve_windows`.
         direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
         relative_positions: ``transformer_xl``, ``learned`` or ``none``.
-        dropout: of the attention weights, and of the position vectors (one draw for the batch; the published code
-            draws them anew for each user, which needs B copies of them).
+        dropout: of the attention weights, and of the position vectors: one draw for the batch. The published code draws
+            them anew for each user, which learned no better on Amazon Beauty.
         window_at_eval: keep the windows outside training; False is the published code.
 
     Raises:

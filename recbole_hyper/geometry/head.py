@@ -138,20 +138,24 @@ def pair_pieces(geometry: Geometry, items: Tensor, n_items: int, d: int) -> list
     """
     n, k = items.shape
     rows = torch.arange(n, device=items.device)
+    parts = _slices(n, rows_of_a_piece(n_items, k, d))
     if scores_all(n_items, k):
         every = torch.arange(n_items, device=items.device)
 
         def choose(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, own: Tensor) -> Tensor:
             return geometry.logits(states, weight, offset, curvature=curvature).gather(1, own).reshape(-1)
 
-        step = max(1, _gather.LOGITS // n_items)
-        return [_gather.Piece(choose, rows[part], every, (items[part],)) for part in _slices(n, step)]
+        return [_gather.Piece(choose, rows[part], every, (items[part],)) for part in parts]
 
     def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature) -> Tensor:
         return geometry.pair_logits(states, weight, offset, curvature=curvature).reshape(-1)
 
-    step = max(1, _gather.PIECE // (k * (d + 1)))
-    return [_gather.Piece(compute, rows[part], items[part]) for part in _slices(n, step)]
+    return [_gather.Piece(compute, rows[part], items[part]) for part in parts]
+
+
+def rows_of_a_piece(n_items: int, k: int, d: int) -> int:
+    """Return how many rows with k candidates each share one piece of :func:`pair_pieces`."""
+    return max(1, _gather.LOGITS // n_items if scores_all(n_items, k) else _gather.PIECE // (k * (d + 1)))
 
 
 def scores_all(n_items: int, k: int) -> bool:

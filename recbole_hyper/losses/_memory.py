@@ -6,7 +6,7 @@ import torch
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
-from recbole_hyper.geometry.head import scores_all
+from recbole_hyper.geometry.head import rows_of_a_piece, scores_all
 
 INDEX = 8
 
@@ -23,22 +23,23 @@ def pair_bytes(n: int, k: int, d: int, n_items: int, dtype: torch.dtype, geometr
     """Return the peak of losses over own negatives (n, k): the draws, or the logits with one piece."""
     size = _itemsize(dtype)
     cells = n * (k + 1)
+    rows = min(n, rows_of_a_piece(n_items, k + 1, d))
     if scores_all(n_items, k + 1):
-        piece = _all_items_piece(n, d, n_items, size, geometry)
+        piece = _all_items_piece(rows, d, n_items, size, geometry)
     else:
-        piece = _pair_piece(n, k, d, size, geometry)
+        piece = _pair_piece(rows, k, d, size, geometry)
     return max(3 * cells * INDEX, cells * (INDEX + 2 * size) + piece + n * d * size)
 
 
-def _pair_piece(n: int, k: int, d: int, size: int, geometry: Geometry | None) -> int:
+def _pair_piece(rows: int, k: int, d: int, size: int, geometry: Geometry | None) -> int:
     """Return the bytes of one piece of gathered items with its states: few candidates leave more states to a piece."""
     copies = 5 + 2.4 / (k + 1) if _linked(geometry) else 3 + 3.6 / (k + 1)
-    return int(min(n * (k + 1) * (d + 1), _gather.PIECE) * size * copies)
+    return int(rows * (k + 1) * (d + 1) * size * copies)
 
 
-def _all_items_piece(n: int, d: int, n_items: int, size: int, geometry: Geometry | None) -> int:
+def _all_items_piece(rows: int, d: int, n_items: int, size: int, geometry: Geometry | None) -> int:
     """Return the bytes of the logits of some states with all items, and of the items."""
-    tile, items = min(n, max(1, _gather.LOGITS // n_items)) * n_items * size, n_items * (d + 1) * size
+    tile, items = rows * n_items * size, n_items * (d + 1) * size
     return int(5 * tile + 2.4 * items) if _linked(geometry) else int(1.9 * tile + 1.4 * items)
 
 
