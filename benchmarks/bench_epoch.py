@@ -40,7 +40,7 @@ def measure(method: str, steps: int) -> dict[str, float]:
     from recbole_hyper.config import Config
     from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.protocols.base import make_split
-    from recbole_hyper.quick_start import build
+    from recbole_hyper.training.build import build
     from recbole_hyper.training.memory import PeakMemory
     from recbole_hyper.training.optim import build_optimizer
 

@@ -91,7 +91,7 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
     from recbole_hyper.evaluation.metrics import compute_metrics
     from recbole_hyper.evaluation.scorers import make_scorer
     from recbole_hyper.protocols.base import make_split
-    from recbole_hyper.quick_start import build
+    from recbole_hyper.training.build import build
 
     rows: list[dict[str, object]] = []
     folder = tempfile.mkdtemp()

@@ -3,6 +3,7 @@
 Importing this package first makes recbole 1.2.0 work on current numpy, scipy, pandas and torch (see ``compat``).
 """
 
+from importlib import import_module
 from typing import Any
 
 from recbole_hyper import compat
@@ -10,13 +11,12 @@ from recbole_hyper import compat
 compat.apply()
 
 __version__ = "0.1.0"
-__all__ = ["load", "recommend", "run"]
+_MODULES = {"load": "finished", "recommend": "finished", "run": "quick_start"}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    # quick_start pulls in the whole of RecBole, which the functional surface does not need
-    if name in __all__:
-        from recbole_hyper import quick_start
-
-        return getattr(quick_start, name)
+    # these pull in the whole of RecBole, which the functional surface does not need
+    if name in _MODULES:
+        return getattr(import_module(f"recbole_hyper.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

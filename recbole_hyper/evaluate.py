@@ -8,7 +8,8 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, merge, parse_value
 from recbole_hyper.evaluation.results import table, versions, write_json
-from recbole_hyper.quick_start import evaluate_part, evaluations, load_model, read_finished, read_run
+from recbole_hyper.finished import load_model, read_finished, read_run
+from recbole_hyper.quick_start import evaluate_part, evaluations
 from recbole_hyper.training.trainer import make_trainer
 
 # what may differ from the run: nothing that was learned, and no case

@@ -1,51 +1,35 @@
-"""Run, load and recommend: the way from a configuration to a result."""
+"""Run: the way from a configuration to a result."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import logging
-import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
-import yaml
-from recbole.data.utils import get_dataloader
-from recbole.sampler import Sampler
-from recbole.utils import ModelType, init_seed
+from recbole.utils import init_seed
 
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
-from recbole_hyper.data.loader import PrefixLoader, WindowLoader
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, plain, table, versions, write_cases, write_json, write_yaml
-from recbole_hyper.evaluation.top_items import top_items
+from recbole_hyper.evaluation.results import commit, table, versions, write_cases, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.protocols.base import make_split, repeated_targets
+from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.training import distributed
-from recbole_hyper.training.checkpoint import WEIGHTS, load_weights
+from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.preflight import require_memory
+from recbole_hyper.training.run_folder import claim_folder, files_of_resumed_run, logging_to
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
-
-# a resumed run may differ in these: they do not change what is learned
-RESUMABLE_KEYS = {
-    "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
-    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
-    "protocol_report", "num_workers", "ray_address", "refit",
-}  # fmt: skip
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -81,17 +65,17 @@ def run(
         DivergedError, NonFiniteScoreError: training went wrong.
     """
     settings = dict(config_dict or {})
-    files = [*_files_of_resumed_run(settings), *(config_files or [])]
+    files = [*files_of_resumed_run(settings), *(config_files or [])]
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
-    output_dir = _output_dir(config)
+    output_dir = claim_folder(config)
     if int(config["num_workers"] or 1) > 1:
         return distributed.run_workers(config, output_dir, config["ray_address"])
     start = perf_counter()
-    with _logging(output_dir, config["state"]):
+    with logging_to(output_dir, config["state"]):
         if config["n_threads"]:
             torch.set_num_threads(int(config["n_threads"]))
         init_seed(config["seed"], config["reproducibility"])
-        data, split = (read or _read)(config)
+        data, split = (read or read_data)(config)
         if not test:
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         load_seconds = perf_counter() - start
@@ -126,12 +110,6 @@ def run(
         write_json(output_dir / "result.json", result)
         _print_summary(result, output_dir)
     return result
-
-
-def _read(config: Config) -> tuple[SequenceDataset, Split]:
-    """Read the atomic files and split them."""
-    data = SequenceDataset(config)
-    return data, make_split(data.store, config)
 
 
 def _train_and_test(
@@ -240,180 +218,7 @@ def _refit(
     return trainer, perf_counter() - start
 
 
-def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
-    """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
-    training = data.restrict(split.store, lengths)
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, HyperRecommender):
-        loader = PrefixLoader(training, split.store, lengths, config)
-        return config.model_class(config, loader.view()).to(config["device"]), loader, training
-    model = config.model_class(config, training).to(config["device"])
-    if hasattr(model, "training_loader"):
-        return model, model.training_loader(training, config), training
-    if isinstance(model, HyperRecommender):
-        return model, WindowLoader(training, split.store, lengths, config), training
-    if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):
-        raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
-    arguments = config["train_neg_sample_args"]
-    sampler = None
-    if arguments["distribution"] != "none":
-        sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
-    loader = get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
-    return model, loader, training
-
-
-def load(output_dir: str | Path) -> tuple[HyperRecommender, Config, SequenceDataset]:
-    """Load a finished run: (model with its tested weights in evaluation mode, configuration, dataset).
-
-    Raises:
-        ConfigError: no finished run there, or a model of RecBole that keeps more than tensors.
-        CheckpointError: the weights do not fit the data that are there now.
-    """
-    config = Config(config_dict=read_run(output_dir))
-    data, split = read_finished(config)
-    model, _ = load_model(config, data, split)
-    return model, config, data
-
-
-def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder, to be read and not to be continued."""
-    folder = Path(output_dir)
-    if not (folder / "config.yaml").is_file():
-        raise ConfigError(f"{folder} holds no run: config.yaml is missing")
-    content = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    return {**content, "output_dir": str(folder), "resume": False}
-
-
-def read_finished(config: Config) -> tuple[SequenceDataset, Split]:
-    """Read data and split of a finished run; ConfigError for a model of RecBole, which keeps more than tensors."""
-    if not issubclass(config.model_class, HyperRecommender):
-        raise ConfigError(f"{config['model']}: only models of this package can be loaded again")
-    return _read(config)
-
-
-def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[HyperRecommender, bool]:
-    """Load the tested weights of the run in ``output_dir``.
-
-    Returns:
-        the model in evaluation mode, and whether it was refit on train + validation.
-    """
-    folder = Path(config["output_dir"])
-    refit = folder / "refit" / WEIGHTS
-    refitted = split.refit_lengths is not None and refit.is_file()
-    model, _, _ = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
-    load_weights(refit if refitted else folder / WEIGHTS, model)
-    return model.eval(), refitted
-
-
-def recommend(
-    output_dir: str | Path,
-    users: Sequence[str] | None = None,
-    *,
-    sequences: Sequence[Sequence[str]] | None = None,
-    k: int = 10,
-    exclude_seen: bool = True,
-) -> pd.DataFrame:
-    """Recommend items from a finished run, for known users (with all they did) or for any histories of item ids.
-
-    Args:
-        output_dir: folder of the run.
-        users: original user ids; None with ``sequences``.
-        sequences: histories of original item ids, oldest first.
-        k: items per user.
-        exclude_seen: leave out what the history holds.
-
-    Returns:
-        A row per recommendation: user_id (or the index of the sequence), position from 1, item_id, score.
-
-    Raises:
-        ValueError: neither or both of users and sequences, an unknown user or item, an empty history.
-    """
-    if (users is None) == (sequences is None):
-        raise ValueError("give users or sequences, one of the two")
-    model, config, data = load(output_dir)
-    store = data.store
-    item_id = {token: index for index, token in enumerate(store.item_tokens)}
-    if users is not None:
-        row_of = {store.user_tokens[user]: row for row, user in enumerate(store.users)}
-        unknown = [user for user in users if str(user) not in row_of]
-        if unknown:
-            raise ValueError(f"{len(unknown)} users are not in the data (first: {unknown[0]!r})")
-        known = np.array([row_of[str(user)] for user in users])
-        histories, ids = [store.row(row) for row in known], store.users[known]
-        names: Sequence[Any] = list(users)
-    else:
-        assert sequences is not None
-        missing = [item for sequence in sequences for item in sequence if str(item) not in item_id]
-        if missing:
-            raise ValueError(f"{len(missing)} items are not in the data (first: {missing[0]!r})")
-        histories = [np.array([item_id[str(item)] for item in sequence]) for sequence in sequences]
-        names, ids = range(len(histories)), np.zeros(len(histories), dtype=np.int64)
-    if any(not len(history) for history in histories):
-        raise ValueError("every history needs at least one item")
-    if not 1 <= k < store.n_items:
-        raise ValueError(f"k={k}: between 1 and {store.n_items - 1} items can be recommended")
-    if not histories:
-        return pd.DataFrame(columns=["user_id", "position", "item_id", "score"])
-    lists, scores = top_items(model, config, store, histories, ids, k=k, exclude_seen=exclude_seen)
-    found = pd.DataFrame(
-        {
-            "user_id": np.repeat(np.array(names, dtype=object if users is not None else int), k),
-            "position": np.tile(np.arange(1, k + 1), len(lists)),
-            "item_id": store.item_tokens[lists.ravel()],
-            "score": scores.ravel(),
-        }
-    )
-    return found[lists.ravel() > 0].reset_index(drop=True)
-
-
 # --- helpers ---------------------------------------------------------------------------------------------------------
-def _files_of_resumed_run(settings: Mapping[str, Any]) -> list[Path]:
-    if not settings.get("resume") or not settings.get("output_dir"):
-        return []
-    file = Path(settings["output_dir"]) / "config.yaml"
-    return [file] if file.is_file() else []
-
-
-def _output_dir(config: Config) -> Path:
-    """Create the folder of the run, and make sure that it is this run's to write to."""
-    name = config["output_dir"]
-    if not name:
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        name = str(Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
-        config["output_dir"] = name
-    folder = Path(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(f"output_dir={name!r} cannot be written: {error}") from error
-    if (folder / "config.yaml").is_file():
-        if not config["resume"]:
-            raise ConfigError(
-                f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True"
-            )
-        _require_same_run(config, yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
-    return folder
-
-
-def _require_same_run(config: Config, before: dict[str, Any]) -> None:
-    now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
-    # a key that came later stands for its default before, or for being off where it has none
-    defaults = config.internal_config_dict
-    earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
-    changed = sorted(
-        key
-        for key in (set(now) | set(before)) - RESUMABLE_KEYS
-        if now.get(key) != earlier.get(key) and not (key == "curvature" and now.get(key) == "auto")
-    )
-    if changed:
-        detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
-        raise ConfigError(
-            f"this run cannot be resumed with another configuration ({detail}); choose another output_dir"
-        )
-
-
 def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
     """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
     if not issubclass(config.model_class, HyperRecommender) or config["geometry"] == "euclidean":
@@ -501,35 +306,3 @@ def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     )
     print(table(rows))
     print(output_dir / "result.json")
-
-
-@contextlib.contextmanager
-def _logging(output_dir: Path, level: str) -> Iterator[None]:
-    """Log to the terminal and to run.log, without colours in the file."""
-    root = logging.getLogger()
-    before, old_level = list(root.handlers), root.level
-    terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / "run.log", encoding="utf-8")
-    no_colour, form = _NoColour(), "%(asctime)s %(message)s"
-    for handler in (terminal, file):
-        handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
-    file.addFilter(no_colour)
-    if not sys.stderr.isatty():
-        terminal.addFilter(no_colour)
-    root.handlers = [terminal, file]
-    root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
-    try:
-        yield
-    finally:
-        root.handlers = before
-        root.setLevel(old_level)
-        file.close()
-
-
-class _NoColour(logging.Filter):
-    """Strip the escape sequences that RecBole puts into its messages."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Change the message in place and let it pass."""
-        record.msg = re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", record.getMessage())
-        record.args = None
-        return True

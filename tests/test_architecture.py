@@ -16,7 +16,7 @@ STAGES = [
     {"functional", "evaluation"},
     {"models"},
     {"training"},
-    {"quick_start", "evaluate", "prefix"},
+    {"quick_start", "finished", "evaluate", "prefix"},
     {"sweep"},
     {"report"},
     {"commands"},

@@ -117,7 +117,7 @@ def check_all(
     """
     from recbole_hyper.config import RECBOLE_SILENT_KEYS, Config, ConfigError, read_yaml
     from recbole_hyper.models.base import HyperRecommender
-    from recbole_hyper.quick_start import _require_same_run
+    from recbole_hyper.training.run_folder import require_same_run
 
     configs = {}
     for name in models:
@@ -133,7 +133,7 @@ def check_all(
                 del configs[name].final_config_dict[key]
         if (folder / name / "config.yaml").is_file():
             try:
-                _require_same_run(configs[name], read_yaml(folder / name / "config.yaml"))
+                require_same_run(configs[name], read_yaml(folder / name / "config.yaml"))
             except ConfigError as error:
                 raise ConfigError(f"{folder / name}: {error}") from error
     for key in ("eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "refit", "save_cases"):

@@ -31,7 +31,7 @@ def top_items(
     Ranks as the evaluation does: in batches of ``ranking_memory_budget``, scores that are no numbers refused.
 
     Args:
-        model, config: a trained model, see ``quick_start.load``.
+        model, config: a trained model, see ``recbole_hyper.load``.
         store: names the items and users.
         histories: item ids of each, oldest first, at least one.
         users: (n,) user ids of the histories.

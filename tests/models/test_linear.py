@@ -15,7 +15,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models import _linear, easer
 from recbole_hyper.models.puresvd import item_factors
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.quick_start import build
+from recbole_hyper.training.build import build
 from recbole_hyper.types import Cases
 from tests.conftest import write_inter
 from tests.reference.linear import ease_weights, pure_svd_scores

@@ -14,7 +14,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.quick_start import build
+from recbole_hyper.training.build import build
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from tests.conftest import SMALL, write_inter
 

@@ -1,0 +1,43 @@
+"""From a configuration to data and split, and from those to a model and its training batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recbole.data.utils import get_dataloader
+from recbole.sampler import Sampler
+from recbole.utils import ModelType
+
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.loader import PrefixLoader, WindowLoader
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.types import Split
+
+
+def read_data(config: Config) -> tuple[SequenceDataset, Split]:
+    """Read the atomic files and split them."""
+    data = SequenceDataset(config)
+    return data, make_split(data.store, config)
+
+
+def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
+    """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
+    training = data.restrict(split.store, lengths)
+    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, HyperRecommender):
+        loader = PrefixLoader(training, split.store, lengths, config)
+        return config.model_class(config, loader.view()).to(config["device"]), loader, training
+    model = config.model_class(config, training).to(config["device"])
+    if hasattr(model, "training_loader"):
+        return model, model.training_loader(training, config), training
+    if isinstance(model, HyperRecommender):
+        return model, WindowLoader(training, split.store, lengths, config), training
+    if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):
+        raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
+    arguments = config["train_neg_sample_args"]
+    sampler = None
+    if arguments["distribution"] != "none":
+        sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
+    loader = get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
+    return model, loader, training
