@@ -165,7 +165,11 @@ def _train_and_test(
         "peak_memory_bytes": max(peaks.values()),
         "peak_memory_bytes_per_phase": peaks,
         "parameters": _n_parameters(model),
-        **({"curvature": float(model.head.curvature)} if isinstance(model, HyperRecommender) else {}),
+        **(
+            {"curvature": float(torch.as_tensor(model.head.curvature).detach())}
+            if isinstance(model, HyperRecommender)
+            else {}
+        ),
     }
 
 

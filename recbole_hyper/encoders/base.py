@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,19 @@ class Encoder(nn.Module, ABC):
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all."""
         return newest(self(items, lengths), lengths)
+
+
+@dataclass
+class Trace:
+    """What the layers of an encoder computed on the way to its states.
+
+    Attributes:
+        heads: per layer the head outputs before they are mixed, (B, L, h, d/h); undefined at padding.
+        maps: per layer the attention weights without dropout, (B, h, L, L), rows sum to 1; empty unless asked for.
+    """
+
+    heads: list[Tensor] = field(default_factory=list)
+    maps: list[Tensor] = field(default_factory=list)
 
 
 def newest(states: Tensor, lengths: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, length_groups
+from recbole_hyper.encoders.base import Encoder, Trace, length_groups
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
-from recbole_hyper.encoders.windowed_attention import Trace, WindowedAttentionEncoder
+from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 
 DIRECTIONS = ("both", "shared", "past", "future")
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.encoders.windowed_attention import Trace
+from recbole_hyper.encoders.base import Trace
 
 FORMS = ("heads", "attention", "none")
 

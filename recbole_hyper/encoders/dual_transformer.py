@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from recbole_hyper.components import component
+from recbole_hyper.encoders.base import Trace
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.transformer import TransformerBlock, TransformerEncoder
-from recbole_hyper.encoders.windowed_attention import Trace
 
 
 class TracedTransformerEncoder(TransformerEncoder):

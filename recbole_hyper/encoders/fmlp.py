@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, positions_from_end
+from recbole_hyper.encoders.activations import activation
+from recbole_hyper.encoders.base import Encoder, Trace, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.windowed_attention import ACTIVATIONS, Trace
 
 FILTERS = ("causal", "circular")
 # positions of prefix windows that are held at one time: 64 MiB for each activation of width 128
@@ -67,9 +67,7 @@ class FilterLayer(nn.Module):
         initializer_range: float,
     ) -> None:
         super().__init__()
-        if hidden_act not in ACTIVATIONS:
-            raise ValueError(f"hidden_act={hidden_act!r} is unknown; known: {', '.join(ACTIVATIONS)}")
-        self.activation = ACTIVATIONS[hidden_act]
+        self.activation = activation(hidden_act)
         self.filter = FrequencyFilter(length, hidden_size, initializer_range=initializer_range)
         self.widen = nn.Linear(hidden_size, inner_size)
         self.narrow = nn.Linear(inner_size, hidden_size)

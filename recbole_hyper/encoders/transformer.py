@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
+from recbole_hyper.encoders.activations import activation
 from recbole_hyper.encoders.base import Encoder, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 NORM_PLACEMENTS = ("query", "pre", "post")
 
 
@@ -99,7 +98,7 @@ class TransformerBlock(nn.Module):
         self.feed_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.inner = nn.Linear(hidden_size, inner_size)
         self.outer = nn.Linear(inner_size, hidden_size)
-        self.activation = ACTIVATIONS[hidden_act]
+        self.activation = activation(hidden_act)
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
@@ -157,8 +156,6 @@ class TransformerEncoder(Encoder):
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
-        if hidden_act not in ACTIVATIONS:
-            raise ValueError(f"hidden_act={hidden_act!r}: allowed are {', '.join(ACTIVATIONS)}")
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
         self.scale = math.sqrt(width) if scale_embeddings else 1.0

@@ -5,103 +5,20 @@ Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.activations import activation
+from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
+from recbole_hyper.encoders.base import Encoder, Trace
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.dropout import dropout as drop
+from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 
 DIRECTIONS = ("past", "future")
 RELATIVE_POSITIONS = ("transformer_xl", "learned", "none")
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
-
-
-@dataclass
-class Trace:
-    """What the layers of an encoder computed on the way to its states.
-
-    Attributes:
-        heads: per layer the head outputs before they are mixed, (B, L, h, d/h); undefined at padding.
-        maps: per layer the attention weights without dropout, (B, h, L, L), rows sum to 1; empty unless asked for.
-    """
-
-    heads: list[Tensor] = field(default_factory=list)
-    maps: list[Tensor] = field(default_factory=list)
-
-
-def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
-    r"""Return how many items each head sees, itself included (DualRec, equation 8).
-
-    .. math:: WS(i) = i + 1 \text{ if } i \le h/2, \text{ else }
-              h/2 + \lceil e^{i - h/2} / e^{h/2} \cdot (n - h/2) \rceil, \quad i = 1..h
-
-    The published code writes the outcome for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50.
-
-    Raises:
-        ValueError: ``n_heads`` is odd or not positive, or ``length`` is shorter than the smallest half of the windows.
-    """
-    if n_heads < 2 or n_heads % 2:
-        raise ValueError(
-            f"n_heads={n_heads}: the window formula needs an even number of heads (2, 4, 8, ...); "
-            "choose one or give the windows as a list, one per head"
-        )
-    half = n_heads // 2
-    if length < half + 1:
-        raise ValueError(
-            f"sequence length {length} is shorter than window {half + 1} of head {half} out of {n_heads}; "
-            f"use at most {2 * (length - 1)} heads or sequences of at least {half + 1} items"
-        )
-    # e^(i-h/2) / e^(h/2) as one exponential: exactly 1 for the last head, whose window is then exactly n
-    wide = [half + math.ceil(math.exp(i - n_heads) * (length - half)) for i in range(half + 1, n_heads + 1)]
-    return (*range(2, half + 2), *wide)
-
-
-def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> tuple[int, ...]:
-    """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
-
-    Raises:
-        ValueError: another word, a list that has not one entry per head, or an entry outside 1..length.
-    """
-    if isinstance(windows, str):
-        if windows == "multi_scale":
-            return window_sizes(n_heads, length)
-        if windows == "full":
-            return (length,) * n_heads
-        raise ValueError(f"windows={windows!r} is unknown; known: multi_scale, full, or a list with one size per head")
-    sizes = tuple(int(size) for size in windows)
-    if len(sizes) != n_heads:
-        raise ValueError(f"windows={list(sizes)} has {len(sizes)} entries for n_heads={n_heads}; give one per head")
-    wrong = [size for size in sizes if not 1 <= size <= length]
-    if wrong:
-        raise ValueError(f"windows={list(sizes)}: {wrong[0]} is outside 1..{length}, the maximal sequence length")
-    return sizes
-
-
-def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
-    """Turn scores by distance into scores by key position, without gathering: a pad and a view.
-
-    Args:
-        by_distance: (..., L, L). For ``past`` column m holds distance L-1-m, for ``future`` distance m.
-        direction: ``past`` (key j <= query i) or ``future`` (key j >= query i).
-
-    Returns:
-        (..., L, L) whose entry (i, j) is the score at distance |i - j| on the side of ``direction``; the other side
-        holds unrelated values and must be masked.
-    """
-    length = by_distance.shape[-1]
-    # one more column makes each row start one later: the offset of row i moves by i in the flat view
-    if direction == "past":
-        flat = F.pad(by_distance, (1, 0)).flatten(-2)[..., length:]
-    else:
-        flat = F.pad(by_distance, (0, 1)).flatten(-2)[..., : length * length]
-    return flat.unflatten(-1, (length, length))
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -255,138 +172,6 @@ class WindowedAttention(nn.Module):
         return self.output(heads.flatten(-2)), heads, maps
 
 
-def narrow_heads(windows: Sequence[int], length: int) -> list[int]:
-    """Return the heads for which blocks cost less than the whole triangle, [] where that saves too little.
-
-    Blocks of c queries, c the largest distance that the narrow heads see, score 2c keys a query in place of ``length``.
-    """
-    order = sorted(range(len(windows)), key=lambda head: windows[head])
-    best, chosen = float(len(windows) * length), 0
-    for count, head in enumerate(order, start=1):
-        cost = count * 2 * max(windows[head] - 1, 1) + (len(windows) - count) * length
-        if cost < best:
-            best, chosen = cost, count
-    # measured on CPU: below this saving the copies of the blocks cost more than they save
-    return sorted(order[:chosen]) if best <= 0.6 * len(windows) * length else []
-
-
-def dense_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    by_position: tuple[Tensor, Tensor] | None,
-    windows: Sequence[int],
-    direction: str,
-    lengths: Tensor,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Attend with all L x L scores of each head, those outside the windows masked.
-
-    Args:
-        query: (B, h, L, k), scaled.
-        key: (B, h, L, k).
-        value: (B, h, L, k), or None for the attention weights.
-        by_position: (queries of the position scores (B, h, L, k), vectors of the distances 0..L-1 (h, L, k)) or None.
-        windows: one per head.
-        direction: ``past`` or ``future``.
-        lengths: (B,) real positions.
-        dropout: of the weights.
-
-    Returns:
-        head outputs (B, h, L, k); the weights (B, h, L, L) where ``value`` is None.
-    """
-    length = query.shape[2]
-    place = torch.arange(length, device=query.device)
-    distance = place[:, None] - place if direction == "past" else place - place[:, None]
-    mask = ((distance >= 0) & (distance < torch.tensor(windows, device=query.device)[:, None, None]))[None]
-    if direction == "future":
-        # in the other direction padding stands on the right, where no real query looks. A padded query keeps itself:
-        # a row without any key would be NaN
-        real = (place < lengths[:, None])[:, None, None, :]
-        mask = mask & (real | (distance == 0))
-    bias = None
-    if by_position is not None:
-        queries, vectors = by_position
-        vectors = vectors.flip(1) if direction == "past" else vectors
-        bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
-    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
-    if value is not None and not (dropout and query.device.type == "cpu"):
-        mask = mask if bias is None else bias
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
-    scores = query @ key.transpose(-1, -2)
-    weights = (scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias).softmax(dim=-1)
-    return weights if value is None else drop(weights, dropout) @ value
-
-
-def blocked_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    by_position: tuple[Tensor, Tensor] | None,
-    windows: Sequence[int],
-    direction: str,
-    lengths: Tensor,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Attend as :func:`dense_attention` with scores for a block of queries, its own keys and those of the block before.
-
-    Blocks have c = max(windows) - 1 positions, so that no query looks beyond the block before its own: scores are
-    (B, h, L / c, c, 2c), that is 2c a query in place of L.
-    """
-    if direction == "future":
-        # the same seen from the end; padding then comes first
-        turned = None if by_position is None else (by_position[0].flip(2), by_position[1])
-        real = (torch.arange(query.shape[2], device=query.device) < lengths[:, None]).flip(1)
-        return _blocked_past(query.flip(2), key.flip(2), value.flip(2), turned, windows, real, dropout).flip(2)
-    return _blocked_past(query, key, value, by_position, windows, None, dropout)
-
-
-def _blocked_past(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    by_position: tuple[Tensor, Tensor] | None,
-    windows: Sequence[int],
-    real: Tensor | None,
-    dropout: float,
-) -> Tensor:
-    length = query.shape[2]
-    block = max(max(windows) - 1, 1)
-    count = -(-length // block)
-    extra = count * block - length
-
-    def blocks_of_queries(x: Tensor) -> Tensor:
-        return F.pad(x, (0, 0, 0, extra)).unflatten(2, (count, block))  # (B, h, blocks, c, k)
-
-    def blocks_of_keys(x: Tensor) -> Tensor:
-        # block b sees positions (b-1)c .. (b+1)c - 1, as overlapping views
-        return F.pad(x, (0, 0, block, extra)).unfold(2, 2 * block, block)  # (B, h, blocks, k, 2c)
-
-    row = torch.arange(block, device=query.device)[:, None]
-    column = torch.arange(2 * block, device=query.device)
-    distance = block + row - column
-    window = torch.tensor(windows, device=query.device)[:, None, None, None]
-    inside = (distance >= 0) & (distance < window)  # (h, 1, c, 2c)
-    exists = (torch.arange(count, device=query.device)[:, None, None] > 0) | (column >= block)
-    mask = (inside & exists)[None]  # (1, h, blocks, c, 2c)
-    if real is not None:
-        seen = F.pad(real, (block, extra)).unfold(1, 2 * block, block)[:, None, :, None, :]
-        mask = mask & (seen | (distance == 0))
-    if by_position is None:
-        bias = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, -math.inf)
-    else:
-        queries, vectors = by_position
-        if vectors.shape[1] < block + 1:
-            vectors = F.pad(vectors, (0, 0, 0, block + 1 - vectors.shape[1]))
-        by_distance = blocks_of_queries(queries) @ vectors[:, : block + 1].flip(1).transpose(-1, -2)[:, None]
-        # row r starts at column r: distance c stands furthest left
-        flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
-        bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
-    weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)
-    heads = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
-    return heads.flatten(2, 3)[:, :, :length]
-
-
 class WindowedAttentionLayer(nn.Module):
     """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), each part with its switch.
 
@@ -395,7 +180,7 @@ class WindowedAttentionLayer(nn.Module):
         hidden_size: d.
         inner_size: width of the feed-forward network.
         dropout: of both branches and inside the feed-forward network.
-        hidden_act: ``gelu`` or ``relu``.
+        hidden_act: ``gelu``, ``relu`` or ``swish``.
         layer_norm: normalise; False is the row 'w/o LN' of Table 3.
         residual: add the input of each branch; False is the row 'w/o RC' of Table 3.
     """
@@ -414,10 +199,8 @@ class WindowedAttentionLayer(nn.Module):
         initializer_range: float = 0.02,
     ) -> None:
         super().__init__()
-        if hidden_act not in ACTIVATIONS:
-            raise ValueError(f"hidden_act={hidden_act!r} is unknown; known: {', '.join(ACTIVATIONS)}")
         self.attention = attention
-        self.activation = ACTIVATIONS[hidden_act]
+        self.activation = activation(hidden_act)
         self.residual = residual
         self.widen = nn.Linear(hidden_size, inner_size)
         self.narrow = nn.Linear(inner_size, hidden_size)

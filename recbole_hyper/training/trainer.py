@@ -175,8 +175,8 @@ class RunTrainer:
     def _check_nan(self, loss: torch.Tensor) -> None:
         if not bool(torch.isfinite(loss)):
             raise DivergedError(
-                f"the training loss is {float(loss.detach())} at epoch {self._epoch}, step {self._step}; lower learning_rate "
-                f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. "
+                f"the training loss is {float(loss.detach())} at epoch {self._epoch}, step {self._step}; lower "
+                f"learning_rate ({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. "
                 f"The last good state is in {self.output_dir}"
             )
 

@@ -201,7 +201,7 @@ def test_parameters_and_their_start():
     ("options", "message"),
     [
         ({"filter": "linear"}, "known: causal, circular"),
-        ({"hidden_act": "swish"}, "known: gelu, relu"),
+        ({"hidden_act": "tanh"}, "known: relu, gelu, swish"),
         ({"n_layers": 0}, "at least one layer"),
     ],
 )

@@ -131,7 +131,7 @@ def test_equals_recboles_transformer_with_its_settings() -> None:
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"n_heads": 5}, "n_heads=5 does not divide"), ({"hidden_act": "selu"}, "allowed are relu"),
+    [({"n_heads": 5}, "n_heads=5 does not divide"), ({"hidden_act": "selu"}, "known: relu"),
      ({"norm_placement": "last"}, "allowed are query"), ({"initializer": "zeros"}, "allowed are xavier")],
 )  # fmt: skip
 def test_bad_options(options: dict, says: str) -> None:

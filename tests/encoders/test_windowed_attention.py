@@ -6,17 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention, relative_shift
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.windowed_attention import (
-    WindowedAttention,
-    WindowedAttentionEncoder,
-    blocked_attention,
-    dense_attention,
-    narrow_heads,
-    relative_shift,
-    resolve_windows,
-    window_sizes,
-)
+from recbole_hyper.encoders.windowed_attention import WindowedAttention, WindowedAttentionEncoder
+from recbole_hyper.encoders.windows import narrow_heads, resolve_windows, window_sizes
 from tests.reference import dualrec as reference
 
 
@@ -288,7 +281,7 @@ class TestFaults:
         [
             ("direction", "both", "known: past, future"),
             ("relative_positions", "absolute", "known: transformer_xl, learned, none"),
-            ("hidden_act", "swish", "known: gelu, relu"),
+            ("hidden_act", "tanh", "known: relu, gelu, swish"),
             ("n_layers", 0, "at least one layer"),
         ],
     )

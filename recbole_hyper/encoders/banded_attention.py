@@ -1,0 +1,152 @@
+"""Attention to one side of the query within a window, with scores by distance: over all keys, or in blocks.
+
+Shapes: B users, h heads, L length, k head width. Sequences are right-padded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recbole_hyper.encoders.dropout import dropout as drop
+
+
+def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
+    """Turn scores by distance into scores by key position, without gathering: a pad and a view.
+
+    Args:
+        by_distance: (..., L, L). For ``past`` column m holds distance L-1-m, for ``future`` distance m.
+        direction: ``past`` (key j <= query i) or ``future`` (key j >= query i).
+
+    Returns:
+        (..., L, L) whose entry (i, j) is the score at distance |i - j| on the side of ``direction``; the other side
+        holds unrelated values and must be masked.
+    """
+    length = by_distance.shape[-1]
+    # one more column makes each row start one later: the offset of row i moves by i in the flat view
+    if direction == "past":
+        flat = F.pad(by_distance, (1, 0)).flatten(-2)[..., length:]
+    else:
+        flat = F.pad(by_distance, (0, 1)).flatten(-2)[..., : length * length]
+    return flat.unflatten(-1, (length, length))
+
+
+def dense_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    by_position: tuple[Tensor, Tensor] | None,
+    windows: Sequence[int],
+    direction: str,
+    lengths: Tensor,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend with all L x L scores of each head, those outside the windows masked.
+
+    Args:
+        query: (B, h, L, k), scaled.
+        key: (B, h, L, k).
+        value: (B, h, L, k), or None for the attention weights.
+        by_position: (queries of the position scores (B, h, L, k), vectors of the distances 0..L-1 (h, L, k)) or None.
+        windows: one per head.
+        direction: ``past`` or ``future``.
+        lengths: (B,) real positions.
+        dropout: of the weights.
+
+    Returns:
+        head outputs (B, h, L, k); the weights (B, h, L, L) where ``value`` is None.
+    """
+    length = query.shape[2]
+    place = torch.arange(length, device=query.device)
+    distance = place[:, None] - place if direction == "past" else place - place[:, None]
+    mask = ((distance >= 0) & (distance < torch.tensor(windows, device=query.device)[:, None, None]))[None]
+    if direction == "future":
+        # in the other direction padding stands on the right, where no real query looks. A padded query keeps itself:
+        # a row without any key would be NaN
+        real = (place < lengths[:, None])[:, None, None, :]
+        mask = mask & (real | (distance == 0))
+    bias = None
+    if by_position is not None:
+        queries, vectors = by_position
+        vectors = vectors.flip(1) if direction == "past" else vectors
+        bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
+    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
+    if value is not None and not (dropout and query.device.type == "cpu"):
+        mask = mask if bias is None else bias
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
+    scores = query @ key.transpose(-1, -2)
+    weights = (scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias).softmax(dim=-1)
+    return weights if value is None else drop(weights, dropout) @ value
+
+
+def blocked_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_position: tuple[Tensor, Tensor] | None,
+    windows: Sequence[int],
+    direction: str,
+    lengths: Tensor,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attend as :func:`dense_attention` with scores for a block of queries, its own keys and those of the block before.
+
+    Blocks have c = max(windows) - 1 positions, so that no query looks beyond the block before its own: scores are
+    (B, h, L / c, c, 2c), that is 2c a query in place of L.
+    """
+    if direction == "future":
+        # the same seen from the end; padding then comes first
+        turned = None if by_position is None else (by_position[0].flip(2), by_position[1])
+        real = (torch.arange(query.shape[2], device=query.device) < lengths[:, None]).flip(1)
+        return _blocked_past(query.flip(2), key.flip(2), value.flip(2), turned, windows, real, dropout).flip(2)
+    return _blocked_past(query, key, value, by_position, windows, None, dropout)
+
+
+def _blocked_past(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    by_position: tuple[Tensor, Tensor] | None,
+    windows: Sequence[int],
+    real: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    length = query.shape[2]
+    block = max(max(windows) - 1, 1)
+    count = -(-length // block)
+    extra = count * block - length
+
+    def blocks_of_queries(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, extra)).unflatten(2, (count, block))  # (B, h, blocks, c, k)
+
+    def blocks_of_keys(x: Tensor) -> Tensor:
+        # block b sees positions (b-1)c .. (b+1)c - 1, as overlapping views
+        return F.pad(x, (0, 0, block, extra)).unfold(2, 2 * block, block)  # (B, h, blocks, k, 2c)
+
+    row = torch.arange(block, device=query.device)[:, None]
+    column = torch.arange(2 * block, device=query.device)
+    distance = block + row - column
+    window = torch.tensor(windows, device=query.device)[:, None, None, None]
+    inside = (distance >= 0) & (distance < window)  # (h, 1, c, 2c)
+    exists = (torch.arange(count, device=query.device)[:, None, None] > 0) | (column >= block)
+    mask = (inside & exists)[None]  # (1, h, blocks, c, 2c)
+    if real is not None:
+        seen = F.pad(real, (block, extra)).unfold(1, 2 * block, block)[:, None, :, None, :]
+        mask = mask & (seen | (distance == 0))
+    if by_position is None:
+        bias = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, -math.inf)
+    else:
+        queries, vectors = by_position
+        if vectors.shape[1] < block + 1:
+            vectors = F.pad(vectors, (0, 0, 0, block + 1 - vectors.shape[1]))
+        by_distance = blocks_of_queries(queries) @ vectors[:, : block + 1].flip(1).transpose(-1, -2)[:, None]
+        # row r starts at column r: distance c stands furthest left
+        flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
+        bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
+    weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)
+    heads = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
+    return heads.flatten(2, 3)[:, :, :length]

@@ -1,0 +1,69 @@
+"""How far each attention head sees: the window sizes of DualRec, and which heads are worth computing in blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
+    r"""Return how many items each head sees, itself included (DualRec, equation 8).
+
+    .. math:: WS(i) = i + 1 \text{ if } i \le h/2, \text{ else }
+              h/2 + \lceil e^{i - h/2} / e^{h/2} \cdot (n - h/2) \rceil, \quad i = 1..h
+
+    The published code writes the outcome for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50.
+
+    Raises:
+        ValueError: ``n_heads`` is odd or not positive, or ``length`` is shorter than the smallest half of the windows.
+    """
+    if n_heads < 2 or n_heads % 2:
+        raise ValueError(
+            f"n_heads={n_heads}: the window formula needs an even number of heads (2, 4, 8, ...); "
+            "choose one or give the windows as a list, one per head"
+        )
+    half = n_heads // 2
+    if length < half + 1:
+        raise ValueError(
+            f"sequence length {length} is shorter than window {half + 1} of head {half} out of {n_heads}; "
+            f"use at most {2 * (length - 1)} heads or sequences of at least {half + 1} items"
+        )
+    # e^(i-h/2) / e^(h/2) as one exponential: exactly 1 for the last head, whose window is then exactly n
+    wide = [half + math.ceil(math.exp(i - n_heads) * (length - half)) for i in range(half + 1, n_heads + 1)]
+    return (*range(2, half + 2), *wide)
+
+
+def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> tuple[int, ...]:
+    """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
+
+    Raises:
+        ValueError: another word, a list that has not one entry per head, or an entry outside 1..length.
+    """
+    if isinstance(windows, str):
+        if windows == "multi_scale":
+            return window_sizes(n_heads, length)
+        if windows == "full":
+            return (length,) * n_heads
+        raise ValueError(f"windows={windows!r} is unknown; known: multi_scale, full, or a list with one size per head")
+    sizes = tuple(int(size) for size in windows)
+    if len(sizes) != n_heads:
+        raise ValueError(f"windows={list(sizes)} has {len(sizes)} entries for n_heads={n_heads}; give one per head")
+    wrong = [size for size in sizes if not 1 <= size <= length]
+    if wrong:
+        raise ValueError(f"windows={list(sizes)}: {wrong[0]} is outside 1..{length}, the maximal sequence length")
+    return sizes
+
+
+def narrow_heads(windows: Sequence[int], length: int) -> list[int]:
+    """Return the heads for which blocks cost less than the whole triangle, [] where that saves too little.
+
+    Blocks of c queries, c the largest distance that the narrow heads see, score 2c keys a query in place of ``length``.
+    """
+    order = sorted(range(len(windows)), key=lambda head: windows[head])
+    best, chosen = float(len(windows) * length), 0
+    for count, head in enumerate(order, start=1):
+        cost = count * 2 * max(windows[head] - 1, 1) + (len(windows) - count) * length
+        if cost < best:
+            best, chosen = cost, count
+    # measured on CPU: below this saving the copies of the blocks cost more than they save
+    return sorted(order[:chosen]) if best <= 0.6 * len(windows) * length else []
