@@ -7,8 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 import recbole_hyper  # noqa: F401  applies the shims before RecBole is imported
+
+# the same examples in every run
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 

@@ -38,7 +38,7 @@ def config_of(mode: str, seed: int = 1) -> dict[str, object]:
     }
 
 
-@given(ROWS, st.integers(1, 7), st.integers(0, 999), st.booleans())
+@given(ROWS, st.integers(1, 6), st.integers(0, 999), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_candidates_are_distinct_unseen_and_allowed(
     rows: list[list[int]], count: int, seed: int, popular: bool
