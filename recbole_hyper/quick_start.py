@@ -165,11 +165,7 @@ def _train_and_test(
         "peak_memory_bytes": max(peaks.values()),
         "peak_memory_bytes_per_phase": peaks,
         "parameters": _n_parameters(model),
-        **(
-            {"curvature": float(torch.as_tensor(model.head.curvature).detach())}
-            if isinstance(model, HyperRecommender)
-            else {}
-        ),
+        **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
     }
 
 

@@ -11,6 +11,10 @@ import numpy as np
 import torch
 
 from recbole_hyper.data.negatives import NegativeSampler
+from recbole_hyper.evaluation.statistics import case_values
+
+# MRR@100 is MRR over all 100 candidates
+METRICS = ("hit@1", "hit@5", "hit@10", "ndcg@5", "ndcg@10", "mrr@100")
 
 for path in sys.argv[1:]:
     with open(path) as file:
@@ -24,7 +28,5 @@ for path in sys.argv[1:]:
     counts = torch.from_numpy(np.bincount(items))
     own, others = counts[targets][:, None], counts[drawn]
     for ties, rank in (("last", (others >= own).sum(1).numpy()), ("first", (others > own).sum(1).numpy())):
-        figures = {f"HR@{k}": (rank < k).mean() for k in (1, 5, 10)}
-        figures |= {f"NDCG@{k}": ((rank < k) / np.log2(rank + 2)).mean() for k in (5, 10)}
-        figures["MRR"] = (1 / (rank + 1)).mean()
-        print(path, f"ties {ties}:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+        figures = (f"{metric} {case_values(metric, rank + 1).mean():.4f}" for metric in METRICS)
+        print(path, f"ties {ties}:", "  ".join(figures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -87,7 +88,7 @@ class TransformerBlock(nn.Module):
         inner_size: int,
         hidden_dropout_prob: float,
         attn_dropout_prob: float,
-        hidden_act: str,
+        activation: Callable[[Tensor], Tensor],
         layer_norm_eps: float,
         norm_placement: str,
     ) -> None:
@@ -98,7 +99,7 @@ class TransformerBlock(nn.Module):
         self.feed_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.inner = nn.Linear(hidden_size, inner_size)
         self.outer = nn.Linear(inner_size, hidden_size)
-        self.activation = activation(hidden_act)
+        self.activation = activation
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
@@ -156,6 +157,7 @@ class TransformerEncoder(Encoder):
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
+        inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
         self.scale = math.sqrt(width) if scale_embeddings else 1.0
@@ -169,7 +171,7 @@ class TransformerEncoder(Encoder):
                 inner_size=inner_size or width,
                 hidden_dropout_prob=hidden_dropout_prob,
                 attn_dropout_prob=attn_dropout_prob,
-                hidden_act=hidden_act,
+                activation=inner_activation,
                 layer_norm_eps=layer_norm_eps,
                 norm_placement=norm_placement,
             )

@@ -80,6 +80,11 @@ class OutputHead(nn.Module):
         return self._curvature if self.log_curvature is None else self.log_curvature.exp()
 
     @property
+    def curvature_value(self) -> float:
+        """The curvature in use as a number, for records; no gradient flows through it."""
+        return float(torch.as_tensor(self.curvature).detach())
+
+    @property
     def n_items(self) -> int:
         """Number of items, padding included."""
         return self.weight.shape[0]
@@ -109,7 +114,7 @@ class OutputHead(nn.Module):
 
     def extra_repr(self) -> str:
         """Describe the head in print(model)."""
-        curvature = f", curvature={float(torch.as_tensor(self.curvature).detach()):.4g}" if self.geometry.curved else ""
+        curvature = f", curvature={self.curvature_value:.4g}" if self.geometry.curved else ""
         return f"{type(self.geometry).__name__}, n_items={self.n_items}{curvature}, offset={self.offset is not None}"
 
 

@@ -21,8 +21,8 @@ from recbole.utils.argument_list import dataset_arguments
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.results import plain, write_json
-from recbole_hyper.protocols.base import make_split
 from recbole_hyper.sweep.proposals import digest
+from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
 SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue")
@@ -79,8 +79,7 @@ def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[Seque
 
 
 def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
-    dataset = SequenceDataset(config)
-    split = make_split(dataset.store, config)
+    dataset, split = read_data(config)
     return dataset, split if test else without_test(split)
 
 

@@ -158,7 +158,7 @@ class RunTrainer:
         row["train_loss"] = (sum(total) if isinstance(total, tuple) else float(total or 0.0)) / steps
         row.update({name: value / steps for name, value in self._terms.items()})
         if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
-            row["curvature"] = float(self.model.head.log_curvature.detach().exp())
+            row["curvature"] = self.model.head.curvature_value
         self.history.append(row)
         self._write_history()
         return total
