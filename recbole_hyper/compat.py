@@ -8,6 +8,7 @@ checkpoints (not loadable with ``weights_only``) by :mod:`recbole_hyper.training
 
 from __future__ import annotations
 
+import csv
 import importlib
 import warnings
 from typing import Any
@@ -89,6 +90,10 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         usecols=list(columns),
         dtype={entry: np.float64 if entry.endswith(":float") else str for entry in columns},
         encoding=encoding,
+        # pandas takes the first column for an index where rows have one value more than the header
+        index_col=False,
+        # ids are taken as they are: a quotation mark that opens one would swallow rows up to the next
+        quoting=csv.QUOTE_NONE if source == FeatureSource.INTERACTION else csv.QUOTE_MINIMAL,
         engine="c" if len(separator) == 1 else "python",
         float_precision="round_trip" if len(separator) == 1 else None,
     ).rename(columns=columns)

@@ -14,33 +14,42 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import math
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import recbole
 import yaml
 from recbole.config import Config as RecBoleConfig
-from recbole.evaluator.register import metric_information, metric_types
 from recbole.utils import ModelType
 
 from recbole_hyper import components
+from recbole_hyper.config_checks import (
+    ConfigError,
+    check_combinations,
+    check_eval_args,
+    check_metrics,
+    check_ranges,
+    check_types,
+    check_valid_metric,
+)
+
+logger = logging.getLogger("recbole_hyper")
 
 RECBOLE_PROPERTIES = Path(recbole.__file__).parent / "properties"
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
 PART_FAMILIES = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
 PART_FOLDERS = {"encoder": "encoder", "geometry": "geometry", "loss_type": "loss"}
+# a folder called 1 is text
+TEXT_KEYS = {"output_dir", "data_path"}
 # keys that RecBole reads although none of its YAML files names them
 RECBOLE_SILENT_KEYS = {
     "model", "dataset", "local_rank", "nproc", "world_size", "ip", "port", "offset", "additional_feat_suffix",
     "numerical_features", "wandb_project", "log_wandb", "val_interval", "eval_type", "reg_weight", "loss_type",
+    "tail_ratio",
 }  # fmt: skip
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot run; the message says which key, what came, what is allowed."""
 
 
 def properties_folder() -> Path:
@@ -91,7 +100,10 @@ def model_class(name: str) -> type:
     stock = recbole_models()
     if name in stock:
         folder = stock[name].parent.name
-        module = importlib.import_module(f"recbole.model.{folder}.{name.lower()}")
+        try:
+            module = importlib.import_module(f"recbole.model.{folder}.{name.lower()}")
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
         return getattr(module, name)
     lower = {known.lower(): known for known in [*stock, *ours]}
     near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=4, cutoff=0.5)]
@@ -111,7 +123,8 @@ def parse_value(text: Any) -> Any:
     if text in ("None", "~", "null"):
         return None
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
+        return list(value) if isinstance(value, tuple) else value
     except (ValueError, SyntaxError, TypeError, MemoryError):
         pass
     if text[:1] in "{[":
@@ -167,10 +180,16 @@ class Config(RecBoleConfig):
         for path in config_file_list or []:
             if not Path(path).is_file():
                 raise ConfigError(f"config file {str(path)!r} does not exist (looked in {Path.cwd()})")
-        super().__init__(model, dataset, [str(path) for path in config_file_list or []], dict(config_dict or {}))
-        self._check_types()
-        self._check_ranges()
-        self._check_valid_metric()
+        files = [str(path) for path in config_file_list or []]
+        try:
+            super().__init__(model, dataset, files, dict(config_dict or {}))
+        except (TypeError, KeyError, AttributeError) as error:
+            # RecBole does not look at the form of every value that it takes apart
+            raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
+        check_types(self.external_config_dict, self.internal_config_dict)
+        check_ranges(self.final_config_dict, self.internal_config_dict)
+        check_combinations(self.final_config_dict)
+        check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
         if hasattr(self.model_class, "check_config"):
             self.model_class.check_config(self)
 
@@ -192,8 +211,11 @@ class Config(RecBoleConfig):
         return {}
 
     def _convert_config_dict(self, config_dict: Mapping[str, Any]) -> dict[str, Any]:
-        # RecBole evaluates strings as Python code
-        return {key: parse_value(value) for key, value in config_dict.items()}
+        # RecBole evaluates strings as Python code; an interval such as "[5,10]" is text to it, and no list
+        return {
+            key: value if key.endswith("_num_interval") or key in TEXT_KEYS else parse_value(value)
+            for key, value in config_dict.items()
+        }
 
     def _init_parameters_category(self) -> None:
         super()._init_parameters_category()
@@ -262,7 +284,9 @@ class Config(RecBoleConfig):
 
     def _set_default_parameters(self) -> None:
         root = self.final_config_dict["data_path"]
-        self._check_metric_names()
+        # RecBole looks these up right away
+        check_metrics(self.final_config_dict["metrics"], self.final_config_dict["topk"])
+        check_eval_args(self.final_config_dict["eval_args"])
         super()._set_default_parameters()
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             self.final_config_dict["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
@@ -277,21 +301,16 @@ class Config(RecBoleConfig):
         super()._init_device()
 
     def _set_eval_neg_sample_args(self, phase: Any) -> None:
-        mode = self.final_config_dict["eval_args"]["mode"][phase]
-        if (isinstance(mode, str) and (mode == "full" or mode[:3] in ("uni", "pop"))) or _is_file(mode):
-            # candidates are drawn once by the protocol, and general models' samplers are not asked for any
-            self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
-            return
-        raise ConfigError(
-            f"eval_args mode {mode!r} is not offered; allowed: full, uniN or popN (N sampled candidates: uni99), "
-            "or the path of a file with the candidates of each user"
-        )
+        # candidates are drawn once by the protocol, and general models' samplers are not asked for any
+        self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
 
     # --- checks ------------------------------------------------------------------------------------------------------
     def _check_keys(self) -> None:
         known = all_known_keys() | set(self.internal_config_dict)
         for key in self.external_config_dict:
             if key in known:
+                if key not in self.internal_config_dict and key not in RECBOLE_SILENT_KEYS:
+                    logger.warning("%s does not read %s: the key has no effect in this run", self.model, key)
                 continue
             near = difflib.get_close_matches(key, known, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -299,7 +318,7 @@ class Config(RecBoleConfig):
 
     def _check_dataset(self, root: str) -> None:
         file = Path(self.final_config_dict["data_path"]) / f"{self.dataset}.inter"
-        if self.final_config_dict.get("benchmark_filename") or file.is_file():
+        if file.is_file():
             return
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
         near = difflib.get_close_matches(self.dataset, siblings, n=1)
@@ -311,81 +330,10 @@ class Config(RecBoleConfig):
             "--data_path=DIR"
         )
 
-    def _check_types(self) -> None:
-        """A value must have the type of the default that it replaces."""
-        for key, value in self.external_config_dict.items():
-            default = self.internal_config_dict.get(key)
-            if value is None or default is None or key in FREE_KEYS:
-                continue
-            if isinstance(default, bool):
-                good, wanted = isinstance(value, bool), "true or false"
-            elif isinstance(default, int):
-                good, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
-            elif isinstance(default, float):
-                good, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
-            elif isinstance(default, str):
-                good, wanted = isinstance(value, str), "text"
-            else:
-                continue
-            if not good:
-                raise ConfigError(f"{key}={value!r}: {wanted} is expected (default: {default!r})")
-
-    def _check_ranges(self) -> None:
-        for key, (good, wanted) in RANGES.items():
-            value = self.final_config_dict.get(key)
-            if value is not None and not (_is_number(value) and good(value)):
-                raise ConfigError(f"{key}={value!r}: {wanted} is expected")
-        for key, value in self.final_config_dict.items():
-            if key.endswith("dropout_prob") and not (_is_number(value) and 0 <= value < 1):
-                raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
-        clip = self.final_config_dict.get("clip_grad_norm")
-        if clip is not None and not (isinstance(clip, dict) and set(clip) <= {"max_norm", "norm_type"}):
-            raise ConfigError(f"clip_grad_norm={clip!r}: {{'max_norm': 5.0, 'norm_type': 2}} is expected")
-        plateau = self.final_config_dict.get("lr_plateau")
-        if plateau and not (
-            isinstance(plateau, dict)
-            and set(plateau) <= {"factor", "patience"}
-            and 0 < plateau.get("factor", 0.5) < 1
-            and plateau.get("patience", 5) >= 0
-        ):
-            raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5}} is expected, factor in (0, 1)")
-        learner, decay = self.final_config_dict.get("learner"), self.final_config_dict.get("weight_decay")
-        if self.final_config_dict.get("rowwise_update") and (str(learner).lower() != "adam" or decay):
-            raise ConfigError(
-                f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
-                f"got learner={learner!r}, weight_decay={decay!r}"
-            )
-        if (self.final_config_dict.get("nproc") or 1) > 1:
-            raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
-
-    def _check_metric_names(self) -> None:
-        # RecBole looks these up right away
-        from recbole_hyper.evaluation.metrics import SUPPORTED_NEEDS
-
-        metrics = self.final_config_dict["metrics"]
-        for metric in [metrics] if isinstance(metrics, str) else metrics:
-            name = metric.lower()
-            if name not in metric_types:
-                near = difflib.get_close_matches(name, metric_types, n=2)
-                hint = f" Did you mean {' or '.join(near)}?" if near else ""
-                raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(metric_types))}.{hint}")
-            missing = set(metric_information[name]) - SUPPORTED_NEEDS
-            if missing:
-                raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not give")
-
-    def _check_valid_metric(self) -> None:
-        metrics = [metric.lower() for metric in self.final_config_dict["metrics"]]
-        name, at, k = str(self.final_config_dict["valid_metric"]).lower().partition("@")
-        if name not in metrics or (at and (not k.isdigit() or int(k) not in self.final_config_dict["topk"])):
-            raise ConfigError(
-                f"valid_metric={self.final_config_dict['valid_metric']!r} is not computed: metrics are "
-                f"{self.final_config_dict['metrics']} at topk {self.final_config_dict['topk']}"
-            )
-
     def plain(self) -> dict[str, Any]:
         """Return the complete configuration as plain values, runnable again as a config file."""
         dropped = {"device", "eval_type", "MODEL_TYPE", "MODEL_INPUT_TYPE", "single_spec", "local_rank"}
-        dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger"}
+        dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger", "resume"}
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
@@ -406,47 +354,3 @@ def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
             target[key] = {**target[key], **value}
         else:
             target[key] = value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_file(value: Any) -> bool:
-    return isinstance(value, str) and Path(value).is_file()
-
-
-def _whole(low: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and value >= low
-
-
-# keys whose type may differ from that of their default
-FREE_KEYS = {
-    "curvature",
-    "metrics",
-    "topk",
-    "eval_args",
-    "gpu_id",
-    "train_neg_sample_args",
-    "load_col",
-    "loss_memory_budget",
-}
-
-RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "hidden_size": (_whole(1), "a whole number of at least 1"),
-    "inner_size": (_whole(1), "a whole number of at least 1"),
-    "n_layers": (_whole(1), "a whole number of at least 1"),
-    "n_heads": (_whole(1), "a whole number of at least 1"),
-    "MAX_ITEM_LIST_LENGTH": (_whole(1), "a whole number of at least 1"),
-    "train_batch_size": (_whole(1), "a whole number of at least 1"),
-    "eval_batch_size": (_whole(1), "a whole number of at least 1"),
-    "epochs": (_whole(0), "a whole number of at least 0"),
-    "eval_step": (_whole(0), "a whole number of at least 0"),
-    "stopping_step": (_whole(0), "a whole number of at least 0"),
-    "n_negatives": (_whole(1), "a whole number of at least 1"),
-    "seed": (_whole(0), "a whole number of at least 0"),
-    "learning_rate": (lambda value: value > 0, "a number above 0"),
-    "weight_decay": (lambda value: value >= 0, "a number of at least 0"),
-    "ranking_memory_budget": (lambda value: value >= 1, "a number of bytes of at least 1"),
-    "confidence": (lambda value: 0 < value < 1, "a share between 0 and 1, such as 0.95"),
-}

@@ -58,7 +58,7 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Hyp
     refit = folder / "refit" / WEIGHTS
     refitted = split.refit_lengths is not None and refit.is_file()
     model, _, _ = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
-    load_weights(refit if refitted else folder / WEIGHTS, model)
+    load_weights(refit if refitted else folder / WEIGHTS, model, split.store.fingerprint())
     return model.eval(), refitted
 
 
@@ -85,6 +85,8 @@ def recommend(
     Raises:
         ValueError: neither or both of users and sequences, an unknown user or item, an empty history.
     """
+    if isinstance(users, str):
+        raise ValueError(f"users={users!r} is one text; give a list of user ids")
     if (users is None) == (sequences is None):
         raise ValueError("give users or sequences, one of the two")
     model, config, data = load(output_dir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import logging
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from recbole.utils import init_seed
 
-from recbole_hyper.config import Config
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
@@ -32,6 +33,8 @@ from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
+
+CURVATURE = "curvature.json"
 
 
 def run(
@@ -65,7 +68,8 @@ def run(
         DivergedError, NonFiniteScoreError: training went wrong.
     """
     settings = dict(config_dict or {})
-    files = [*files_of_resumed_run(settings), *(config_files or [])]
+    named = bool(model or settings.get("model") or config_files)
+    files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
     output_dir = claim_folder(config)
     if int(config["num_workers"] or 1) > 1:
@@ -80,11 +84,12 @@ def run(
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         load_seconds = perf_counter() - start
         require_known_users(config.model_class, split)
+        _require_items(config, split)
         _log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
         memory = _memory_estimate(config, split)
-        origin = _settle_curvature(config, data, split)
+        origin = _settle_curvature(config, data, split, output_dir)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
@@ -122,6 +127,7 @@ def _train_and_test(
     model, loader, training_data = build(config, data, split, split.train_lengths)
     valid, test = evaluations(split, training_data)
     trainer = make_trainer(config, model, output_dir)
+    trainer.data_fingerprint = split.store.fingerprint()
     loader = distributed.prepare(trainer, loader)
     trainer.on_validation = on_validation
     if config["resume"]:
@@ -208,6 +214,7 @@ def _refit(
     config["epochs"] = epochs
     model, loader, _ = build(config, data, split, split.refit_lengths)
     trainer = make_trainer(config, model, folder)
+    trainer.data_fingerprint = split.store.fingerprint()
     trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
     loader = distributed.prepare(trainer, loader)
     if config["resume"]:
@@ -219,12 +226,22 @@ def _refit(
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
-def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
+def _require_items(config: Config, split: Split) -> None:
+    largest, items = max(config["topk"]), split.store.n_items - 1
+    if largest > items:
+        raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
+
+
+def _settle_curvature(config: Config, data: SequenceDataset, split: Split, output_dir: Path) -> dict[str, Any]:
     """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
     if not issubclass(config.model_class, HyperRecommender) or config["geometry"] == "euclidean":
         return {}
-    value = config["curvature"]
+    value, kept = config["curvature"], output_dir / CURVATURE
     if value != "auto":
+        # a resumed run finds the number in its configuration, and where it came from beside it
+        before = json.loads(kept.read_text(encoding="utf-8")) if config["resume"] and kept.is_file() else {}
+        if before.get("curvature") == value:
+            return before["origin"]
         return {"curvature_origin": "learned" if value == "learn" else "given"}
     from recbole_hyper.curvature import estimate_curvature
 
@@ -240,11 +257,13 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split) -> di
         "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
         estimate.curvature, estimate.lower, estimate.upper, estimate.verdict,
     )  # fmt: skip
-    return {
+    origin = {
         "curvature_origin": "estimated from the training data",
         "curvature_interval": [float(estimate.lower), float(estimate.upper)],
         "curvature_verdict": str(estimate.verdict),
     }
+    write_json(kept, {"curvature": config["curvature"], "origin": origin})
+    return origin
 
 
 def _memory_estimate(config: Config, split: Split) -> dict[str, Any]:

@@ -10,7 +10,8 @@ ROOT = Path(recbole_hyper.__file__).parent
 # a stage may import its own and earlier ones
 STAGES = [
     {"components", "compat", "compiled", "matmul"},
-    {"config", "geometry"},
+    {"config_checks", "geometry"},
+    {"config"},
     {"data", "types", "hyperbolic", "curvature"},
     {"losses", "encoders", "protocols"},
     {"functional", "evaluation"},

@@ -62,6 +62,34 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"lr_plateau": {"factor": 2}}, "lr_plateau="),
         ({"rowwise_update": True, "learner": "adamw"}, "rowwise_update: true goes with learner: adam"),
         ({"rowwise_update": True, "weight_decay": 0.1}, "weight_decay=0.1"),
+        ({"checkpoint_step": 0}, "checkpoint_step=0"),
+        ({"valid_metric": "NDCG"}, "valid_metric='NDCG' is not computed"),
+        ({"metrics": ["GAUC"], "valid_metric": "GAUC@10"}, "valid_metric='GAUC@10' is not computed"),
+        ({"metrics": []}, "metrics="),
+        ({"topk": "abc"}, "topk='abc'"),
+        ({"topk": [10, 0]}, "whole numbers of at least 1"),
+        ({"memory_limit": "4GB"}, "memory_limit='4GB'"),
+        ({"n_threads": -1}, "n_threads=-1"),
+        ({"epochs": None}, "epochs=None"),
+        ({"adam_betas": 0.9}, "adam_betas=0.9"),
+        ({"adam_betas": [0.9, 1.5]}, "adam_betas="),
+        ({"metric_decimal_place": -1}, "metric_decimal_place=-1"),
+        ({"load_col": "abc"}, "load_col='abc'"),
+        ({"rm_dup_inter": "all"}, "rm_dup_inter='all'"),
+        ({"benchmark_filename": ["train", "valid", "test"]}, "benchmark_filename is not supported"),
+        ({"item_inter_num_interval": "[5,inf"}, r"item_inter_num_interval='\[5,inf'"),
+        ({"item_inter_num_interval": "5,inf"}, "an interval is expected"),
+        ({"user_inter_num_interval": "[9,5]"}, "an interval is expected"),
+        ({"eval_args": {"spilt": {"LS": "valid_only"}}}, "unknown key 'spilt'.*did you mean split"),
+        ({"eval_args": {"succesive": True}}, "did you mean successive"),
+        ({"eval_args": {"successive": "yes"}}, "successive='yes'"),
+        ({"eval_args": {"group_by": "banana"}}, "group_by='banana'"),
+        ({"eval_args": {"split": {"LO": 1}}}, "protocols: 'LO' is unknown"),
+        ({"eval_args": {"mode": "unii99"}}, "mode 'unii99' is not offered"),
+        ({"eval_args": {"mode": 99}}, "mode 99 is not offered"),
+        ({"eval_args": {"mode": "uni"}}, "mode 'uni' is not offered"),
+        ({"eval_args": {"mode": {"tset": "full"}}}, "one mode, or"),
+        ({"eval_args": "full"}, "eval_args='full'"),
     ],
 )
 def test_impossible_values_fail_before_data_are_read(
@@ -70,6 +98,24 @@ def test_impossible_values_fail_before_data_are_read(
     monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
     with pytest.raises(ValueError, match=says):
         make(cycle, **keys)
+
+
+def test_lists_and_intervals_as_they_are_typed(cycle: Path) -> None:
+    config = make(cycle, topk="5,10", valid_metric="NDCG@10", user_inter_num_interval="[5,10]")
+    assert config["topk"] == [5, 10]
+    assert config["user_inter_num_interval"] == "[5,10]"
+
+
+def test_a_configuration_that_recbole_stumbles_over_is_one_line(cycle: Path) -> None:
+    with pytest.raises(ConfigError, match="RecBole cannot use this configuration"):
+        make(cycle, model="BPR", data_path=3)
+
+
+def test_keys_that_the_model_does_not_read_are_named(cycle: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(cycle, embedding_size=128, hidden_size=16)
+    assert "SASRecCE does not read embedding_size" in caplog.text
+    assert "hidden_size" not in caplog.text
+    assert "resume" not in make(cycle, resume=True).plain()
 
 
 def test_order_of_sources(cycle: Path, tmp_path: Path) -> None:

@@ -44,7 +44,13 @@ class SequenceDataset(SequentialDataset):
 
     def _load_data(self, token: str, dataset_path: str) -> None:
         self._check_header()
-        super()._load_data(token, dataset_path)
+        try:
+            super()._load_data(token, dataset_path)
+        except UnicodeDecodeError as error:
+            encoding = self.config["encoding"] or "utf-8"
+            raise DataError(f"{dataset_path}: a file is not in {encoding} ({error}); give its --encoding") from error
+        except ValueError as error:
+            raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
         times = self.inter_feat[self.time_field].to_numpy()
         bad = np.flatnonzero(~np.isfinite(times))
         if len(bad):
@@ -57,10 +63,17 @@ class SequenceDataset(SequentialDataset):
     def _check_header(self) -> None:
         if self.time_field is None or self.uid_field is None:
             raise DataError("USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD must all name a column")
-        with open(self._file, encoding=self.config["encoding"]) as file:
-            header = file.readline().rstrip("\r\n")
-        columns = [entry.partition(":")[0] for entry in header.split(self.config["field_separator"])]
-        loaded = (self.config["load_col"] or {}).get("inter", "*")
+        separator = self.config["field_separator"]
+        with open(self._file, encoding=self.config["encoding"], errors="replace") as file:
+            header, first = (file.readline().rstrip("\r\n") for _ in range(2))
+        types = dict(entry.partition(":")[::2] for entry in header.split(separator))
+        columns = list(types)
+        if first and len(first.split(separator)) != len(header.split(separator)):
+            raise DataError(
+                f"{self._file}: the header names {len(columns)} columns ({', '.join(columns)}), but line 2 holds "
+                f"{len(first.split(separator))} values: {first!r}"
+            )
+        loaded = self.config["load_col"].get("inter", [])
         for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD"):
             field = self.config[key]
             if field not in columns:
@@ -73,6 +86,25 @@ class SequenceDataset(SequentialDataset):
                 )
             if loaded != "*" and field not in loaded:
                 raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")
+            wanted = "float" if key == "TIME_FIELD" else "token"
+            if types[field] and types[field] != wanted:
+                raise DataError(
+                    f"{self._file}: column {field!r} ({key}) is of type {types[field]!r} and must be {wanted!r}; "
+                    f"write {field}:{wanted} in the header, whose columns are tab-separated"
+                )
+
+    def _remove_duplication(self) -> None:
+        keep = self.config["rm_dup_inter"]
+        if keep is None:
+            return
+        # RecBole's sort is not stable, so that ties would not stay in file order
+        self.inter_feat.sort_values(self.time_field, kind="stable", inplace=True)
+        self.inter_feat.drop_duplicates([self.uid_field, self.iid_field], keep=keep, inplace=True)
+
+    def _normalize(self) -> None:
+        times = self.inter_feat[self.time_field].copy()
+        super()._normalize()
+        self.inter_feat[self.time_field] = times
 
     def _reset_index(self) -> None:
         if self.inter_feat.empty:
@@ -149,8 +181,9 @@ def describe(split: Split) -> dict[str, Any]:
     """Return the counts that every result carries."""
     store = split.store
     return {
-        "n_users": int(store.n_rows),
-        "n_items": int(store.n_items - 1),
+        # a protocol may have dropped users and items, which keep their numbers
+        "n_users": int((store.lengths > 0).sum()),
+        "n_items": int((np.bincount(store.items, minlength=store.n_items) > 0).sum()),
         "n_interactions": len(store.items),
         "n_train_interactions": int(split.train_lengths.sum()),
         "n_valid_cases": len(split.valid),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,10 @@ class SequenceStore:
 
     def fingerprint(self) -> str:
         """Return a sha256 over users, items, times and tokens: equal for equal data in equal order."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for array in (self.offsets, self.items, self.times, self.users):
             digest.update(np.ascontiguousarray(array).tobytes())

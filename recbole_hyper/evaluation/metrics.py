@@ -23,6 +23,9 @@ SUPPORTED_NEEDS = {
     "data.count_users",
 }
 
+# counted over the lists of all cases together, placeholders among them
+_OF_ALL_LISTS = {"itemcoverage", "giniindex", "shannonentropy"}
+
 
 def compute_metrics(
     ranks: Ranks,
@@ -34,6 +37,7 @@ def compute_metrics(
     n_users: int,
     item_counts: Counter | None = None,
     user_counts: Counter | None = None,
+    tail_ratio: float | None = None,
 ) -> dict[str, float]:
     """Return ``{"ndcg@10": ...}`` from RecBole's own metric classes, as means over cases.
 
@@ -46,6 +50,7 @@ def compute_metrics(
             padding as an item).
         n_users: number of users.
         item_counts, user_counts: training interactions by id, for popularity metrics.
+        tail_ratio: of TailPercentage: share of the items, or largest count above 1; None is RecBole's .1.
     """
     if not len(ranks.ranks):
         raise ValueError("no case was ranked, so no metric exists")
@@ -66,20 +71,38 @@ def compute_metrics(
     struct.set("data.num_users", n_users)
     struct.set("data.count_items", item_counts or Counter())
     struct.set("data.count_users", user_counts or Counter())
-    settings = _Settings({"topk": list(topk), "metric_decimal_place": decimals})
+    settings = _Settings({"topk": list(topk), "metric_decimal_place": decimals, "tail_ratio": tail_ratio})
+    short = bool((items[:, :largest] == 0).any())
     result: dict[str, float] = {}
     for name in metrics:
         key = name.lower()
         missing = set(metric_information[key]) - SUPPORTED_NEEDS
         if missing:
             raise ValueError(f"metric {name!r} needs {', '.join(sorted(missing))}, which ranks do not hold")
+        if short and key in _OF_ALL_LISTS:
+            result.update(_without_placeholders(key, struct, settings))
+            continue
         values = metrics_dict[key](settings).calculate_metric(struct)
         result.update({metric: float(value) for metric, value in values.items()})
     return result
 
 
+def _without_placeholders(key: str, struct: DataStruct, settings: _Settings) -> dict[str, float]:
+    """Return a metric of all lists together, where 0 fills lists that are shorter than the cut-off."""
+    items = struct.get("rec.items")
+    result = {}
+    for k in settings["topk"]:
+        # one list of what was recommended at all: these metrics do not ask whose list an item is in
+        listed = items[:, :k][items[:, :k] > 0][None]
+        struct.set("rec.items", listed)
+        metric = metrics_dict[key](_Settings({**settings, "topk": [listed.shape[1]]}))
+        result[f"{key}@{k}"] = float(next(iter(metric.calculate_metric(struct).values())))
+    struct.set("rec.items", items)
+    return result
+
+
 class _Settings(dict):
-    """The two keys of RecBole's Config that metric classes read."""
+    """The keys of RecBole's Config that metric classes read."""
 
     def __getattr__(self, key: str) -> Any:
         return self[key]

@@ -47,8 +47,8 @@ def rank_cases(
         cases: what is asked.
         n_items: number of item ids, padding included.
         k: length of the lists of best items.
-        exclude_seen: leave out the items of each case's history. A target that is in its own history then gets the
-            last rank.
+        exclude_seen: leave out the items of each case's history. A target that is in its own history, or not in
+            the catalogue, then gets the last rank, below the lists of best items: a miss at every cut-off up to k.
         catalogue: (n_items,) True where an item may be recommended; None is every item.
         memory_budget: bytes of scores held at one time.
         progress: label of a progress bar, or None.
@@ -94,8 +94,10 @@ def _rank_here(
     if bad.any():
         _require_finite(score(part), part)  # the first scores have been overwritten
         raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")
-    allowed = values.shape[1] - 1 - int((hidden > 0).sum())
-    return at_least, allowed - removed, top, int((equal > 1).sum())
+    counts = values.shape[1] - 1 - int((hidden > 0).sum()) - removed
+    # an excluded score stands below every finite one: only such a target has every column beside or above it
+    ranks, counts = _behind_all(at_least, counts, at_least == values.shape[1], k)
+    return ranks, counts, top, int(((equal > 1) & (at_least < values.shape[1])).sum())
 
 
 def _rank_with_torch(
@@ -124,10 +126,20 @@ def _rank_with_torch(
             scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(items).to(scores.device)] = -torch.inf
         target_scores = scores.gather(1, targets)
         ranked, pool = scores, None
+    excluded = target_scores == -torch.inf
     at_least = (ranked >= target_scores).sum(dim=1).cpu().numpy().astype(np.int64)
-    ties = int(((ranked == target_scores).sum(dim=1) > 1).sum())
+    ties = int((((ranked == target_scores) & ~excluded).sum(dim=1) > 1).sum())
     counts = _n_candidates(part, n_items, catalogue, exclude_seen)
-    return at_least, counts, _best(ranked, pool, min(k, ranked.shape[1])), ties
+    ranks, counts = _behind_all(at_least, counts, excluded[:, 0].cpu().numpy(), k)
+    return ranks, counts, _best(ranked, pool, min(k, ranked.shape[1])), ties
+
+
+def _behind_all(
+    ranks: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], excluded: npt.NDArray[np.bool_], k: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return ranks and numbers of candidates, an excluded target as one candidate more, behind all and in no list."""
+    last = np.maximum(counts + 1, k + 1)
+    return np.where(excluded, last, ranks), np.where(excluded, last, counts)
 
 
 def _slices(cases: Cases, size: int) -> Iterator[Cases]:

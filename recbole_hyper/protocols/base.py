@@ -71,8 +71,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     modes = arguments["mode"]
     return dataclasses.replace(
         split,
-        valid=_with_candidates(split.valid, modes["valid"], split, config["seed"]),
-        test=_with_candidates(split.test, modes["test"], split, config["seed"]),
+        valid=_with_candidates(split.valid, modes["valid"], split, config["candidate_seed"]),
+        test=_with_candidates(split.test, modes["test"], split, config["candidate_seed"]),
     )
 
 
@@ -145,11 +145,11 @@ def repeated_targets(cases: Cases) -> int:
     store = cases.store
     keys = store.row_of * store.n_items + store.items
     order = np.lexsort((store.positions, keys))
-    first = np.ones(len(keys), dtype=bool)
-    first[1:] = keys[order][1:] != keys[order][:-1]
-    repeated = np.zeros(len(keys), dtype=bool)
-    repeated[order] = ~first
-    return int(repeated[store.offsets[cases.rows] + cases.ends].sum())
+    again = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    # position of the last earlier interaction of the same user with the same item
+    earlier = np.full(len(keys), -1)
+    earlier[order[again + 1]] = store.positions[order[again]]
+    return int((earlier[store.offsets[cases.rows] + cases.ends] >= cases.starts).sum())
 
 
 def drop_cold(store: SequenceStore, known: np.ndarray) -> SequenceStore:

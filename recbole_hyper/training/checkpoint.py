@@ -39,16 +39,32 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None
         part.unlink(missing_ok=True)
 
 
-def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Load tensors into ``model`` and return the metadata; raises CheckpointError if they do not fit."""
+def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
+    """Load tensors into ``model`` and return the metadata.
+
+    Raises:
+        CheckpointError: no file, tensors that do not fit, or data with another ``data_fingerprint`` ("" for any).
+    """
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
+    with safe_open(str(path), framework="pt") as file:
+        metadata = json.loads((file.metadata() or {}).get("recbole_hyper", "{}"))
+    require_same_data(path, metadata, data_fingerprint)
     try:
         model.load_state_dict(load_file(str(path)))
-        with safe_open(str(path), framework="pt") as file:
-            return json.loads((file.metadata() or {}).get("recbole_hyper", "{}"))
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit this model: {error}") from error
+    return metadata
+
+
+def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) -> None:
+    """Raise CheckpointError where a checkpoint names other data: ids follow the file, so its vectors are of others."""
+    before = saved.get("data_fingerprint")
+    if before and data_fingerprint and before != data_fingerprint:
+        raise CheckpointError(
+            f"{path} was trained on other data (fingerprint {before}, now {data_fingerprint}): the rows of the atomic "
+            "files, their order or the filters changed; restore them, or train again in another output_dir"
+        )
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

@@ -24,11 +24,17 @@ RESUMABLE_KEYS = {
 }  # fmt: skip
 
 
-def files_of_resumed_run(settings: Mapping[str, Any]) -> list[Path]:
-    """Return the configuration of the run that ``settings`` continue, [] for a new run."""
+def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
+    """Return the configuration of the run that ``settings`` continue, [] for a new run.
+
+    Raises:
+        ConfigError: nothing to resume, and no model is ``named`` that could be started.
+    """
     if not settings.get("resume") or not settings.get("output_dir"):
         return []
     file = Path(settings["output_dir"]) / "config.yaml"
+    if not file.is_file() and not named:
+        raise ConfigError(f"{file.parent} holds no run to resume: config.yaml is missing")
     return [file] if file.is_file() else []
 
 

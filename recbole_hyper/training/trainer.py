@@ -24,9 +24,11 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.training.checkpoint import (
     STATE,
     WEIGHTS,
+    CheckpointError,
     load_state,
     load_weights,
     random_state,
+    require_same_data,
     restore_random_state,
     save_state,
     save_weights,
@@ -35,6 +37,9 @@ from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import build_optimizer, build_scheduler
 from recbole_hyper.training.riemannian import restore_training_state
 from recbole_hyper.types import Cases, Ranks, Split
+
+# RecBole's trainers and models of these hold state that is in no parameter and no optimizer
+NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
 
 
 class DivergedError(ValueError):
@@ -76,6 +81,7 @@ class RunTrainer:
         on_validation: called with (epoch, score) after every validation and its checkpoint.
         plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
             of its own, and lowers the learning rate where that run did.
+        data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
     """
 
     # what the RecBole trainer that this is mixed into provides
@@ -102,6 +108,7 @@ class RunTrainer:
         self.finished = False
         self.on_validation: Callable[[int, float], None] | None = None
         self.plateau_scores: dict[int, float] = {}
+        self.data_fingerprint = ""
         self.scheduler = build_scheduler(self.optimizer, config)
         self._step = 0
         self._terms: Counter = Counter()
@@ -239,18 +246,20 @@ class RunTrainer:
             n_users=evaluation.split.store.n_rows,
             item_counts=evaluation.item_counts,
             user_counts=evaluation.user_counts,
+            tail_ratio=self.config["tail_ratio"],
         )
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         """RecBole calls this where the model is the best so far, and after every epoch without validation."""
         self.best_epoch = epoch
-        # some models of RecBole keep what they learned in matrices that are no tensors; those stay in memory
+        # some models of RecBole keep what they learned in attributes that are no parameters
         self._best_other = dict(self.model.other_parameter())
         without_validation = self.history and "valid_seconds" not in self.history[-1]
         if not without_validation or epoch + 1 >= self.epochs:
             score = self.best_valid_score
             metadata = {"model": self.config["model"], "epoch": epoch, "valid_score": float(score)}
+            metadata["data_fingerprint"] = self.data_fingerprint
             save_weights(self.output_dir / WEIGHTS, self.model, metadata)
         if without_validation:
             self._save_training_state(epoch)
@@ -270,6 +279,8 @@ class RunTrainer:
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
+                "data_fingerprint": self.data_fingerprint,
+                "best_other": {k: v for k, v in (self._best_other or {}).items() if isinstance(v, torch.Tensor)},
                 "epoch": epoch,
                 "cur_step": self.cur_step,
                 "best_epoch": self.best_epoch,
@@ -283,12 +294,23 @@ class RunTrainer:
         )
 
     def resume(self, train_data: Any) -> int:
-        """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet."""
+        """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet.
+
+        Raises:
+            CheckpointError: a damaged checkpoint, other data, or a model of RecBole that cannot be continued exactly.
+        """
         path = self.output_dir / STATE
         # a model that is fitted in one step is fitted again: not all of it is in the checkpoint
         if not path.is_file() or self.config["MODEL_TYPE"] == ModelType.TRADITIONAL:
             return 0
+        if self.config["model"] in NOT_RESUMABLE:
+            raise CheckpointError(
+                f"{path}: RecBole's {self.config['model']} cannot be continued exactly; start it in another output_dir"
+            )
         state = load_state(path)
+        require_same_data(path, state, self.data_fingerprint)
+        # what the model computed from the best weights; the rest is computed anew from those
+        self._best_other = {**self.model.other_parameter(), **state.get("best_other", {})}
         restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):
             self.scheduler.load_state_dict(state["scheduler"])

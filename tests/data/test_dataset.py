@@ -68,6 +68,60 @@ def test_duplicates_are_kept_by_default_and_dropped_on_request(tmp_path: Path) -
     assert len(dataset(tmp_path, "d", rm_dup_inter="first").store.items) == 30
 
 
+def test_dropping_duplicates_keeps_ties_in_file_order(tmp_path: Path) -> None:
+    rows = [(f"u{user}", f"i{item}", item // 20) for user in range(3) for item in range(60)]
+    write_inter(tmp_path, "d", rows)
+    store = dataset(tmp_path, "d", rm_dup_inter="first").store
+    assert store.item_tokens[store.row(0)].tolist() == [f"i{item}" for item in range(60)]
+
+
+def test_a_row_with_one_value_more_than_the_header(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", [(*row, 5) for row in cycle_rows()])
+    with pytest.raises(DataError, match=r"names 3 columns .* line 2 holds 4 values"):
+        dataset(tmp_path, "d")
+
+
+def test_quotation_marks_are_part_of_an_id(tmp_path: Path) -> None:
+    rows = cycle_rows()
+    for line in (3, 40):
+        rows[line] = (rows[line][0], '"quoted', rows[line][2])
+    write_inter(tmp_path, "d", rows)
+    store = dataset(tmp_path, "d").store
+    assert len(store.items) == 300
+    assert (store.item_tokens == '"quoted').sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "match"),
+    [
+        ("user_id:token\titem_id:token\ttimestamp:token\n", "'timestamp'.*'token' and must be 'float'"),
+        ("user_id:float\titem_id:token\ttimestamp:float\n", "'user_id'.*'float' and must be 'token'"),
+    ],
+)
+def test_columns_of_the_wrong_type(tmp_path: Path, header: str, match: str) -> None:
+    write_inter(tmp_path, "d", cycle_rows(), header)
+    with pytest.raises(DataError, match=match):
+        dataset(tmp_path, "d")
+
+
+def test_a_date_for_a_time_and_a_file_in_another_encoding(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", [("u1", "i1", "2019-01-02"), ("u1", "i2", "2019-01-03")])
+    with pytest.raises(DataError, match=r"d: the atomic files cannot be read: .*2019-01-02"):
+        dataset(tmp_path, "d")
+    (tmp_path / "d" / "d.inter").write_bytes((HEADER + "é\ti1\t1\né\ti2\t2\n").encode("latin-1"))
+    with pytest.raises(DataError, match=r"not in utf-8.*--encoding"):
+        dataset(tmp_path, "d")
+
+
+def test_times_are_never_rescaled(cycle: Path) -> None:
+    assert dataset(cycle, "cycle", normalize_all=True).store.times.max() == 1009
+
+
+def test_interactions_that_are_not_loaded(cycle: Path) -> None:
+    with pytest.raises(DataError, match=r"column 'user_id' .* is not loaded"):
+        dataset(cycle, "cycle", load_col={"item": ["item_id"]})
+
+
 def test_users_with_short_histories(tmp_path: Path) -> None:
     rows = [(f"u{count}", f"i{item}", item) for count in (1, 2, 3, 4) for item in range(count)]
     write_inter(tmp_path, "d", rows)

@@ -1,5 +1,7 @@
 """Ranks against a plain sort; ties, seen items, budgets and scores that are not numbers."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -33,7 +35,7 @@ def scorer(table: np.ndarray) -> object:
 def expected_rank(scores: np.ndarray, history: list[int], target: int, exclude_seen: bool, hidden: set[int]) -> int:
     allowed = [i for i in range(1, N_ITEMS) if i not in hidden and not (exclude_seen and i in history)]
     if target not in allowed:
-        return N_ITEMS
+        return max(len(allowed) + 1, 4 + 1)  # behind all, and in no list of 4
     return sum(scores[item] >= scores[target] for item in allowed)
 
 
@@ -51,14 +53,48 @@ def test_ranks_equal_a_plain_count(rows: list[list[int]], seed: int, exclude_see
         scorer(table), cases, n_items=N_ITEMS, k=4, exclude_seen=exclude_seen, catalogue=catalogue, memory_budget=budget
     )
     hidden = set(np.flatnonzero(~catalogue))
+
+    def allowed_of(row: list[int], end: int) -> list[int]:
+        return [j for j in range(1, N_ITEMS) if j not in hidden and not (exclude_seen and j in row[:end])]
+
     for i, (row, end) in enumerate(zip(cases.rows, cases.ends, strict=True)):
         history, target, scores = rows[row][:end], rows[row][end], table[row, end]
         assert ranks.ranks[i] == expected_rank(scores, history, target, exclude_seen, hidden)
-        allowed = [j for j in range(1, N_ITEMS) if j not in hidden and not (exclude_seen and j in history)]
+        allowed = allowed_of(rows[row], end)
         best = sorted(allowed, key=lambda item: (-scores[item], item))[:4]
         assert ranks.top_items[i].tolist() == best + [0] * (4 - len(best))
-        if target in allowed:
-            assert ranks.n_candidates[i] == len(allowed)
+        assert ranks.n_candidates[i] == (len(allowed) if target in allowed else ranks.ranks[i])
+    same = [
+        sum(table[row, end, j] == table[row, end, rows[row][end]] for j in allowed_of(rows[row], end)) > 1
+        for row, end in zip(cases.rows, cases.ends, strict=True)
+        if rows[row][end] in allowed_of(rows[row], end)
+    ]
+    assert ranks.tied == (sum(same) / len(cases) if len(cases) else 0)
+
+
+def test_lists_shorter_than_the_cut_off_hold_no_item_0() -> None:
+    cases = cases_of([[1, 2, 3], [1, 2, 4]])
+    catalogue = np.zeros(N_ITEMS, dtype=bool)
+    catalogue[1:6] = True
+    ranks = rank_cases(
+        lambda part: torch.arange(N_ITEMS).float().repeat(len(part), 1),
+        cases,
+        n_items=N_ITEMS,
+        k=5,
+        catalogue=catalogue,
+    )
+    names = ["ItemCoverage", "ShannonEntropy", "GiniIndex", "TailPercentage"]
+    counts = Counter({item: item for item in range(1, 6)})
+    found = compute_metrics(ranks, names, [1, 5], 6, n_items=5, n_users=2, item_counts=counts, tail_ratio=0.5)
+    lists = [[item for item in row if item] for row in ranks.top_items.tolist()]
+    assert {len(row) for row in lists} == {3, 4}
+    listed = [item for row in lists for item in row]
+    assert found["itemcoverage@5"] == len(set(listed)) / 5
+    share = np.array([listed.count(item) for item in set(listed)]) / len(listed)
+    assert found["shannonentropy@5"] == pytest.approx(-(share * np.log(share)).sum() / len(share), abs=1e-6)
+    rank_of = np.arange(5 - len(share) + 1, 6)
+    assert found["giniindex@5"] == pytest.approx(((2 * rank_of - 6) * np.sort(share)).sum() / 5, abs=1e-6)
+    assert "tailpercentage@5" in found
 
 
 def test_a_constant_scorer_gets_the_last_rank() -> None:

@@ -34,7 +34,7 @@ def config_of(mode: str, seed: int = 1) -> dict[str, object]:
     return {
         "eval_args": {"split": split, "order": "TO", "mode": {"valid": mode, "test": mode}},
         "refit": False,
-        "seed": seed,
+        "candidate_seed": seed,
     }
 
 

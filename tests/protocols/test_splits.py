@@ -37,7 +37,7 @@ def store_of(triples: list[Triple]) -> SequenceStore:
 def config_of(split: dict[str, Any], **keys: Any) -> dict[str, Any]:
     mode = keys.pop("mode", "full")
     arguments = {"split": split, "order": "TO", "mode": {"valid": mode, "test": mode}, **keys.pop("eval_args", {})}
-    return {"eval_args": arguments, "refit": False, "seed": 7, **keys}
+    return {"eval_args": arguments, "refit": False, "candidate_seed": 7, **keys}
 
 
 def unpack(split: Split) -> reference.Parts:
@@ -93,6 +93,8 @@ def test_global_timepoint_by_hand() -> None:
     names = [str(t) for t in split.store.item_tokens]
     assert sorted(np.array(names)[split.catalogue]) == ["w", "x", "y", "z"]
     assert repeated_targets(split.test) == 1  # a repeats x
+    later = dataclasses.replace(split.test, starts=split.test.ends - 1)
+    assert repeated_targets(later) == 0  # x is not in the part of the history that counts
     assert cold_targets(split.test, split) == 0
 
 

@@ -15,7 +15,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from recbole_hyper import run
+from recbole_hyper import recommend, run
+from recbole_hyper.config import ConfigError
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.trainer import DivergedError, RunTrainer
 from tests.conftest import SMALL
@@ -133,6 +134,57 @@ def test_kill_in_mid_epoch_then_resume(random_data: Path, tmp_path: Path) -> Non
     run("SASRecCE", "random", config_dict={**keys, "epochs": epochs, "resume": True})
     run("SASRecCE", "random", config_dict={**keys, "epochs": epochs, "output_dir": str(tmp_path / "whole")})
     assert same(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_resumed_model_of_recbole_tests_its_best_epoch(random_data: Path, tmp_path: Path) -> None:
+    """LightGCN ranks with vectors that are no parameters; here its first epochs are the best."""
+    keys = {"learning_rate": 0.3, "stopping_step": 20, "embedding_size": 8}
+    whole = run("LightGCN", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    assert whole["best_epoch"] < 3
+    run("LightGCN", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=4))
+    parts = run("LightGCN", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, resume=True))
+    assert (parts["valid"], parts["test"]) == (whole["valid"], whole["test"])
+
+
+def test_a_model_that_cannot_be_continued_exactly_says_so(random_data: Path, tmp_path: Path) -> None:
+    run("DiffRec", "random", config_dict=settings(random_data, tmp_path / "out", epochs=1))
+    with pytest.raises(CheckpointError, match="DiffRec cannot be continued exactly"):
+        run("DiffRec", "random", config_dict=settings(random_data, tmp_path / "out", epochs=2, resume=True))
+
+
+def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) -> None:
+    """The same rows in another order give every item another number."""
+    keys = settings(random_data, tmp_path / "out", epochs=1)
+    run("SASRecCE", "random", config_dict=keys)
+    file = random_data / "random" / "random.inter"
+    header, *rows = file.read_text().splitlines(keepends=True)
+    file.write_text(header + "".join(reversed(rows)))
+    with pytest.raises(CheckpointError, match="trained on other data"):
+        recommend(tmp_path / "out", users=["u1"])
+    with pytest.raises(CheckpointError, match="trained on other data"):
+        run("SASRecCE", "random", config_dict={**keys, "epochs": 3, "resume": True})
+    file.write_text(header + "".join(rows))
+    assert len(recommend(tmp_path / "out", users=["u1"], k=3)) == 3
+    with pytest.raises(ValueError, match="is one text"):
+        recommend(tmp_path / "out", users="u1")
+
+
+def test_a_resumed_run_knows_where_its_curvature_came_from(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "out", epochs=1, curvature="auto")
+    first = run("HSASRecCE", "random", config_dict=keys)
+    del keys["curvature"]
+    again = run("HSASRecCE", "random", config_dict={**keys, "epochs": 2, "resume": True})
+    for key in ("curvature", "curvature_origin", "curvature_interval", "curvature_verdict"):
+        assert again[key] == first[key]
+    assert first["curvature_origin"] == "estimated from the training data"
+
+
+def test_what_is_asked_of_a_run_is_checked_before_it_is_trained(random_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="topk=5000 asks for more items than the 50 there are"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", topk=[10, 5000]))
+    with pytest.raises(ConfigError, match="holds no run to resume"):
+        run(config_dict={"resume": True, "output_dir": str(tmp_path / "typo")})
+    assert not (tmp_path / "typo").exists()
 
 
 def test_a_finished_run_is_not_written_over(random_data: Path, tmp_path: Path) -> None:
