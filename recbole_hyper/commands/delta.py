@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only interactions before this quantile of all times are looked at (default 0.95, as the paper)",
     )
     parser.add_argument(
-        "--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024, cut at the matrix; the paper: to 4096)"
+        "--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024, as far as memory goes; the paper: to 4096)"
     )
     parser.add_argument("--sample_sizes", type=int, nargs="+", help="items per sample (default 500 to 4000)")
     parser.add_argument("--repeats", type=int, default=48, help="random samples of each size (default 48)")
@@ -54,7 +54,13 @@ def main(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from recbole_hyper.curvature.disk import disk_delta_rel
-    from recbole_hyper.curvature.estimate import matrix_fingerprint, summarise, trained_items, write_json
+    from recbole_hyper.curvature.estimate import (
+        choose_ranks,
+        matrix_fingerprint,
+        summarise,
+        trained_items,
+        write_json,
+    )
     from recbole_hyper.curvature.study import PAPER_SIZES, cut_list, read_trials, run_trials
 
     disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
@@ -63,12 +69,14 @@ def main(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     matrix, counts = training_matrix(arguments)
     matrix = trained_items(matrix)
-    ranks = cut_list(arguments.ranks, DEFAULT_RANKS, min(matrix.shape), "--ranks")
+    ranks, notes = choose_ranks(arguments.ranks, DEFAULT_RANKS, matrix.shape, "--ranks")
     sizes = cut_list(arguments.sample_sizes, PAPER_SIZES, matrix.shape[1], "--sample_sizes")
     print(
         f"{arguments.dataset}: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} interactions before "
         f"the {arguments.train_quantile:g} quantile of time ({counts} in all)"
     )
+    for line in notes:
+        print(line)
     settings = {
         "fingerprint": matrix_fingerprint(matrix),
         "scaling": arguments.scaling,

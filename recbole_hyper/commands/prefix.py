@@ -60,12 +60,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     from recbole_hyper.prefix.data import load_or_generate
     from recbole_hyper.prefix.model import GEOMETRIES, PrefixClassifier
-    from recbole_hyper.prefix.train import plot_curves, train_prefix
+    from recbole_hyper.prefix.train import check_settings, plot_curves, train_prefix
     from recbole_hyper.training.riemannian import LEARNERS
 
     values = vars(arguments)
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
     for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", LEARNERS)):
         for entry in given:
@@ -73,6 +71,15 @@ def main(arguments: argparse.Namespace) -> int:
                 print(f"--{name}={entry}: allowed are {', '.join(known)}, or several with a comma", file=sys.stderr)
                 return 2
     try:
+        # what is wrong is said before the pairs are drawn
+        check_settings(**{key: values[key] for key in TRAIN_KEYS})
+        for name in ("data_seed", "threads"):
+            if values[name] < 0:
+                raise ValueError(f"{name}={values[name]}: a whole number of at least 0 is needed")
+        for geometry in geometries:
+            PrefixClassifier(geometry=geometry, **{key: values[key] for key in MODEL_KEYS})
+        if arguments.threads:
+            torch.set_num_threads(arguments.threads)
         data = load_or_generate(
             arguments.data_path, seed=arguments.data_seed, **{key: values[key] for key in DATA_KEYS}
         )

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time_format", help="for csv, parquet: unix, unix_ms, iso, or a pattern such as '%%m %%d, %%Y'"
     )
     parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
-    parser.add_argument("--until", help="latest time kept")
+    parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
     parser.add_argument("--threshold", type=float, help="smallest rating kept as a positive interaction")
     parser.add_argument("--duplicates", help="of a repeated (user, item) pair: keep, first or last (in time)")
     parser.add_argument("--filter", help="none, k_core (to a fixed point) or single_pass (items, then users)")

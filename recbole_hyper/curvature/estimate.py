@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
-from recbole_hyper.curvature.item_vectors import item_vectors
+from recbole_hyper.curvature.item_vectors import item_vectors, largest_rank
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
 from recbole_hyper.curvature.verdict import Verdict, judge
 
@@ -36,7 +36,7 @@ class CurvatureEstimate:
         delta_rel, delta_rel_lower, delta_rel_upper: the same before the formula.
         eps: distance of the disk's effective radius to its rim.
         verdict: ``compatible``, ``not compatible`` or ``undecided``; see :mod:`recbole_hyper.curvature.verdict`.
-        reasons: a line for each question behind the verdict.
+        reasons: a line for each question behind the verdict, and one where memory left ranks out.
         plateau_ranks, sample_size, repeats, seed: where the level was read.
         n_items: items with at least one training interaction.
         seconds: of the measurement (not of reading the cache).
@@ -85,6 +85,22 @@ def matrix_fingerprint(train_matrix: Any) -> str:
     digest.update(matrix.indptr.astype(np.int64).tobytes())
     digest.update(matrix.indices.astype(np.int64).tobytes())
     return digest.hexdigest()[:32]
+
+
+def choose_ranks(
+    ranks: Sequence[int] | None, default: Sequence[int], shape: tuple[int, int], what: str
+) -> tuple[list[int], list[str]]:
+    """The given ranks, or the default ones cut at the matrix and at what memory allows, and a line where it did so.
+
+    Raises:
+        ValueError: a given rank outside 1..min(shape).
+    """
+    if ranks is not None:
+        return cut_list(ranks, default, min(shape), what), []
+    allowed = largest_rank(shape)
+    left_out = [rank for rank in default if allowed < rank <= min(shape)]
+    line = f"ranks {', '.join(map(str, left_out))} left out: at this size memory allows ranks up to {allowed}"
+    return cut_list(None, default, allowed, what), [line] if left_out else []
 
 
 def summarise(
@@ -136,7 +152,8 @@ def estimate_curvature(
     Args:
         train_matrix: (n_users, n_items) sparse; training interactions only. Items without any are left out.
         eps: of the disk's effective radius, see :func:`~recbole_hyper.curvature.disk.disk_delta_rel`.
-        ranks: of the truncated SVD; None for (64, 128, 256, 384), cut at the rank of the matrix.
+        ranks: of the truncated SVD; None for (64, 128, 256, 384), cut at the shorter side of the matrix and at the
+            largest rank that memory allows (below 384 from a shorter side of 233,000 on).
         sample_sizes: points per sample; None for (1000, 2000, 4000), cut at the number of items.
         repeats: random samples of each size.
         seed: of the samples.
@@ -150,7 +167,7 @@ def estimate_curvature(
     """
     started = time.perf_counter()
     matrix = trained_items(train_matrix)
-    widths = cut_list(ranks, AUTO_RANKS, min(matrix.shape), "ranks")
+    widths, notes = choose_ranks(ranks, AUTO_RANKS, matrix.shape, "ranks")
     sizes = cut_list(sample_sizes, AUTO_SIZES, matrix.shape[1], "sample sizes")
     if sample_sizes is None and len(sizes) == 1 and sizes[0] >= 8:
         sizes = [sizes[0] // 2, sizes[0]]  # a small catalogue: growth needs a second size
@@ -164,6 +181,7 @@ def estimate_curvature(
     trials = run_trials(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
     seconds = time.perf_counter() - started
     estimate, _ = summarise(trials, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
+    estimate = replace(estimate, reasons=(*estimate.reasons, *notes))
     if not math.isfinite(estimate.curvature):
         raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")
     if cache_path is not None:

@@ -14,6 +14,17 @@ Floats = NDArray[np.float64]
 _DENSE = 1500  # sides up to this are decomposed whole: quicker than any iteration
 _TOLERANCE = 1e-6  # residual of a squared singular value against the smallest one kept
 _BASIS_BYTES = 4 << 30
+_GROWTH = 6  # the iteration's basis grows to about so many times the rank
+
+
+def largest_rank(shape: tuple[int, int]) -> int:
+    """The largest rank whose iteration fits into the memory allowed for it, 1 to min(shape).
+
+    min(shape) itself up to a shorter side of 23,170; at 233,000 it is 384.
+    """
+    n = min(shape)
+    room = _room(n)
+    return n if room >= n else max(1, room // _GROWTH)
 
 
 def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: int = 0) -> Floats:
@@ -29,7 +40,7 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
         (n_items, rank) float64: neither centred nor normalised. Items without interactions are zero vectors.
 
     Raises:
-        ValueError: an empty matrix, or a rank out of range.
+        ValueError: an empty matrix, a rank out of range, or one whose iteration does not fit into memory.
     """
     matrix = scipy.sparse.csr_matrix(train_matrix, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
@@ -40,6 +51,13 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
         users, items = matrix.shape
         raise ValueError(
             f"rank {rank} is out of range for {users} users x {items} items: choose 1 to {min(matrix.shape)}"
+        )
+    if _iterates(min(matrix.shape), rank) and rank > largest_rank(matrix.shape):
+        users, items = matrix.shape
+        raise ValueError(
+            f"rank {rank} of {users:,} users x {items:,} items needs a basis of about {_GROWTH * rank:,} vectors, but "
+            f"{_room(min(matrix.shape)):,} fit into the {_BASIS_BYTES / 2**30:.3g} GiB allowed for it: choose a rank "
+            f"of at most {largest_rank(matrix.shape)}, or give the curvature as a number"
         )
     matrix.data[:] = 1.0
     if scaling != 1.0:
@@ -55,10 +73,20 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
+def _room(n: int) -> int:
+    """Basis vectors of n numbers that fit into the memory allowed."""
+    return _BASIS_BYTES // (8 * n)
+
+
+def _iterates(n: int, rank: int) -> bool:
+    """Whether the Gram matrix, n x n, is left to the iteration; else it is decomposed whole."""
+    return n > _DENSE and _GROWTH * rank < n
+
+
 def _top_eigenpairs(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
     """The ``rank`` largest eigenvalues of side^T side, falling, and their vectors."""
     n = side.shape[1]
-    if n > _DENSE and 6 * rank < n:  # the basis grows to about six times the rank
+    if _iterates(n, rank):
         return _block_lanczos(side, rank, seed)
     gram = (side.T @ side).toarray()
     if rank > n // 4:  # nearly all: divide and conquer beats bisection for a range
@@ -79,7 +107,7 @@ def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
     n = side.shape[1]
     transposed = side.T.tocsr()
     width = max(16, min(128, rank // 4))
-    most = min(n - width, int(_BASIS_BYTES // (8 * n)))
+    most = min(n - width, _room(n))
     rng = np.random.default_rng(seed)
     basis = np.empty((n, min(most, 4 * rank + 2 * width) + width), order="F")
     projected = np.zeros((basis.shape[1], basis.shape[1]))
@@ -111,5 +139,5 @@ def _block_lanczos(side: Any, rank: int, seed: int) -> tuple[Floats, Floats]:
         if filled + width > most:
             raise ValueError(
                 f"the SVD at rank {rank} of a matrix with {n} rows on its short side did not converge in "
-                f"{filled} basis vectors: choose a smaller rank"
+                f"{filled} basis vectors: choose a smaller rank, or give the curvature as a number"
             )

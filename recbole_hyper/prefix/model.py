@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +40,7 @@ class PrefixClassifier(nn.Module):
         curvature: c > 0 of all balls.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, a size below 1, a curvature that is not above 0.
     """
 
     def __init__(
@@ -62,6 +64,12 @@ class PrefixClassifier(nn.Module):
         for name, value in (("embedding_type", embedding_type), ("decision_type", decision_type)):
             if value not in TYPES:
                 raise ValueError(f"{name}={value!r}: allowed are {', '.join(TYPES)}")
+        sizes = {"n_words": n_words, "embedding_size": embedding_size, "hidden_size": hidden_size}
+        for name, size in {**sizes, "projection_size": projection_size, "n_layers": n_layers}.items():
+            if size < 1:
+                raise ValueError(f"{name}={size}: a whole number of at least 1 is needed")
+        if not 0 < curvature < math.inf:
+            raise ValueError(f"curvature={curvature}: a finite number above 0 is needed")
         self.curved = geometry == "poincare"
         self.curved_words = self.curved and embedding_type == "hyp"
         self.curved_decision = self.curved and decision_type == "hyp"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import os
 import time
 from collections.abc import Callable
@@ -51,6 +52,27 @@ def accuracy(model: nn.Module, pairs: PrefixPairs, batch_size: int = 2048) -> fl
     return 100 * right / len(pairs)
 
 
+def check_settings(
+    *,
+    learning_rate: float,
+    manifold_learning_rate: float | None,
+    stabilize: int | None,
+    train_batch_size: int,
+    epochs: int,
+    seed: int,
+) -> None:
+    """Raise ValueError for a setting outside its range; cheap, so that it comes before any work."""
+    for name, rate in (("learning_rate", learning_rate), ("manifold_learning_rate", manifold_learning_rate)):
+        if rate is not None and not 0 < rate < math.inf:
+            raise ValueError(f"{name}={rate}: a finite number above 0 is needed")
+    wanted = (("stabilize", stabilize, 1), ("train_batch_size", train_batch_size, 1), ("epochs", epochs, 1))
+    for name, value, least in (*wanted, ("seed", seed, 0)):
+        if name == "stabilize" and value is None:
+            continue  # never project
+        if not isinstance(value, numbers.Integral) or value < least:
+            raise ValueError(f"{name}={value}: a whole number of at least {least} is needed")
+
+
 def train_prefix(
     model: nn.Module,
     data: dict[str, PrefixPairs],
@@ -66,16 +88,24 @@ def train_prefix(
     settings: dict[str, Any] | None = None,
     report: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Train, keep the best epoch by validation accuracy, test it once; return and write the result.
+    """Train, keep the best epoch by validation accuracy (the first of equal ones), test it once; return the result.
 
     ``folder`` gets curve.csv (a row per epoch), checkpoint.pt (after each epoch), best.pt and result.json. A folder
     with a checkpoint of the same settings is continued: an epoch's order depends on seed and epoch alone, so a
     stopped and resumed run gives the same numbers as one that was not stopped.
 
     Raises:
-        ValueError: the checkpoint was made with other settings.
+        ValueError: a setting out of range (nothing is written then), or the checkpoint was made with other settings.
         FloatingPointError: the loss is not finite; the last checkpoint is kept.
     """
+    check_settings(
+        learning_rate=learning_rate,
+        manifold_learning_rate=manifold_learning_rate,
+        stabilize=stabilize,
+        train_batch_size=train_batch_size,
+        epochs=epochs,
+        seed=seed,
+    )
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
         **(settings or {}),
@@ -94,6 +124,7 @@ def train_prefix(
         stabilize=stabilize,
     )
     checkpoint, curve, first_epoch = folder / "checkpoint.pt", [], 0
+    best: dict[str, Any] | None = None  # row and weights of the best epoch so far
     if checkpoint.exists():
         stored = torch.load(checkpoint, weights_only=True)
         if stored["settings"] != settings:
@@ -103,6 +134,7 @@ def train_prefix(
             )
         restore_training_state(model, optimizer, stored)
         curve, first_epoch = stored["curve"], len(stored["curve"])
+        best = stored.get("best") or _older_best(curve, folder)
         report(f"resumed behind epoch {first_epoch}")
     train = data["train"]
     for epoch in range(first_epoch, epochs):
@@ -134,19 +166,20 @@ def train_prefix(
         }
         curve.append(row)
         state = training_state(model, optimizer)
-        if row["valid_accuracy"] >= max(entry["valid_accuracy"] for entry in curve):
-            _save(state["model"], folder / "best.pt")
-        _save({**state, "curve": curve, "settings": settings}, checkpoint)
+        if best is None or row["valid_accuracy"] > best["row"]["valid_accuracy"]:
+            best = {"row": row, "model": state["model"]}
+            _save(best["model"], folder / "best.pt")
+        _save({**state, "curve": curve, "settings": settings, "best": best}, checkpoint)
         _write(folder / "curve.csv", pd.DataFrame(curve).to_csv(index=False))
         report(
             f"epoch {row['epoch']}: loss {row['train_loss']:.4f}, accuracy train {row['train_accuracy']:.2f}, "
             f"valid {row['valid_accuracy']:.2f} ({row['train_seconds']:.0f} s)"
         )
-    if not curve:
-        raise ValueError(f"epochs={epochs}: at least 1 is needed")
-    best = torch.load(folder / "best.pt", weights_only=True)
-    model.load_state_dict(best)
-    top = max(curve, key=lambda entry: entry["valid_accuracy"])
+    assert best is not None  # at least one epoch was trained or resumed
+    # a run killed before its checkpoint may have left best.pt of an epoch that is not in the curve
+    _save(best["model"], folder / "best.pt")
+    model.load_state_dict(best["model"])
+    top = best["row"]
     result = {
         **settings,
         "epochs": len(curve),
@@ -159,6 +192,12 @@ def train_prefix(
     }
     _write(folder / "result.json", json.dumps(result, indent=2))
     return result
+
+
+def _older_best(curve: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """The best epoch beside a checkpoint that does not hold it: best.pt was then of the last of equal epochs."""
+    row = max(reversed(curve), key=lambda entry: entry["valid_accuracy"])
+    return {"row": row, "model": torch.load(folder / "best.pt", weights_only=True)}
 
 
 def _save(state: Any, path: Path) -> None:

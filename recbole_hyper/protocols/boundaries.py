@@ -11,15 +11,22 @@ import pandas as pd
 
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(minute|hour|day|week|month|year)s?\s*$")
 _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
-# Unix times above this are milliseconds: in seconds it is the year 5138
-_MILLISECONDS = 1e11
+# (limit, units per second): Unix times above the limit are nanoseconds, microseconds, milliseconds. Each limit is
+# March 1973 in its unit and the year 5138 in the next coarser one
+_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
+
+
+def per_second(time: float) -> float:
+    """Return how many units of ``time`` make a second, by its size: 1, 1e3, 1e6 or 1e9."""
+    return next((unit for limit, unit in _UNITS if time > limit), 1.0)
 
 
 def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
     """Return the first time that belongs to the part that starts at ``where``.
 
     Args:
-        times: all times, Unix seconds (or milliseconds, recognised by their size) where dates or durations are used.
+        times: all times; where dates or durations are used, Unix seconds, milliseconds, microseconds or nanoseconds
+            (recognised by the size of the latest).
         where: a number between 0 and 1 (quantile of all interactions, the nearest one), a date such as "2003-01-31",
             or a duration from the end such as "4 months" or "6 weeks" (calendar months and years).
 
@@ -30,8 +37,11 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
         if not 0 < where < 1:
             raise ValueError(f"{where!r}: a quantile lies between 0 and 1")
         return float(np.quantile(times, where, method="nearest"))
-    unit = 1e3 if times.max() > _MILLISECONDS else 1.0
-    latest = pd.Timestamp(times.max() / unit, unit="s")
+    unit = per_second(times.max())
+    try:
+        latest = pd.Timestamp(times.max() / unit, unit="s")
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{where!r} needs Unix times, but they reach {times.max():g}: give a quantile") from error
     match = _DURATION.match(str(where))
     if match:
         amount, name = float(match[1]), match[2]
@@ -48,11 +58,11 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
             raise ValueError(
                 f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
             ) from error
-    seconds = (point - pd.Timestamp(0)).total_seconds() * unit
-    if not times.min() < seconds <= times.max():
-        first = pd.Timestamp(times.min() / unit, unit="s")
+    start = point.timestamp() * unit
+    if not times.min() < start <= times.max():
+        first = _shown(times.min() / unit) or f"{times.min():g}"
         raise ValueError(f"{where!r} is {point}, outside the data, which reach from {first} to {latest}")
-    return float(seconds)
+    return float(start)
 
 
 def latest_start(times: npt.NDArray[np.float64], start: float, end: float, limit: int) -> float:
@@ -67,5 +77,13 @@ def latest_start(times: npt.NDArray[np.float64], start: float, end: float, limit
 
 def date(time: float) -> str:
     """Return a time as a date where it can be one, else as a number."""
-    seconds = time / 1e3 if time > _MILLISECONDS else time
-    return str(pd.Timestamp(seconds, unit="s")) if seconds > 1e8 else f"{time:g}"
+    seconds = time / per_second(time)
+    return (_shown(seconds) if seconds > 1e8 else None) or f"{time:g}"
+
+
+def _shown(seconds: float) -> str | None:
+    """Unix seconds as a date; None where no calendar reaches."""
+    try:
+        return str(pd.Timestamp(seconds, unit="s"))
+    except (ValueError, OverflowError):
+        return None

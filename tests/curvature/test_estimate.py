@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 import recbole_hyper.curvature.estimate as module
+import recbole_hyper.curvature.item_vectors as vectors_module
 from recbole_hyper import cli
 from recbole_hyper.curvature import curvature_of, estimate_curvature
 from recbole_hyper.curvature.item_vectors import item_vectors
@@ -87,6 +88,27 @@ def test_small_and_impossible_data() -> None:
         estimate_curvature(popularity_matrix(60, 30), ranks=[64])
     with pytest.raises(ValueError, match="tree"):  # every item has its own user: all distances are equal
         estimate_curvature(scipy.sparse.eye(40, format="csr"))
+
+
+def test_default_ranks_are_cut_at_what_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = module.trained_items(popularity_matrix())
+    whole = estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3)
+    assert not any("memory" in reason for reason in whole.reasons)
+    monkeypatch.setattr(vectors_module, "_DENSE", 10)
+    monkeypatch.setattr(vectors_module, "_BASIS_BYTES", 8 * min(matrix.shape) * 6 * 35)
+    monkeypatch.setattr(module, "AUTO_RANKS", (8, 16, 32, 64, 128))
+    path = tmp_path / "curvature.json"
+    cut = estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3, cache_path=path)
+    assert cut.plateau_ranks == (32, 35)
+    assert "ranks 64, 128 left out: at this size memory allows ranks up to 35" in cut.reasons
+    assert cut.delta_rel == pytest.approx(
+        estimate_curvature(matrix, ranks=[8, 16, 32, 35], sample_sizes=[60, 120], repeats=3).delta_rel
+    )
+    assert estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3, cache_path=path).reasons == cut.reasons
+    with pytest.raises(ValueError, match=r"rank 40 of .* choose a rank of at most 35"):
+        estimate_curvature(matrix, ranks=[40])
+    monkeypatch.setattr(vectors_module, "_BASIS_BYTES", 8)
+    assert module.choose_ranks(None, (64, 128), matrix.shape, "ranks")[0] == [1]
 
 
 def test_the_command_writes_its_files_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,25 @@ def test_rank_out_of_range(rank: int) -> None:
         item_vectors(interactions(40, 30), rank)
 
 
+def test_a_rank_that_memory_does_not_allow_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DENSE", 10)
+    monkeypatch.setattr(module, "_BASIS_BYTES", 8 * 300 * 240)
+    monkeypatch.setattr(module.scipy.sparse, "diags", None)  # not reached
+    matrix = interactions(500, 300, seed=1)
+    message = r"rank 45 of 500 users x 300 items needs .* 270 vectors, but 240 fit .* at most 40, or give the curvature"
+    with pytest.raises(ValueError, match=message):
+        item_vectors(matrix, 45, scaling=0.5)
+    assert item_vectors(matrix, 50).shape == (300, 50)  # decomposed whole: no basis
+
+
+def test_memory_allows_a_rank_at_any_size() -> None:
+    assert module.largest_rank((5000, 3000)) == 3000
+    assert module.largest_rank((10**6, 23_170)) == 23_170
+    assert module.largest_rank((233_000, 10**7)) == 384
+    assert module.largest_rank((300_000, 300_000)) == 298
+    assert module.largest_rank((10**9, 10**9)) == 1
+
+
 def test_empty_matrix() -> None:
     with pytest.raises(ValueError, match="no interaction"):
         item_vectors(scipy.sparse.csr_matrix((5, 5)), 2)

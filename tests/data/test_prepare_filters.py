@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.data.prepare import filters
+from recbole_hyper.data.prepare import catalogue, filters
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
-from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
+from recbole_hyper.data.prepare.recipe import Recipe, apply, latest, seconds
 from recbole_hyper.data.prepare.statistics import Published, describe, notes
 from tests.reference import filters as reference
 
@@ -180,6 +180,35 @@ def test_a_threshold_needs_ratings() -> None:
 )
 def test_times_on_the_command_line(text: str, value: float) -> None:
     assert seconds(text) == value
+
+
+DAY = 1_577_750_400.0  # 2019-12-31
+
+
+@pytest.mark.parametrize(
+    ("until", "last"),
+    [
+        ("2019-12-31", DAY + 86_399.5),
+        ("2019/12/31", DAY + 86_399.5),
+        ("2019-12", DAY + 86_399.5),
+        ("2019-12-30", DAY - 1),
+        ("2019-12-31 00:00:00", DAY),
+        ("2019-12-31 12:00:00", DAY + 43_200),
+        ("2019-12-31 12:00:00Z", DAY + 43_200),
+        ("1577750400", DAY),
+    ],
+)
+def test_until_a_date_alone_includes_the_whole_day(until: str, last: float) -> None:
+    times = [DAY - 1, DAY, DAY + 1, DAY + 43_200, DAY + 43_201, DAY + 86_399.5, DAY + 86_400]
+    data, _ = apply(interactions([(0, 0, 1.0, time) for time in times]), Recipe(since="2019-01-01", until=until))
+    assert data.times.max() == last
+
+
+def test_the_yelp_recipe_ends_at_midnight_as_the_papers_code() -> None:
+    entry = catalogue.find("yelp")
+    assert entry is not None
+    assert entry.recipe.until is not None
+    assert latest(entry.recipe.until) == DAY
 
 
 def test_statistics_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from recbole_hyper.data.prepare import catalogue, pipeline, writer
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.prepare.sources import SourceFile
 from recbole_hyper.data.prepare.writer import replaced, safe_tokens, write_interactions
 
 RAW = "1\t10\t5\t100\n1\t20\t4\t90\n2\t10\t3\t80\n"
@@ -43,12 +45,13 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("broken", ["writing", "reading", "renaming"])
+@pytest.mark.parametrize("broken", ["writing", "reading", "renaming", "hashing"])
 def test_an_exception_in_mid_way_leaves_the_old_file_and_nothing_else(
     broken: str, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = prepared(raw, tmp_path / "out")
-    before = path.read_bytes()
+    card = path.with_name("SOURCE.json")
+    before, described = path.read_bytes(), card.read_bytes()
     raw.write_text(RAW + "3\t30\t1\t70\n")
 
     def fail(*arguments: object, **options: object) -> None:
@@ -62,14 +65,34 @@ def test_an_exception_in_mid_way_leaves_the_old_file_and_nothing_else(
             patch.setattr(writer.pacsv, "write_csv", lambda *a: (next(counted) or original)(*a))
         elif broken == "reading":
             patch.setattr(pipeline.InteractionBuilder, "finish", fail)
+        elif broken == "hashing":
+            patch.setattr(SourceFile, "sha256", fail)
         else:
             patch.setattr(writer.os, "replace", fail)
         with pytest.raises(KeyboardInterrupt):
             prepared(raw, tmp_path / "out")
     assert path.read_bytes() == before
+    assert card.read_bytes() == described
     assert files(path.parent) == {"mine.inter", "SOURCE.json"}
     prepared(raw, tmp_path / "out")
     assert path.read_text().endswith("3\t30\t1\t70\n")
+
+
+def test_interrupted_while_the_source_is_hashed_nothing_is_written(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: SourceFile) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SourceFile, "sha256", fail)
+        with pytest.raises(KeyboardInterrupt):
+            prepared(raw, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    path = prepared(raw, tmp_path / "out")
+    card = json.loads(path.with_name("SOURCE.json").read_text())
+    assert card["source"]["sha256"] == hashlib.sha256(raw.read_bytes()).hexdigest()
+    assert card["file"] == {"name": "mine.inter", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def test_a_killed_run_leaves_no_file_under_the_final_name_and_its_part_is_removed_later(

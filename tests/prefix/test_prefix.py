@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.commands import prefix as command
+from recbole_hyper.prefix import train as training
 from recbole_hyper.prefix.data import PrefixPairs, generate_pairs, load_or_generate
 from recbole_hyper.prefix.model import PrefixClassifier
 from recbole_hyper.prefix.train import accuracy, train_prefix
@@ -157,6 +158,85 @@ def test_resume_gives_the_same_curve(tmp_path: Path) -> None:
         run("parts", 4, learning_rate=0.5)
 
 
+def curve_of(monkeypatch: pytest.MonkeyPatch, folder: Path, epochs: int, valid: list[float]) -> dict:
+    """Train with given validation accuracies of the epochs (the last number is that of the test)."""
+    numbers = iter([*valid, 50.0])
+    monkeypatch.setattr(training, "accuracy", lambda *_: next(numbers))
+    torch.manual_seed(0)
+    pairs = make(40)
+    data = {"train": pairs, "valid": pairs, "test": pairs}
+    return train_prefix(PrefixClassifier(), data, folder, epochs=epochs, report=lambda _: None)
+
+
+def same_weights(first: Path, second: Path) -> bool:
+    one, other = (torch.load(path / "best.pt", weights_only=True) for path in (first, second))
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_of_equal_epochs_the_first_is_kept_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = curve_of(monkeypatch, tmp_path / "alone", 2, [60.0, 70.0])
+    whole = curve_of(monkeypatch, tmp_path / "whole", 4, [60.0, 70.0, 70.0, 65.0])
+    curve_of(monkeypatch, tmp_path / "parts", 2, [60.0, 70.0])
+    parts = curve_of(monkeypatch, tmp_path / "parts", 4, [70.0, 65.0])
+    assert alone["best_epoch"] == whole["best_epoch"] == parts["best_epoch"] == 2
+    assert whole["valid_accuracy"] == 70
+    assert same_weights(tmp_path / "alone", tmp_path / "whole")
+    assert same_weights(tmp_path / "alone", tmp_path / "parts")
+    better = curve_of(monkeypatch, tmp_path / "parts", 5, [71.0])
+    assert better["best_epoch"] == 5
+    assert not same_weights(tmp_path / "alone", tmp_path / "parts")
+
+
+def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    curve_of(monkeypatch, folder, 1, [60.0])
+    first = torch.load(folder / "best.pt", weights_only=True)
+    # killed between best.pt of the second epoch and its checkpoint
+    torch.save({name: tensor + 1 for name, tensor in first.items()}, folder / "best.pt")
+    assert curve_of(monkeypatch, folder, 2, [59.0])["best_epoch"] == 1
+    again = torch.load(folder / "best.pt", weights_only=True)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_an_older_checkpoint_names_the_epoch_that_its_best_file_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve_of(monkeypatch, tmp_path, 3, [60.0, 60.0, 50.0])
+    stored = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del stored["best"]
+    torch.save(stored, tmp_path / "checkpoint.pt")
+    assert curve_of(monkeypatch, tmp_path, 4, [60.0])["best_epoch"] == 2  # was written over by the second epoch
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"train_batch_size": -5},
+        {"train_batch_size": 0},
+        {"train_batch_size": 2.5},
+        {"epochs": 0},
+        {"epochs": -1},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"manifold_learning_rate": -0.1},
+        {"stabilize": 0},
+        {"seed": -1},
+    ],
+)
+def test_settings_out_of_range_are_refused_before_any_work(bad: dict, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(bad))}={next(iter(bad.values()))}: a .* is needed"):
+        train_prefix(PrefixClassifier(), {}, tmp_path / "run", **bad)
+    assert not list(tmp_path.iterdir())
+
+
+def test_stabilize_may_be_none(tmp_path: Path) -> None:
+    pairs = make(20)
+    data = {"train": pairs, "valid": pairs, "test": pairs}
+    assert train_prefix(PrefixClassifier(), data, tmp_path, epochs=1, stabilize=None, report=lambda _: None)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     data = load_or_generate(tmp_path / "data", noise=10, seed=0, n_train=100, n_valid=20, n_test=20)
     model = PrefixClassifier(geometry="euclidean")
@@ -191,3 +271,22 @@ def test_command_names_what_is_wrong(bad: str, tmp_path: Path, capsys: pytest.Ca
         == 2
     )
     assert bad.split("=")[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("--train_batch_size=-5", "--train_batch_size=0", "--epochs=0", "--learning_rate=0", "--stabilize=0"),
+        *("--seed=-1", "--data_seed=-1", "--threads=-1", "--manifold_learning_rate=0"),
+        *("--embedding_size=-5", "--projection_size=0", "--n_layers=0", "--n_words=0", "--curvature=0"),
+    ],
+)
+@pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
+def test_the_command_refuses_numbers_out_of_range_before_drawing_pairs(
+    bad: str, geometry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [f"--data_path={tmp_path}", f"--output_dir={tmp_path}"]
+    assert run_command(bad, f"--geometry={geometry}", "--n_train=20", "--n_valid=20", "--n_test=20", *places) == 2
+    name, value = bad.removeprefix("--").split("=")
+    assert f"{name}={float(value) if 'rate' in name or name == 'curvature' else value}: a " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

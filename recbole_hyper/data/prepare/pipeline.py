@@ -94,11 +94,10 @@ def prepare(
         data, steps = apply(data, recipe)
         statistics = describe(data)
         _check_counts(entry, statistics)
-        hidden = None if progress is None else not progress
-        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
-            checksum = write_interactions(data, path, progress=bar.update)
         positions = formats.FORMATS[candidate.format].positions
-        card = {
+        # the card is complete but for the file's checksum before anything is written: the source's own checksum takes
+        # long, and an interruption in between would leave a file beside no card or beside that of another file
+        card: dict[str, Any] = {
             "dataset": name,
             "about": entry.about or None,
             "source": {
@@ -115,10 +114,13 @@ def prepare(
             "rows": dict(steps),
             "malformed_lines": malformed.count,
             "statistics": dataclasses.asdict(statistics),
-            "file": {"name": path.name, "sha256": checksum},
+            "file": {"name": path.name},
             "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "recbole_hyper": _version(),
         }
+        hidden = None if progress is None else not progress
+        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
+            card["file"]["sha256"] = write_interactions(data, path, progress=bar.update)
         write_json(card, path.with_name(CARD))
     return Prepared(path, statistics, entry, tuple(steps), malformed, positions)
 

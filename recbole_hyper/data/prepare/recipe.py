@@ -13,6 +13,9 @@ from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.values import to_seconds
 
+# dates without a time of day, as ``seconds`` reads them, and the unit of time that they name
+_WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -20,7 +23,7 @@ class Recipe:
 
     Attributes:
         since: earliest time kept, a date or Unix seconds; None keeps all.
-        until: latest time kept, likewise.
+        until: latest time kept, likewise; a day or month without a time of day is included whole.
         threshold: smallest rating kept as a positive interaction; None keeps all.
         duplicates: of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time.
         filter: ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once).
@@ -75,7 +78,7 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
     if recipe.since is not None:
         data = keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
     if recipe.until is not None:
-        data = keep(data.times <= seconds(recipe.until), f"until {recipe.until}", "give a later --until")
+        data = keep(data.times <= latest(recipe.until), f"until {recipe.until}", "give a later --until")
     if recipe.threshold is not None:
         if data.ratings is None:
             raise PrepareError(f"threshold={recipe.threshold} needs ratings, but the source has none")
@@ -115,3 +118,17 @@ def seconds(text: str) -> float:
         if good[0] and not re.fullmatch(r"\d{4}", str(text).strip()):
             return float(values[0])
     raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
+
+
+def latest(text: str) -> float:
+    """Return the last moment of a day or month given without a time of day (UTC), else what :func:`seconds` returns.
+
+    Raises:
+        PrepareError: no date and no number.
+    """
+    start = seconds(text)
+    for form, unit in _WHOLE.items():
+        if re.fullmatch(form, str(text).strip()):
+            following = np.datetime64(int(start), "s").astype(f"datetime64[{unit}]") + 1
+            return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
+    return start
