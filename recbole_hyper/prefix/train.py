@@ -134,7 +134,7 @@ def train_prefix(
             )
         restore_training_state(model, optimizer, stored)
         curve, first_epoch = stored["curve"], len(stored["curve"])
-        best = stored.get("best") or _older_best(curve, folder)
+        best = stored["best"]
         report(f"resumed behind epoch {first_epoch}")
     train = data["train"]
     for epoch in range(first_epoch, epochs):
@@ -192,12 +192,6 @@ def train_prefix(
     }
     _write(folder / "result.json", json.dumps(result, indent=2))
     return result
-
-
-def _older_best(curve: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """The best epoch beside a checkpoint that does not hold it: best.pt was then of the last of equal epochs."""
-    row = max(reversed(curve), key=lambda entry: entry["valid_accuracy"])
-    return {"row": row, "model": torch.load(folder / "best.pt", weights_only=True)}
 
 
 def _save(state: Any, path: Path) -> None:
