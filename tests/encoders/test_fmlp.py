@@ -126,6 +126,21 @@ def test_circular_states_are_those_of_the_published_network_on_every_prefix():
             torch.testing.assert_close(states[row, end - 1], x[-1])
 
 
+@pytest.mark.parametrize("positions", [4 * 9, 2**17])
+def test_the_newest_state_costs_one_window_a_row(monkeypatch, positions):
+    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", positions)
+    encoder = make(filter="circular")
+    items, lengths = random_batch([9, 4, 1, 9, 7])
+    expected = encoder(items, lengths)[torch.arange(5), lengths - 1]
+    windows = []
+    prefixes = encoder._prefixes
+    monkeypatch.setattr(encoder, "_prefixes", lambda *given: windows.append(len(given[1])) or prefixes(*given))
+    assert torch.equal(encoder.last(items, lengths), expected)
+    assert sum(windows) == 5
+    with pytest.raises(ValueError, match="sequences of 10 items came"):
+        encoder.last(torch.ones(1, 10, dtype=torch.int64), torch.tensor([10]))
+
+
 def test_prefixes_in_pieces_equal_prefixes_at_once(monkeypatch):
     encoder = make(filter="circular").train()
     items, lengths = random_batch([9, 4, 1])
