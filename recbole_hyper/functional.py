@@ -82,8 +82,9 @@ def cross_entropy(
         geometry: a registered geometry: "euclidean" or "poincare".
         curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows).
         padding_idx: a class that is never scored and may not be a target.
-        memory_budget: bytes for what grows with rows x classes and for the per-class terms; None for 256 MiB, or
-            1/32 of the device's memory if that is less.
+        memory_budget: bytes for what grows with rows x classes, the per-class terms and the lifts of the states (3
+            numbers per row and coordinate, 6 in poincare); None for 256 MiB, or 1/32 of the device's memory if that is
+            less, with the lifts on top where it would not hold them.
         reduction: "mean", "sum" or "none" (which computes the gradients in the backward pass).
 
     Returns:
@@ -91,7 +92,7 @@ def cross_entropy(
 
     Raises:
         ValueError: shapes, dtypes or targets that do not agree, an unknown geometry or reduction, a curvature that is
-            not above 0, a budget under one row of logits.
+            not above 0, a budget under the lifts and one row of logits.
     """
     head_geometry = check_inputs(states, targets, weight, offset, geometry, curvature, padding_idx)
     if reduction not in _REDUCTIONS:
