@@ -106,7 +106,8 @@ def scalable_cross_entropy(
         # every pair's loss, to know which bucket is each row's hardest; the gradient needs only that one
         candidates, positive = _pairs.group_logsumexp(head, states, targets, _bucket_groups(rows, items, targets))
         flat = rows.reshape(-1)
-        pair_losses = _pairs.softmax_loss(candidates, positive[flat])
+        # a NaN counts as the hardest: it must reach the loss, as it reaches the gradient
+        pair_losses = _pairs.softmax_loss(candidates, positive[flat]).nan_to_num_(nan=math.inf, posinf=math.inf)
         hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
         hardest.scatter_reduce_(0, flat, pair_losses, "amax")
         pair = torch.arange(len(flat), device=flat.device)
@@ -125,7 +126,9 @@ def scalable_cross_entropy(
         "selected_once": float((counts == 1).float().mean()),
         "positives_found": found,
     }
-    return losses.mean(), statistics
+    # rows in no bucket too: the zero that flows to a target logit of NaN makes the item's gradient NaN
+    loss = torch.where(positive.isnan().any(), math.nan, losses.mean())
+    return loss, statistics
 
 
 def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:

@@ -218,6 +218,20 @@ def test_sce_in_one_bucket_of_everything_is_ce(geometry: str) -> None:
     assert loss.statistics == {"selected": 1, "selected_once": 1, "positives_found": 1}
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("size_x", [1, 12])
+@pytest.mark.parametrize("where", ["state", "item"])
+def test_sce_does_not_hide_a_nan(geometry: str, size_x: int, where: str) -> None:
+    """A NaN state, in a bucket or in none, and a NaN item among the candidates make the loss NaN."""
+    states, targets, head = problem(geometry)
+    with torch.no_grad():
+        (states[7] if where == "state" else head.weight[int(targets[7])]).fill_(float("nan"))
+    loss, _ = sce.scalable_cross_entropy(
+        states, targets, head, n_buckets=2, bucket_size_x=size_x, bucket_size_y=head.n_items - 1
+    )
+    assert torch.isnan(loss)
+
+
 def test_sce_sizes_follow_the_paper() -> None:
     loss = sce.ScalableCrossEntropy(alpha=2.0, beta=4.0)
     n_buckets, size = loss.sizes(10_000)
