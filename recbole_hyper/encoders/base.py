@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.geometry.head import OutputHead
+
 
 class Encoder(nn.Module, ABC):
     """Turn right-padded histories into states.
@@ -34,6 +36,9 @@ class Encoder(nn.Module, ABC):
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all."""
         return newest(self(items, lengths), lengths)
+
+    def share_curvature(self, head: OutputHead) -> None:
+        """Take the curvature that ``head`` learns for one's own; nothing happens in an encoder that has none."""
 
 
 @dataclass

@@ -42,6 +42,7 @@ class HyperRecommender(SequentialRecommender):
         self.output_embedding = None if config["reuse_item_embeddings"] else self._new_embedding(config)
         scored = self.item_embedding if self.output_embedding is None else self.output_embedding
         self.head = self.build_head(config, scored.weight, resolve_curvature(config, dataset))
+        self.encoder.share_curvature(self.head)
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, float] = {}
         self._sampler = self._negative_sampler(dataset)
