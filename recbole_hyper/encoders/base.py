@@ -18,14 +18,13 @@ class Encoder(nn.Module, ABC):
         item_embedding: the (n_items, d) table that the output head shares; row 0 is padding.
 
     A causal encoder's state at position ``j`` depends on items ``0 .. j`` alone, and neither on padding nor on the
-    other rows of the batch. ``state_size`` is the width of the states.
+    other rows of the batch.
     """
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
         super().__init__()
         # the model registers the shared table; a plain attribute keeps it from appearing in state_dict twice
         self.__dict__["item_embedding"] = item_embedding
-        self.state_size = item_embedding.embedding_dim
 
     item_embedding: nn.Embedding
 

@@ -45,7 +45,8 @@ class HyperRecommender(SequentialRecommender):
         self.encoder.share_curvature(self.head)
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, float] = {}
-        self._sampler = self._negative_sampler(dataset)
+        # one key per interaction, which a loss that draws nothing is spared
+        self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
     # --- parts -------------------------------------------------------------------------------------------------------
     @classmethod
@@ -152,7 +153,8 @@ class HyperRecommender(SequentialRecommender):
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor) -> Tensor:
         """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
-        loss = self.loss(states, targets, self.head, self._sampler.bind(users, rows, targets))
+        negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
+        loss = self.loss(states, targets, self.head, negatives)
         self.loss_terms = dict(self.loss.statistics)
         return loss
 

@@ -211,3 +211,14 @@ def test_recommends_all_that_is_left_in_order_of_its_score(model: str, random_da
 def test_all_names_are_importable() -> None:
     for name in components.names("models"):
         assert components.resolve("models", name).__doc__, f"{name} has no docstring"
+
+
+@pytest.mark.parametrize(("loss", "draws"), [("ce", False), ("sce", False), ("rece", False), ("bce", True)])
+def test_only_a_loss_that_draws_has_a_sampler(loss: str, draws: bool, random_data: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "loss_type": loss, "sce_bucket_size_y": 8}
+    config = Config("SASRecCE", "random", config_dict=keys)
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    assert (made._sampler is not None) == draws
+    assert torch.isfinite(made.calculate_loss(next(iter(loader))))
