@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.geometry.head import OutputHead
+
+INITIALIZERS = ("xavier", "normal")
 
 
 class Encoder(nn.Module, ABC):
@@ -105,16 +108,27 @@ def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
 
 
+def check_above_zero(**values: float) -> None:
+    """Raise ValueError, with its name, for a value that is not a finite number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={value!r}: a finite number above 0 is expected")
+
+
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
     Args:
         module: any module.
         rule: "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole, biases set to 0).
-        std: standard deviation of "normal".
+        std: standard deviation of "normal", above 0.
+
+    Raises:
+        ValueError: another rule, or ``std`` not above 0.
     """
-    if rule not in ("xavier", "normal"):
-        raise ValueError(f"initializer={rule!r}: allowed are xavier, normal")
+    if rule not in INITIALIZERS:
+        raise ValueError(f"initializer={rule!r}: allowed are {', '.join(INITIALIZERS)}")
+    check_above_zero(initializer_range=std)
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
             if rule == "xavier":

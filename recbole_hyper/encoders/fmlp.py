@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, Trace, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
 
 FILTERS = ("causal", "circular")
@@ -114,7 +114,8 @@ class FMLPEncoder(Encoder):
         filter: ``causal`` or ``circular``.
 
     Raises:
-        ValueError: an unknown ``filter`` or activation, no layer, or sequences longer than ``max_length``.
+        ValueError: an unknown ``filter`` or activation, no layer, a ``layer_norm_eps`` or ``initializer_range`` not
+            above 0, or sequences longer than ``max_length``.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class FMLPEncoder(Encoder):
             raise ValueError(f"filter={filter!r} is unknown; known: {', '.join(FILTERS)}")
         if n_layers < 1:
             raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
+        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
         hidden_size = item_embedding.embedding_dim
         self.max_length = max_length
         self.circular = filter == "circular"

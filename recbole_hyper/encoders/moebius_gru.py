@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.gru import resolve_width
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic._fused import FusedRecurrence
@@ -331,9 +332,7 @@ class MoebiusGRUEncoder(Encoder):
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
-        gru_size = gru_size or width
-        if not dense and gru_size != width:
-            raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
+        gru_size = resolve_width(gru_size, width, dense=dense)
         self.dropout = Dropout(dropout_prob)
         self.gru = MoebiusGRU(
             width,

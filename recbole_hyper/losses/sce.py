@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -86,7 +87,7 @@ def scalable_cross_entropy(
         generator: of the directions.
 
     Raises:
-        ValueError: a size below 1, or bucket_size_y above the number of items.
+        ValueError: a size that is no whole number or below 1, or bucket_size_y above the number of items.
     """
     check_sizes(n_buckets, bucket_size_x, bucket_size_y)
     n, n_items = len(states), head.n_items - (head.padding_idx is not None)
@@ -155,8 +156,10 @@ def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
 
 
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
-    """Raise ValueError for a size below 1."""
+    """Raise ValueError for a size that is no whole number or below 1."""
     for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ValueError(f"sce_{name} must be a whole number, got {value!r}")
         if value < 1:
             raise ValueError(f"sce_{name} must be at least 1, got {value}")
 
@@ -174,7 +177,7 @@ class ScalableCrossEntropy(Loss):
         beta: > 0, b_x / n_b; paper: 1.
 
     Raises:
-        ValueError: a size below 1, alpha or beta not above 0.
+        ValueError: a size that is no whole number or below 1, alpha or beta not above 0.
     """
 
     def __init__(

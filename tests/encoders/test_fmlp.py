@@ -218,6 +218,8 @@ def test_parameters_and_their_start():
         ({"filter": "linear"}, "known: causal, circular"),
         ({"hidden_act": "tanh"}, "known: relu, gelu, swish"),
         ({"n_layers": 0}, "at least one layer"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite number above 0"),
+        ({"initializer_range": -0.1}, "initializer_range=-0.1: a finite number above 0"),
     ],
 )
 def test_faults(options, message):
