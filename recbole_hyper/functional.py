@@ -82,8 +82,9 @@ def cross_entropy(
         geometry: a registered geometry: "euclidean" or "poincare".
         curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows).
         padding_idx: a class that is never scored and may not be a target.
-        memory_budget: bytes for what grows with rows x classes and for the per-class terms; None for 256 MiB, or
-            1/32 of the device's memory if that is less.
+        memory_budget: bytes for what grows with rows x classes, the per-class terms and the lifts of the states (3
+            numbers per row and coordinate, 6 in poincare); None for 256 MiB, or 1/32 of the device's memory if that is
+            less, with the lifts on top where it would not hold them.
         reduction: "mean", "sum" or "none" (which computes the gradients in the backward pass).
 
     Returns:
@@ -91,7 +92,7 @@ def cross_entropy(
 
     Raises:
         ValueError: shapes, dtypes or targets that do not agree, an unknown geometry or reduction, a curvature that is
-            not above 0, a budget under one row of logits.
+            not above 0, a budget under the lifts and one row of logits.
     """
     head_geometry = check_inputs(states, targets, weight, offset, geometry, curvature, padding_idx)
     if reduction not in _REDUCTIONS:
@@ -203,7 +204,8 @@ def sampled_cross_entropy(
         generator: of the draws.
 
     Raises:
-        ValueError: as ``cross_entropy``; no negatives, more than there are items, or sets without ``rows``.
+        ValueError: as ``cross_entropy``; no negatives, more than there are items, sets without ``rows``, or ``rows``
+            that are not one number of a set per state.
     """
     head = _head(states, targets, weight, offset, geometry, curvature, padding_idx)
     if negatives is None:
@@ -215,6 +217,7 @@ def sampled_cross_entropy(
         if len(negatives) != 1:
             raise ValueError(f"{len(negatives)} sets of negatives need rows (n,), the set of each row")
         rows = torch.zeros_like(targets)
+    _check_rows(rows, len(targets), len(negatives))
     return _sampled_cross_entropy(states, targets, head, negatives, rows)
 
 
@@ -369,6 +372,14 @@ def _check_items(items: Tensor, head: OutputHead) -> None:
         raise ValueError(f"negatives must be in 0..{head.n_items - 1}, got values from {low} to {high}")
     if head.padding_idx is not None and bool((items == head.padding_idx).any()):
         raise ValueError(f"a negative equals padding_idx={head.padding_idx}, which is never scored")
+
+
+def _check_rows(rows: Tensor, n: int, n_sets: int) -> None:
+    if rows.shape != (n,) or rows.dtype == torch.bool or rows.is_floating_point() or rows.is_complex():
+        raise ValueError(f"rows must be whole numbers of shape ({n},), got {rows.dtype} of shape {tuple(rows.shape)}")
+    low, high = int(rows.min()), int(rows.max())
+    if low < 0 or high >= n_sets:
+        raise ValueError(f"rows must be in 0..{n_sets - 1}, the sets of negatives, got values from {low} to {high}")
 
 
 def _geometry(name: str) -> Geometry:

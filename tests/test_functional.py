@@ -132,6 +132,9 @@ def test_given_negatives() -> None:
     torch.testing.assert_close(sampled_cross_entropy(**given, negatives=sets, rows=rows), expected)
 
 
+SETS = {"negatives": torch.tensor([[1, 2], [3, 4]])}
+
+
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
@@ -142,6 +145,15 @@ def test_given_negatives() -> None:
         (gbce, {"negatives": torch.zeros(8, 1, dtype=torch.int64)}, "a negative equals padding_idx=0"),
         (sampled_cross_entropy, {"n_negatives": 20}, "there are 19 items"),
         (sampled_cross_entropy, {"negatives": torch.ones(2, 2, dtype=torch.int64)}, "2 sets of negatives need rows"),
+        (
+            sampled_cross_entropy,
+            SETS | {"rows": torch.zeros(7).long()},
+            r"\(8,\), got torch.int64 of shape \(7,\)",
+        ),
+        (sampled_cross_entropy, SETS | {"rows": torch.zeros(8)}, "rows must be whole numbers.* got torch.float32"),
+        (sampled_cross_entropy, SETS | {"rows": torch.zeros(8).bool()}, "rows must be whole numbers.* got torch.bool"),
+        (sampled_cross_entropy, SETS | {"rows": torch.arange(8)}, r"rows must be in 0..1, .* values from 0 to 7"),
+        (sampled_cross_entropy, SETS | {"rows": torch.arange(8) - 8}, r"rows must be in 0..1"),
         (
             scalable_cross_entropy,
             {"n_buckets": 1, "bucket_size_x": 1, "bucket_size_y": 20},
@@ -154,6 +166,15 @@ def test_bad_settings(function, options: dict, message: str) -> None:
     given, _ = batch("euclidean")
     with pytest.raises(ValueError, match=message):
         function(**given, **options)
+
+
+def test_rows_of_any_whole_number() -> None:
+    given, _ = batch("euclidean")
+    losses = [
+        sampled_cross_entropy(**given, **SETS, rows=torch.tensor([0, 1, 1, 0, 0, 1, 1, 1], dtype=dtype))
+        for dtype in (torch.int64, torch.int32)
+    ]
+    assert losses[0] == losses[1]
 
 
 def test_a_negative_may_not_be_the_target() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+from recbole_hyper.geometry.head import OutputHead
+
+INITIALIZERS = ("xavier", "normal")
 
 
 class Encoder(nn.Module, ABC):
@@ -16,14 +21,13 @@ class Encoder(nn.Module, ABC):
         item_embedding: the (n_items, d) table that the output head shares; row 0 is padding.
 
     A causal encoder's state at position ``j`` depends on items ``0 .. j`` alone, and neither on padding nor on the
-    other rows of the batch. ``state_size`` is the width of the states.
+    other rows of the batch.
     """
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
         super().__init__()
         # the model registers the shared table; a plain attribute keeps it from appearing in state_dict twice
         self.__dict__["item_embedding"] = item_embedding
-        self.state_size = item_embedding.embedding_dim
 
     item_embedding: nn.Embedding
 
@@ -34,6 +38,9 @@ class Encoder(nn.Module, ABC):
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all."""
         return newest(self(items, lengths), lengths)
+
+    def share_curvature(self, head: OutputHead) -> None:
+        """Take the curvature that ``head`` learns for one's own; nothing happens in an encoder that has none."""
 
 
 @dataclass
@@ -101,16 +108,27 @@ def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
 
 
+def check_above_zero(**values: float) -> None:
+    """Raise ValueError, with its name, for a value that is not a finite number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={value!r}: a finite number above 0 is expected")
+
+
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
     Args:
         module: any module.
         rule: "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole, biases set to 0).
-        std: standard deviation of "normal".
+        std: standard deviation of "normal", above 0.
+
+    Raises:
+        ValueError: another rule, or ``std`` not above 0.
     """
-    if rule not in ("xavier", "normal"):
-        raise ValueError(f"initializer={rule!r}: allowed are xavier, normal")
+    if rule not in INITIALIZERS:
+        raise ValueError(f"initializer={rule!r}: allowed are {', '.join(INITIALIZERS)}")
+    check_above_zero(initializer_range=std)
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
             if rule == "xavier":

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, Trace, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
 
 FILTERS = ("causal", "circular")
@@ -114,7 +114,8 @@ class FMLPEncoder(Encoder):
         filter: ``causal`` or ``circular``.
 
     Raises:
-        ValueError: an unknown ``filter`` or activation, no layer, or sequences longer than ``max_length``.
+        ValueError: an unknown ``filter`` or activation, no layer, a ``layer_norm_eps`` or ``initializer_range`` not
+            above 0, or sequences longer than ``max_length``.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class FMLPEncoder(Encoder):
             raise ValueError(f"filter={filter!r} is unknown; known: {', '.join(FILTERS)}")
         if n_layers < 1:
             raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
+        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
         hidden_size = item_embedding.embedding_dim
         self.max_length = max_length
         self.circular = filter == "circular"
@@ -161,8 +163,7 @@ class FMLPEncoder(Encoder):
     def trace(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
         """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
         length = items.shape[1]
-        if length > self.max_length:
-            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        self._check_length(length)
         if self.circular:
             return self._trace_prefixes(items, lengths)
         real = (torch.arange(length, device=items.device) < lengths[:, None]).unsqueeze(-1)
@@ -174,9 +175,27 @@ class FMLPEncoder(Encoder):
             trace.heads.append(filtered.unsqueeze(2))
         return states, trace
 
+    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items; a circular filter needs one window per row for it, not L."""
+        if not self.circular:
+            return super().last(items, lengths)
+        self._check_length(items.shape[1])
+        return self._in_pieces(items, torch.arange(len(items), device=items.device), lengths - 1)[0]
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_length:
+            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+
     def _trace_prefixes(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
         """Run every prefix in its own right-aligned window and keep the last position of each."""
         users, ends = (torch.arange(items.shape[1], device=items.device) < lengths[:, None]).nonzero(as_tuple=True)
+        states, *heads = self._in_pieces(items, users, ends)
+        blank = states.new_zeros(*items.shape, states.shape[-1])
+        found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
+        return blank.index_put((users, ends), states), Trace(heads=found)
+
+    def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``_prefixes`` does, computed PREFIX_POSITIONS at a time."""
         chunk = max(1, PREFIX_POSITIONS // self.max_length)
         parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
         if len(parts) > 1 and torch.is_grad_enabled():
@@ -184,10 +203,7 @@ class FMLPEncoder(Encoder):
             chunks = [checkpoint(self._prefixes, items, *part, use_reentrant=False) for part in parts]
         else:
             chunks = [self._prefixes(items, *part) for part in parts]
-        states, *heads = (torch.cat(pieces) for pieces in zip(*chunks, strict=True))
-        blank = states.new_zeros(*items.shape, states.shape[-1])
-        found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
-        return blank.index_put((users, ends), states), Trace(heads=found)
+        return tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
 
     def _prefixes(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
         """Return the last state (m, d) of m prefixes and the last output (m, d) of each layer's filter."""

@@ -9,6 +9,21 @@ from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
 
 
+def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
+    """Return the width of the GRU, None being that of the embedding.
+
+    Raises:
+        ValueError: a width that is no whole number of at least 1, or without a dense map not the embedding's.
+    """
+    if gru_size is None:
+        return width
+    if isinstance(gru_size, bool) or not isinstance(gru_size, int) or gru_size < 1:
+        raise ValueError(f"gru_size={gru_size!r}: a whole number of at least 1 is expected, or ~ for {width}")
+    if not dense and gru_size != width:
+        raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
+    return gru_size
+
+
 @component("encoders", "gru")
 class GRUEncoder(Encoder):
     """Dropout of the item embeddings, GRU layers, a dense projection: RecBole's GRU4Rec, a state per position.
@@ -22,7 +37,7 @@ class GRUEncoder(Encoder):
         dense: the last linear map to width d; needed where gru_size differs from d.
 
     Raises:
-        ValueError: dense=False with another width.
+        ValueError: a width below 1, or dense=False with another width.
     """
 
     def __init__(
@@ -37,9 +52,7 @@ class GRUEncoder(Encoder):
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
-        gru_size = gru_size or width
-        if not dense and gru_size != width:
-            raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
+        gru_size = resolve_width(gru_size, width, dense=dense)
         self.dropout = Dropout(dropout_prob)
         self.gru = nn.GRU(
             width,

@@ -11,10 +11,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.gru import resolve_width
+from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic._fused import FusedRecurrence
 from recbole_hyper.hyperbolic._recurrence import ACTIVATIONS, RESETS, MoebiusRecurrence
-from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
+from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
 
 INPUTS = ("tangent", "ball")
 
@@ -133,6 +135,13 @@ class MoebiusGRU(nn.Module):
             for name, tangent in tangents.items():
                 getattr(self, name).copy_(hyperbolic.exp0(tangent, curvature))
         self.fixed_curvature, self.pending = float(curvature), False
+
+    def share_curvature(self, source: nn.Module) -> None:
+        """Learn no curvature of its own but take ``source.curvature`` (a 0-d tensor) from now on; biases stay."""
+        self.learned, self.pending = True, False
+        self.ball = SharedBall(source)
+        for layer in range(self.num_layers):
+            getattr(self, f"bias_l{layer}").manifold = self.ball
 
     def extra_repr(self) -> str:
         """Describe the layer as torch.nn.GRU does."""
@@ -300,7 +309,8 @@ class MoebiusGRUEncoder(Encoder):
         gru_size: width of the GRU (None: d).
         n_layers: layers.
         dropout_prob: dropout of the embeddings, and of the tangent vectors between layers.
-        curvature: c > 0, or "learn"; a learned one belongs to the encoder, the head learns its own.
+        curvature: c > 0, or "learn": a parameter of the encoder, until :meth:`share_curvature` puts that of a head in
+            its place.
         curvature_init: where a learned curvature starts, > 0.
         nonlinearity, reset: see :class:`MoebiusGRU`.
         dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d, as in
@@ -322,9 +332,7 @@ class MoebiusGRUEncoder(Encoder):
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
-        gru_size = gru_size or width
-        if not dense and gru_size != width:
-            raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
+        gru_size = resolve_width(gru_size, width, dense=dense)
         self.dropout = Dropout(dropout_prob)
         self.gru = MoebiusGRU(
             width,
@@ -339,6 +347,11 @@ class MoebiusGRUEncoder(Encoder):
         if curvature == "learn":
             self.gru.set_curvature(curvature_init)
         self.dense = nn.Linear(gru_size, width, bias=False) if dense else nn.Identity()
+
+    def share_curvature(self, head: OutputHead) -> None:
+        """Move the GRU into the ball of ``head``, if both learn their curvature: then one is learned, the head's."""
+        if self.gru.learned and head.log_curvature is not None:
+            self.gru.share_curvature(head)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Encode ``items`` (B, L) of ``lengths`` (B,) into tangent states (B, L, d)."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, initialize, newest, positions_from_end
+from recbole_hyper.encoders.base import Encoder, check_above_zero, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
 NORM_PLACEMENTS = ("query", "pre", "post")
@@ -135,7 +135,8 @@ class TransformerEncoder(Encoder):
         initializer: xavier (the papers) or normal with ``initializer_range`` (RecBole).
 
     Raises:
-        ValueError: heads that do not divide d, an unknown activation, placement or initializer.
+        ValueError: heads that do not divide d, an unknown activation, placement or initializer, a ``layer_norm_eps`` or
+            ``initializer_range`` not above 0.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class TransformerEncoder(Encoder):
         inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
+        check_above_zero(layer_norm_eps=layer_norm_eps)
         self.scale = math.sqrt(width) if scale_embeddings else 1.0
         self.max_length = max_length
         self.position_embedding = nn.Embedding(max_length, width)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from recbole_hyper.components import component
 from recbole_hyper.encoders.activations import activation
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
-from recbole_hyper.encoders.base import Encoder, Trace
+from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 
@@ -266,6 +266,7 @@ class WindowedAttentionEncoder(Encoder):
         super().__init__(item_embedding)
         if n_layers < 1:
             raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
+        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
         hidden_size = item_embedding.embedding_dim
         self.dropout = Dropout(hidden_dropout_prob)
         self.layers = nn.ModuleList(

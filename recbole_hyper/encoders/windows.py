@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 
 def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
@@ -37,7 +38,8 @@ def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> 
     """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
 
     Raises:
-        ValueError: another word, a list that has not one entry per head, or an entry outside 1..length.
+        ValueError: another word, a list that has not one entry per head, or an entry that is no whole number or
+            outside 1..length.
     """
     if isinstance(windows, str):
         if windows == "multi_scale":
@@ -45,6 +47,9 @@ def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> 
         if windows == "full":
             return (length,) * n_heads
         raise ValueError(f"windows={windows!r} is unknown; known: multi_scale, full, or a list with one size per head")
+    broken = [size for size in windows if isinstance(size, bool) or not isinstance(size, Integral)]
+    if broken:
+        raise ValueError(f"windows={list(windows)}: {broken[0]!r} is no whole number; a window counts items")
     sizes = tuple(int(size) for size in windows)
     if len(sizes) != n_heads:
         raise ValueError(f"windows={list(sizes)} has {len(sizes)} entries for n_heads={n_heads}; give one per head")

@@ -60,9 +60,11 @@ class OutputHead(nn.Module):
             self.offset = offset
         else:
             if not isinstance(offset_init, int | float) or not math.isfinite(offset_init):
-                raise ValueError(f"item_bias_init must be a finite number, got {offset_init!r}")
+                raise ValueError(f"offset_init (key item_bias_init) must be a finite number, got {offset_init!r}")
             if offset_init and not offset:
-                raise ValueError(f"item_bias_init={offset_init} has no effect without item_bias=True")
+                raise ValueError(
+                    f"offset_init={offset_init} (key item_bias_init) has no effect without offset=True (key item_bias)"
+                )
             self.offset = nn.Parameter(weight.new_full((weight.shape[0],), offset_init)) if offset else None
         self._curvature: Curvature = curvature
         self.log_curvature: nn.Parameter | None = None
@@ -102,7 +104,11 @@ class OutputHead(nn.Module):
         return pair_logits(self.geometry, states, self.weight, self.offset, items, curvature=self.curvature)
 
     def scorer(self) -> Scorer:
-        """Return a scorer with the items lifted once, for ranking; later training does not change it."""
+        """Return a scorer that lifts the items once, for ranking; ask for a new one after every training step.
+
+        The lift happens at the first call, and a flat head's scorer reads the weight itself (a copy would double the
+        memory of the item matrix): what a scorer returns after a step may mix old and new values.
+        """
         return Scorer(self)
 
     def _select(self, items: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -173,7 +179,7 @@ def _slices(stop: int, step: int) -> list[slice]:
 
 
 class Scorer:
-    """Scores without gradient, items lifted once.
+    """Scores without gradient, items lifted once, at the first call; valid until the head is trained further.
 
     Holds one copy of the lifted items (n_items, d + 1 at most), or the item matrix itself where the lift is trivial.
     """

@@ -36,7 +36,9 @@ def max_rapidity(dtype: torch.dtype) -> float:
 
 def tiny(dtype: torch.dtype) -> float:
     """Return a number to add under square roots: far below rounding, far above underflow."""
-    return 1e-200 if dtype == torch.float64 else 1e-30
+    if dtype == torch.float64:
+        return 1e-200
+    return max(1e-30, torch.finfo(dtype).tiny)  # float16 cannot hold 1e-30
 
 
 def square_norm(x: Tensor, dim: int = -1) -> Tensor:

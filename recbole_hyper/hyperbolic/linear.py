@@ -14,7 +14,8 @@ from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 class MoebiusLinear(nn.Module):
     r"""Map points of the ball by :math:`y = W \otimes x \oplus b` (Ganea et al. 2018, section 3.2).
 
-    ``weight`` (out, in) is Euclidean, uniform in +-1/sqrt(in); ``bias`` (out,) is a point of the ball near 0.
+    ``weight`` (out, in) is Euclidean, uniform in +-1/sqrt(in); ``bias`` (out,) is a point of the ball near 0. The dtype
+    is that of ``weight``, also under autocast: half precision has no digits left near the boundary.
 
     Args:
         in_features, out_features: widths.
@@ -37,6 +38,10 @@ class MoebiusLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map points (..., in) to points (..., out)."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self._map(x.to(self.weight.dtype))
+
+    def _map(self, x: Tensor) -> Tensor:
         hyperbolic.check_points(x, self.curvature, "x")
         tangent = hyperbolic.tangent_of_lifted(hyperbolic.lift_point(x, self.curvature))
         total = hyperbolic.lift_tangent(tangent @ self.weight.t())
@@ -51,7 +56,7 @@ class MoebiusPairLayer(nn.Module):
 
     The layer behind the two encoders of the noisy-prefix classifier (Ganea et al. 2018, section 4), with the squared
     distance as its feature; sums associate to the left. ``bias`` and ``distance_bias`` (out,) lie on the ball,
-    ``first_weight`` and ``second_weight`` (out, in) are Euclidean.
+    ``first_weight`` and ``second_weight`` (out, in) are Euclidean. The dtype is theirs, also under autocast.
 
     Args:
         in_features, out_features: widths.
@@ -77,6 +82,10 @@ class MoebiusPairLayer(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Join points x, y (..., in) into points (..., out)."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self._join(x.to(self.first_weight.dtype), y.to(self.first_weight.dtype))
+
+    def _join(self, x: Tensor, y: Tensor) -> Tensor:
         c = self.curvature
         hyperbolic.check_points(x, c, "x")
         hyperbolic.check_points(y, c, "y")

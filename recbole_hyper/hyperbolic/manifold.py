@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import geoopt
 import torch
@@ -26,6 +27,21 @@ def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.
     with torch.no_grad():  # geoopt's log(exp(c) - 1) is -inf or inf for very small or large c
         ball.isp_c.fill_(curvature + math.log(-math.expm1(-curvature)))
     return ball
+
+
+class SharedBall(geoopt.PoincareBall):
+    """A ball with the curvature that another module has and may learn: ``source.curvature``, a float or 0-d tensor."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        del self.isp_c
+        # in a tuple, so that nn.Module does not register the source's parameters a second time
+        self._source = (source,)
+
+    @property
+    def c(self) -> Tensor:
+        """Curvature, 0-d; gradients flow to the source."""
+        return torch.as_tensor(self._source[0].curvature)
 
 
 def ball_parameter(points: Tensor, ball: geoopt.PoincareBall) -> geoopt.ManifoldParameter:

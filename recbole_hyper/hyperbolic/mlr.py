@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_hyper.geometry._math import asinh
+from recbole_hyper.geometry.base import compute_dtype
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
@@ -31,8 +33,14 @@ def hyperplane_logits(x: Tensor, points: Tensor, normals: Tensor, curvature: hyp
         curvature: c > 0.
 
     Returns:
-        (..., k) logits.
+        (..., k) logits; float32 where the inputs are half precision, also under autocast.
     """
+    dtype = compute_dtype(x, points, normals)
+    with torch.autocast(x.device.type, enabled=False):
+        return _logits(x.to(dtype), points.to(dtype), normals.to(dtype), curvature)
+
+
+def _logits(x: Tensor, points: Tensor, normals: Tensor, curvature: hyperbolic.Curvature) -> Tensor:
     lifted, base = hyperbolic.lift_point(x, curvature), hyperbolic.lift_point(points, curvature)
     time = (1 + hyperbolic.square_norm(lifted)).sqrt()
     space = 2 * time * lifted
@@ -47,18 +55,13 @@ def hyperplane_logits(x: Tensor, points: Tensor, normals: Tensor, curvature: hyp
     return asinh(space_time @ carried.t()) * (2 * (1 + base_square) * norm / root).squeeze(-1)
 
 
-def asinh(u: Tensor) -> Tensor:
-    """Return asinh(u) by log1p, exact for tiny u and finite to the end of the range's square root."""
-    size = u.abs()
-    return torch.log1p(size + size * size / (1 + (1 + size * size).sqrt())) * u.sign()
-
-
 class HyperbolicMLR(nn.Module):
     r"""Classifier of points of the ball into ``n_classes``, one hyperplane (p_k, a_k) each.
 
     ``normals="euclidean"`` (Ganea et al.): ``normals`` (k, d) are Euclidean parameters, see
     :func:`hyperplane_logits`. ``normals="sphere"`` (hyrnn): unit normals on geoopt's sphere and a factor
-    exp(``log_scale``) per class on the signed distance. ``points`` (k, d) lie on the ball in both.
+    exp(``log_scale``) per class on the signed distance. ``points`` (k, d) lie on the ball in both. Points x are read
+    in the dtype of the parameters, and autocast has no effect.
 
     Args:
         in_features: d.
@@ -87,6 +90,7 @@ class HyperbolicMLR(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (..., k) of points (..., d)."""
+        x = x.to(self.points.dtype)
         hyperbolic.check_points(x, self.curvature, "x")
         points, normals = self.points.as_subclass(Tensor), self.normals.as_subclass(Tensor)
         logits = hyperplane_logits(x, points, normals, self.curvature)
@@ -119,6 +123,7 @@ class UnidirectionalMLR(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (..., k) of points (..., d) of the ball."""
+        x = x.to(self.weight.dtype)
         hyperbolic.check_points(x, self.curvature, "x")
         states = hyperbolic.log0(x, self.curvature)
         logits = self.geometry.logits(states.flatten(0, -2), self.weight, self.offset, curvature=self.curvature)

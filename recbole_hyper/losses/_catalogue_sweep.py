@@ -89,7 +89,7 @@ class CatalogueSweep:
         curvature: Curvature,
         geometry: Geometry,
         padding_idx: int | None,
-        budget: int,
+        budget: int | None,
         needs: tuple[bool, bool, bool, bool],
     ) -> None:
         self.geometry, self.targets, self.weight, self.offset = geometry, targets, weight, offset
@@ -117,7 +117,7 @@ class CatalogueSweep:
             terms=2 * sum(t.numel() for t in one if t is not None),
             itemsize=self.vectors.element_size(),
             budget=budget,
-            gpu=states.device.type != "cpu",
+            device=states.device,
         )
         self.blocks = _chunks.item_blocks(self.n_items, self.plan.block, padding_idx)
         # with two sweeps a block is lifted twice only, and its terms are not worth their memory

@@ -15,6 +15,7 @@ GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
 # keeping fewer rows than this reads the items so often that computing every tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
 DEFAULT_BUDGET = 256 << 20
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,15 @@ def default_budget(device: torch.device) -> int:
 
 
 def plan(
-    n: int, n_items: int, width: int, *, arrays: int, terms: int, itemsize: int, budget: int, gpu: bool = False
+    n: int,
+    n_items: int,
+    width: int,
+    *,
+    arrays: int,
+    terms: int,
+    itemsize: int,
+    budget: int | None,
+    device: torch.device = CPU,
 ) -> Plan:
     """Choose the tiles of the exact cross-entropy.
 
@@ -52,18 +61,28 @@ def plan(
         arrays: numbers kept per (row, item) between the passes: 1 without a link, 2 with one.
         terms: numbers held per item besides the weight and its gradient.
         itemsize: bytes of a number.
-        budget: bytes for everything that grows with rows x items, and the per-item terms where tiles are kept.
+        budget: bytes for everything that grows with rows x items, the per-item terms where tiles are kept, and the
+            lifts of the states. None for the default, which is granted on top of the lifts where it would not hold
+            them: nobody chose it, so it refuses no run.
+        device: where the tiles are.
 
     Raises:
-        ValueError: the budget does not hold one row of logits.
+        ValueError: a given budget does not hold the lifts and one row of logits.
     """
+    gpu = device.type != "cpu"
     # without a link the lifts are the states themselves; with one they are kept beside them, with their graph
     fixed = (3 if arrays == 1 else 6) * n * width * itemsize
-    least = fixed + n_items * itemsize * arrays
+    row = n_items * itemsize * arrays
+    least = fixed + row
+    if budget is None:
+        budget = default_budget(device)
+        if budget < least:
+            budget = fixed + max(budget, row)
     if budget < least:
         raise ValueError(
-            f"memory budget {budget} bytes is under one row of logits: {n_items} items and {n} rows need "
-            f"{least} bytes at least; set loss_memory_budget to {math.ceil(least / 2**20)} MiB or more"
+            f"memory budget {budget} bytes is under one row of logits: the lifts of {n} states take {fixed} bytes and "
+            f"one row of {n_items} items {row}; set loss_memory_budget to {least} bytes ({math.ceil(least / 2**20)} "
+            "MiB) or more, or leave it out"
         )
 
     # the compiled kernels work in place: only a link has one tile beside what is kept

@@ -19,10 +19,13 @@ from recbole_hyper.matmul import float32_products
 
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction) -> Tensor:
-        needs = tuple(ctx.needs_input_grad[:4])
+    def forward(
+        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded
+    ) -> Tensor:
+        # needs_input_grad tells what requires a gradient, also where none is recorded
+        needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call = (targets, geometry, padding_idx, budget, needs)
-        ctx.reduction, ctx.dtype = reduction, states.dtype
+        ctx.reduction = reduction
         device = states.device
         with float32_products(device), torch.no_grad():
             sweep = CatalogueSweep(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
@@ -34,7 +37,8 @@ class _ExactCrossEntropy(torch.autograd.Function):
             row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
             row_weights = sweep.vectors.new_full((len(states),), row_weight) if any(needs) else None
             losses, gradients = sweep.run(row_weights)
-            ctx.gradients = _cast(gradients, states, weight, offset, curvature)
+            # not yet in the inputs' dtype: what a loss scale is to keep from underflow must not be rounded before it
+            ctx.gradients = _of_tensors(gradients, states, weight, offset, curvature)
             return losses.mean() if reduction == "mean" else losses.sum()
 
     @staticmethod
@@ -47,7 +51,8 @@ class _ExactCrossEntropy(torch.autograd.Function):
             with float32_products(states.device):
                 sweep = CatalogueSweep(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
                 _, gradients = sweep.run(gradient.to(sweep.dtype))
-            return *_cast(gradients, states, weight, offset, curvature), None, None, None, None, None
+            found = _of_tensors(gradients, states, weight, offset, curvature)
+            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
         if ctx.gradients is None:
             raise RuntimeError(
                 "cross_entropy hands out its gradients once: a second backward through the same loss needs "
@@ -55,18 +60,20 @@ class _ExactCrossEntropy(torch.autograd.Function):
             )
         gradients, ctx.gradients = ctx.gradients, None
         # in place: a copy would double the memory of the item gradient
-        found = tuple(None if g is None else g.mul_(gradient) for g in gradients)
-        return *found, None, None, None, None, None
+        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 6
 
 
-def _cast(gradients: Gradients, states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature):
+def _of_tensors(
+    gradients: Gradients, states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature
+) -> tuple[tuple[Tensor | None, torch.dtype | None], ...]:
+    """Return for each input its gradient in the computing dtype and the input's own dtype; None for no tensor."""
     pairs = (
         (gradients.states, states),
         (gradients.weight, weight),
         (gradients.offset, offset),
         (gradients.curvature, curvature),
     )
-    return tuple(g.to(t.dtype) if g is not None and isinstance(t, Tensor) else None for g, t in pairs)
+    return tuple((g, t.dtype) if isinstance(t, Tensor) else (None, None) for g, t in pairs)
 
 
 def exact_cross_entropy(
@@ -87,9 +94,9 @@ def exact_cross_entropy(
     column left out. See ``recbole_hyper.functional.cross_entropy`` for shapes and units; inputs are
     not checked here.
     """
-    budget = _chunks.default_budget(states.device) if memory_budget is None else int(memory_budget)
+    budget = None if memory_budget is None else int(memory_budget)
     return _ExactCrossEntropy.apply(
-        states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction
+        states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled()
     )
 
 
@@ -98,11 +105,12 @@ class CrossEntropy(Loss):
     """Exact softmax cross-entropy over the catalogue, memory-bounded (see ``exact_cross_entropy``).
 
     Args:
-        memory_budget: bytes for the logits that are alive at once and the terms per item; None for 256 MiB, or 1/32
-            of the device's memory if that is less.
+        memory_budget: bytes for the logits that are alive at once, the terms per item and the lifts of the states
+            (3 numbers per row and coordinate, 6 with a link); None for 256 MiB, or 1/32 of the device's memory if
+            that is less, with the lifts on top where it would not hold them.
 
     Raises:
-        ValueError: budget not above 0 here, or under one row of logits at the first call.
+        ValueError: budget not above 0 here, or under the lifts and one row of logits at the first call.
     """
 
     def __init__(self, *, memory_budget: int | None = None) -> None:
@@ -136,7 +144,8 @@ class CrossEntropy(Loss):
         """Return the bytes of the tiles and terms that the budget allows, plus what grows with n alone."""
         itemsize = max(4, torch.empty((), dtype=dtype).element_size())
         linked = geometry is None or geometry.has_link
-        budget = _chunks.default_budget(torch.device("cpu")) if self.memory_budget is None else self.memory_budget
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
         arrays, terms = (2, 6) if linked else (1, 0)
-        return _chunks.plan(n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=budget).bytes
+        return _chunks.plan(
+            n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=self.memory_budget
+        ).bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -135,6 +136,8 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
         ("n_extra_chunks", n_extra_chunks, 0),
         ("rounds", rounds, 1),
     ):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ValueError(f"rece_{name} must be a whole number, got {value!r}")
         if value < least:
             raise ValueError(f"rece_{name} must be at least {least}, got {value}")
     if n_buckets % buckets_per_chunk:

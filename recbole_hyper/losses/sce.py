@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -86,7 +87,7 @@ def scalable_cross_entropy(
         generator: of the directions.
 
     Raises:
-        ValueError: a size below 1, or bucket_size_y above the number of items.
+        ValueError: a size that is no whole number or below 1, or bucket_size_y above the number of items.
     """
     check_sizes(n_buckets, bucket_size_x, bucket_size_y)
     n, n_items = len(states), head.n_items - (head.padding_idx is not None)
@@ -106,7 +107,8 @@ def scalable_cross_entropy(
         # every pair's loss, to know which bucket is each row's hardest; the gradient needs only that one
         candidates, positive = _pairs.group_logsumexp(head, states, targets, _bucket_groups(rows, items, targets))
         flat = rows.reshape(-1)
-        pair_losses = _pairs.softmax_loss(candidates, positive[flat])
+        # a NaN counts as the hardest: it must reach the loss, as it reaches the gradient
+        pair_losses = _pairs.softmax_loss(candidates, positive[flat]).nan_to_num_(nan=math.inf, posinf=math.inf)
         hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
         hardest.scatter_reduce_(0, flat, pair_losses, "amax")
         pair = torch.arange(len(flat), device=flat.device)
@@ -125,7 +127,9 @@ def scalable_cross_entropy(
         "selected_once": float((counts == 1).float().mean()),
         "positives_found": found,
     }
-    return losses.mean(), statistics
+    # rows in no bucket too: the zero that flows to a target logit of NaN makes the item's gradient NaN
+    loss = torch.where(positive.isnan().any(), math.nan, losses.mean())
+    return loss, statistics
 
 
 def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
@@ -152,8 +156,10 @@ def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
 
 
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
-    """Raise ValueError for a size below 1."""
+    """Raise ValueError for a size that is no whole number or below 1."""
     for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ValueError(f"sce_{name} must be a whole number, got {value!r}")
         if value < 1:
             raise ValueError(f"sce_{name} must be at least 1, got {value}")
 
@@ -171,7 +177,7 @@ class ScalableCrossEntropy(Loss):
         beta: > 0, b_x / n_b; paper: 1.
 
     Raises:
-        ValueError: a size below 1, alpha or beta not above 0.
+        ValueError: a size that is no whole number or below 1, alpha or beta not above 0.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder, supervised_states
+from recbole_hyper.encoders.base import Encoder, check_above_zero, initialize, supervised_states
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 
@@ -37,14 +37,16 @@ class HyperRecommender(SequentialRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        self.item_embedding = self._new_embedding(config)
+        self.item_embedding = new_embedding(config, self.n_items)
         self.encoder = self.build_encoder(config, self.item_embedding)
-        self.output_embedding = None if config["reuse_item_embeddings"] else self._new_embedding(config)
+        self.output_embedding = None if config["reuse_item_embeddings"] else new_embedding(config, self.n_items)
         scored = self.item_embedding if self.output_embedding is None else self.output_embedding
-        self.head = self.build_head(config, scored.weight, resolve_curvature(config, dataset))
+        self.head = self.build_head(config, scored.weight, resolve_curvature(config))
+        self.encoder.share_curvature(self.head)
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, float] = {}
-        self._sampler = self._negative_sampler(dataset)
+        # one key per interaction, which a loss that draws nothing is spared
+        self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
     # --- parts -------------------------------------------------------------------------------------------------------
     @classmethod
@@ -80,23 +82,15 @@ class HyperRecommender(SequentialRecommender):
         from recbole_hyper.config import ConfigError
 
         with torch.random.fork_rng(devices=[]):
-            embedding = nn.Embedding(4, config["hidden_size"], padding_idx=0)
             try:
+                embedding = new_embedding(config, 4)
                 cls.build_encoder(config, embedding)
-                cls.build_head(config, embedding.weight, fixed_curvature(config["curvature"]) or 1.0)
+                # what auto will estimate is not known yet
+                curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
+                cls.build_head(config, embedding.weight, curvature)
                 cls.build_loss(config)
             except (ValueError, TypeError) as error:
                 raise ConfigError(str(error)) from error
-
-    def _new_embedding(self, config: Any) -> nn.Embedding:
-        embedding = nn.Embedding(self.n_items, config["hidden_size"], padding_idx=0)
-        with torch.no_grad():
-            if config["initializer"] == "normal":
-                nn.init.normal_(embedding.weight, std=config["initializer_range"])
-            else:
-                nn.init.xavier_uniform_(embedding.weight)
-            embedding.weight[0].zero_()
-        return embedding
 
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
         # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty
@@ -151,7 +145,8 @@ class HyperRecommender(SequentialRecommender):
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor) -> Tensor:
         """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
-        loss = self.loss(states, targets, self.head, self._sampler.bind(users, rows, targets))
+        negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
+        loss = self.loss(states, targets, self.head, negatives)
         self.loss_terms = dict(self.loss.statistics)
         return loss
 
@@ -165,6 +160,20 @@ class HyperRecommender(SequentialRecommender):
         return self.head.logits(self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]))
 
 
+def new_embedding(config: Any, n_items: int) -> nn.Embedding:
+    """Return the vectors (n_items, hidden_size) of items, drawn by ``initializer``; row 0 is padding and zero.
+
+    Raises:
+        ValueError: an unknown ``initializer``, or an ``initializer_range`` that is not above 0.
+    """
+    embedding = nn.Embedding(n_items, config["hidden_size"], padding_idx=0)
+    rule, std = config["initializer"], config["initializer_range"]
+    initialize(embedding, rule="xavier" if rule is None else rule, std=0.02 if std is None else std)
+    with torch.no_grad():
+        embedding.weight[0].zero_()
+    return embedding
+
+
 def fixed_curvature(value: Any) -> float | None:
     """Return the curvature as a number, None for "auto" and "learn"; raises ValueError for anything else."""
     if value in ("auto", "learn", None):
@@ -174,11 +183,17 @@ def fixed_curvature(value: Any) -> float | None:
     return float(value)
 
 
-def resolve_curvature(config: Any, dataset: Any) -> float:
-    """Return the curvature to start from: the number given, the estimate from the training data, or 1 for "learn"."""
+def resolve_curvature(config: Any) -> float:
+    """Return the curvature to start from: the number given or estimated before, or ``curvature_init`` for "learn".
+
+    Raises:
+        ValueError: ``curvature`` is neither, ``curvature_init`` not above 0, or auto not yet estimated.
+    """
     value = fixed_curvature(config["curvature"])
     if value is not None:
         return value
     if config["curvature"] == "learn":
-        return float(config["curvature_init"] or 1.0)
+        start = 1.0 if config["curvature_init"] is None else config["curvature_init"]
+        check_above_zero(curvature_init=start)
+        return float(start)
     raise ValueError("curvature: auto is estimated before the model is built; see quick_start")

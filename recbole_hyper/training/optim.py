@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer
+from recbole_hyper.training.riemannian import CURVATURES, LEARNERS, riemannian_optimizer
 from recbole_hyper.training.rowwise import RowwiseAdam
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -18,7 +18,8 @@ PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torc
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     """Build ``learner`` over the parameters of ``model``.
 
-    ``curvature_learning_rate``, where set, is the rate of a learned curvature, which gets no weight decay.
+    ``curvature_learning_rate``, where set, is the rate of every learned curvature, of the head or an encoder, which get
+    no weight decay.
 
     Raises:
         ConfigError: an unknown learner.
@@ -30,17 +31,15 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
             learner=learner,
             learning_rate=config["learning_rate"],
             manifold_learning_rate=config["manifold_learning_rate"],
+            curvature_learning_rate=config["curvature_learning_rate"],
             weight_decay=config["weight_decay"] or 0.0,
             stabilize=config["stabilize"],
         )
     rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    curved = [parameter for name, parameter in named if name.endswith("log_curvature")]
+    curved = [parameter for name, parameter in named if name.endswith(CURVATURES)]
     groups: list[dict[str, Any]] = [
-        {
-            "params": [parameter for name, parameter in named if not name.endswith("log_curvature")],
-            "weight_decay": decay,
-        }
+        {"params": [parameter for name, parameter in named if not name.endswith(CURVATURES)], "weight_decay": decay}
     ]
     if curved:
         groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})

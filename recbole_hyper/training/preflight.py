@@ -12,6 +12,7 @@ import torch
 
 from recbole_hyper import components
 from recbole_hyper.config import ConfigError
+from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.evaluation.results import table
 
@@ -61,7 +62,8 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     parameters = matrix * (1 if tied else 2) + _FLOAT * (n_items * bool(config["item_bias"]) + encoder)
     moments = _MOMENTS.get(str(config["learner"]).lower(), 2)
     tokens = batch * length
-    blocks = layers * (_TENSORS_PER_BLOCK * tokens * width + 2 * tokens * inner)
+    held = max(tokens, _prefix_positions(config, tokens, length))
+    blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     loss = config.model_class.build_loss(config)
     geometry = components.resolve("geometry", config["geometry"])()
@@ -80,6 +82,15 @@ def _directions(config: Any) -> tuple[int, int]:
     if not issubclass(components.resolve("encoders", config["encoder"]), DualEncoder):
         return 1, 1
     return {"both": (2, 2), "shared": (1, 2)}.get(config["dual_directions"], (1, 1))
+
+
+def _prefix_positions(config: Any, tokens: int, length: int) -> int:
+    """Return the positions of prefix windows that a circular filter holds at one time; 0 for any other encoder."""
+    part = components.resolve("encoders", config["encoder"])
+    network = part.backbone if issubclass(part, DualEncoder) else part
+    if not issubclass(network, fmlp.FMLPEncoder) or config["filter"] != "circular":
+        return 0
+    return min(tokens * length, fmlp.PREFIX_POSITIONS)
 
 
 def free_memory(device: torch.device) -> int:

@@ -12,6 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 LEARNERS = ("riemannian_adam", "riemannian_sgd")
+# how the names of learned curvatures end: a head's, and that of a ball which shares none
+CURVATURES = ("log_curvature", "isp_c")
 
 
 def manifold_parameters(model: nn.Module) -> dict[str, geoopt.ManifoldParameter]:
@@ -25,12 +27,13 @@ def riemannian_optimizer(
     learner: str = "riemannian_adam",
     learning_rate: float = 1e-3,
     manifold_learning_rate: float | None = None,
+    curvature_learning_rate: float | None = None,
     weight_decay: float = 0.0,
     stabilize: int | None = 10,
     momentum: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> Optimizer:
-    r"""Build geoopt's RiemannianAdam or RiemannianSGD with one group of Euclidean and one of manifold parameters.
+    r"""Build geoopt's RiemannianAdam or RiemannianSGD with groups of Euclidean, manifold and curvature parameters.
 
     On a ball the gradient is divided by :math:`\lambda_x^2`, the step is a retraction, moments are carried along; on
     Euclidean parameters both are the plain Adam and SGD. RiemannianAdam keeps one second moment per point.
@@ -40,7 +43,8 @@ def riemannian_optimizer(
         learner: riemannian_adam or riemannian_sgd.
         learning_rate: of Euclidean parameters, > 0.
         manifold_learning_rate: of manifold parameters; None: the same.
-        weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step).
+        curvature_learning_rate: of a learned curvature; None: that of Euclidean parameters.
+        weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step, and no aim of a curvature).
         stabilize: project manifold parameters back every so many steps (hyrnn: 10); None: never.
         momentum: of riemannian_sgd, in [0, 1).
         betas: of riemannian_adam.
@@ -51,12 +55,19 @@ def riemannian_optimizer(
     if learner not in LEARNERS:
         raise ValueError(f"learner={learner!r}: allowed are {', '.join(LEARNERS)}")
     manifold_rate = learning_rate if manifold_learning_rate is None else manifold_learning_rate
-    for name, rate in (("learning_rate", learning_rate), ("manifold_learning_rate", manifold_rate)):
+    curvature_rate = learning_rate if curvature_learning_rate is None else curvature_learning_rate
+    for name, rate in (
+        ("learning_rate", learning_rate),
+        ("manifold_learning_rate", manifold_rate),
+        ("curvature_learning_rate", curvature_rate),
+    ):
         if not rate > 0:
             raise ValueError(f"{name}={rate}: a number above 0 is needed")
     if stabilize is not None and stabilize < 1:
         raise ValueError(f"stabilize={stabilize}: a number of steps of at least 1, or None, is needed")
-    trained = [p for p in model.parameters() if p.requires_grad]
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    curvatures = [p for name, p in named if name.endswith(CURVATURES)]
+    trained = [p for name, p in named if not name.endswith(CURVATURES)]
     curved = [p for p in trained if isinstance(p, geoopt.ManifoldParameter)]
     flat = [p for p in trained if not isinstance(p, geoopt.ManifoldParameter)]
     groups: list[dict[str, Any]] = []
@@ -64,6 +75,8 @@ def riemannian_optimizer(
         groups.append({"params": flat, "lr": learning_rate, "weight_decay": weight_decay})
     if curved:
         groups.append({"params": curved, "lr": manifold_rate, "weight_decay": 0.0})
+    if curvatures:
+        groups.append({"params": curvatures, "lr": curvature_rate, "weight_decay": 0.0})
     if not groups:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
     if learner == "riemannian_adam":

@@ -126,6 +126,21 @@ def test_circular_states_are_those_of_the_published_network_on_every_prefix():
             torch.testing.assert_close(states[row, end - 1], x[-1])
 
 
+@pytest.mark.parametrize("positions", [4 * 9, 2**17])
+def test_the_newest_state_costs_one_window_a_row(monkeypatch, positions):
+    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", positions)
+    encoder = make(filter="circular")
+    items, lengths = random_batch([9, 4, 1, 9, 7])
+    expected = encoder(items, lengths)[torch.arange(5), lengths - 1]
+    windows = []
+    prefixes = encoder._prefixes
+    monkeypatch.setattr(encoder, "_prefixes", lambda *given: windows.append(len(given[1])) or prefixes(*given))
+    assert torch.equal(encoder.last(items, lengths), expected)
+    assert sum(windows) == 5
+    with pytest.raises(ValueError, match="sequences of 10 items came"):
+        encoder.last(torch.ones(1, 10, dtype=torch.int64), torch.tensor([10]))
+
+
 def test_prefixes_in_pieces_equal_prefixes_at_once(monkeypatch):
     encoder = make(filter="circular").train()
     items, lengths = random_batch([9, 4, 1])
@@ -203,6 +218,8 @@ def test_parameters_and_their_start():
         ({"filter": "linear"}, "known: causal, circular"),
         ({"hidden_act": "tanh"}, "known: relu, gelu, swish"),
         ({"n_layers": 0}, "at least one layer"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite number above 0"),
+        ({"initializer_range": -0.1}, "initializer_range=-0.1: a finite number above 0"),
     ],
 )
 def test_faults(options, message):

@@ -345,6 +345,9 @@ def test_encoder_states_are_causal_and_ignore_padding(build) -> None:
     assert not any(name.startswith("item_embedding") for name in encoder.state_dict())
     with pytest.raises(ValueError, match="dense=False"):
         build(embedding, gru_size=6, dense=False)
+    for size in (0, -2, 2.5, True):
+        with pytest.raises(ValueError, match=rf"gru_size={size}: a whole number of at least 1"):
+            build(embedding, gru_size=size)
 
 
 def test_encoder_hands_over_tangent_vectors() -> None:

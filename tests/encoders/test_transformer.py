@@ -132,7 +132,8 @@ def test_equals_recboles_transformer_with_its_settings() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"n_heads": 5}, "n_heads=5 does not divide"), ({"hidden_act": "selu"}, "known: relu"),
-     ({"norm_placement": "last"}, "allowed are query"), ({"initializer": "zeros"}, "allowed are xavier")],
+     ({"norm_placement": "last"}, "allowed are query"), ({"initializer": "zeros"}, "allowed are xavier"),
+     ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"), ({"initializer_range": 0}, "initializer_range=0: a")],
 )  # fmt: skip
 def test_bad_options(options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):

@@ -114,7 +114,7 @@ def test_learned_curvature_gets_a_gradient() -> None:
     assert flat.log_curvature is None
 
 
-def test_scorer_does_not_follow_training(geometry: Geometry) -> None:
+def test_scores_carry_no_gradient(geometry: Geometry) -> None:
     head = head_of(geometry, offset=True)
     states = torch.randn(2, 4, dtype=torch.float64)
     scores = head.scorer().scores(states)
@@ -142,7 +142,7 @@ def test_offsets_start_where_they_are_told(geometry: Geometry) -> None:
     head = OutputHead(geometry, weight, offset=True, offset_init=-1.5, curvature=0.3)
     assert head.offset is not None
     assert head.offset.tolist() == [-1.5] * 9
-    with pytest.raises(ValueError, match=r"item_bias_init=-1.5 has no effect without item_bias=True"):
+    with pytest.raises(ValueError, match=r"offset_init=-1.5 .*no effect without offset=True"):
         OutputHead(geometry, weight, offset_init=-1.5)
-    with pytest.raises(ValueError, match="item_bias_init must be a finite number, got nan"):
+    with pytest.raises(ValueError, match=r"offset_init .*must be a finite number, got nan"):
         OutputHead(geometry, weight, offset=True, offset_init=float("nan"))

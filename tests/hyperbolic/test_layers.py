@@ -135,3 +135,52 @@ def test_euclidean_pair_layer_is_the_limit_of_the_hyperbolic_one() -> None:
         flat.distance_bias.copy_(curved.distance_bias * 4)
     x, y = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
     torch.testing.assert_close(curved(x, y), flat(x, y), rtol=1e-5, atol=1e-6)
+
+
+def test_mlr_has_a_gradient_on_its_hyperplane() -> None:
+    """asinh has slope 1 at 0: points on a hyperplane are moved off it, and gradients there are those of the formula."""
+    normals = torch.tensor([[0.0, 2.0, 0.0], [1.0, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    planes = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([[0.4, 0.0, 0.2], [0.3, 0.3, 0.1], [0.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    logits = hyp.hyperplane_logits(x, planes, normals, 0.7)
+    assert logits.detach().abs().min() == 0
+    assert torch.autograd.gradcheck(lambda *given: hyp.hyperplane_logits(*given, 0.7), (x, planes, normals))
+    (gradient,) = torch.autograd.grad(logits[0, 0], x)
+    assert gradient[0, 1] > 1
+
+
+LAYERS = {
+    "linear": lambda: hyp.MoebiusLinear(4, 3),
+    "pair": lambda: hyp.MoebiusPairLayer(4, 3),
+    "mlr": lambda: hyp.HyperbolicMLR(4, 3),
+    "sphere": lambda: hyp.HyperbolicMLR(4, 3, normals="sphere"),
+    "unidirectional": lambda: hyp.UnidirectionalMLR(4, 3),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_autocast_does_not_reach_the_layers(name: str) -> None:
+    layer = spread(LAYERS[name](), 1.0).float()
+    given = [points(0.9, 1.0, seed) for seed in range(2 if name == "pair" else 1)]
+    expected = layer(*given)
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            found = layer(*given)
+            rounded = layer(*(x.to(dtype) for x in given))
+        assert torch.equal(found, expected)
+        assert rounded.dtype == torch.float32
+        # points rounded to half precision, then read in float32
+        assert torch.equal(rounded, layer(*(x.to(dtype).float() for x in given)))
+    if "mlr" in name:
+        half = hyp.hyperplane_logits(given[0].half(), layer.points.half(), layer.normals.half())
+        assert half.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_origin_in_half_precision(dtype: torch.dtype) -> None:
+    zero = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
+    for function in (hyp.exp0, hyp.log0, hyp.project):
+        value = function(zero)
+        assert torch.equal(value, torch.zeros_like(value))
+        (gradient,) = torch.autograd.grad(value.sum(), zero)
+        torch.testing.assert_close(gradient, torch.ones_like(gradient), rtol=1e-2, atol=0)

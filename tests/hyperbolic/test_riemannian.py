@@ -124,3 +124,16 @@ def test_faults_are_named() -> None:
         riemannian_optimizer(model, stabilize=0)
     with pytest.raises(ValueError, match="no trainable parameter"):
         riemannian_optimizer(nn.Identity())
+
+
+def test_a_learned_curvature_has_its_own_rate_and_no_decay() -> None:
+    model = MoebiusGRU(3, 4, curvature="learn")
+    optimizer = riemannian_optimizer(model, learning_rate=0.1, curvature_learning_rate=0.003, weight_decay=0.3)
+    curvature = optimizer.param_groups[2]
+    assert curvature["params"] == [model.ball.isp_c]
+    assert (curvature["lr"], curvature["weight_decay"]) == (0.003, 0.0)
+    before = model.curvature.item()
+    gru_step(model, optimizer, 0)
+    assert 0 < abs(model.ball.isp_c.item() - hyp.poincare_ball(before).isp_c.item()) <= 0.0031
+    with pytest.raises(ValueError, match="curvature_learning_rate=0"):
+        riemannian_optimizer(model, curvature_learning_rate=0.0)

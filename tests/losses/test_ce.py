@@ -13,6 +13,7 @@ from recbole_hyper import components
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks
+from recbole_hyper.losses._catalogue_sweep import CatalogueSweep, Gradients
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.reference import losses as reference
 
@@ -194,6 +195,54 @@ def test_value_alone_without_gradient(geometry: str) -> None:
     torch.testing.assert_close(value, with_gradient.detach(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_no_gradient_is_made_where_none_is_recorded(
+    geometry: str, context: type, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, targets, weight, offset, curvature = problem(6, 9, 3, 0)
+    options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "reduction": reduction}
+    expected = cross_entropy(states, targets, weight, offset, **options).detach()
+
+    def refuse(sweep: CatalogueSweep) -> None:
+        raise AssertionError("a gradient was allocated")
+
+    monkeypatch.setattr(CatalogueSweep, "_allocate_gradients", refuse)
+    with context():
+        value = cross_entropy(states, targets, weight, offset, **options)
+    torch.testing.assert_close(value, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_a_loss_scale_keeps_half_precision_gradients_from_underflow(geometry: str) -> None:
+    """Gradients of a few 1e-8 are below the least float16, times the scale they are not."""
+    states, targets, weight, _, _ = problem(200, 5, 2, 0, dtype=torch.float32)
+    weight, half = weight.detach() * 1e-5, states.detach().half().requires_grad_()
+    weight.requires_grad_()
+    options = {"geometry": geometry, "curvature": 0.3, "padding_idx": 0}
+    (scaled,) = torch.autograd.grad(cross_entropy(half, targets, weight, **options) * 2.0**16, half)
+    assert scaled.dtype == torch.float16
+    (expected,) = torch.autograd.grad(cross_entropy(half.float(), targets, weight, **options) * 2.0**16, half)
+    torch.testing.assert_close(scaled, expected, rtol=2e-3, atol=1e-6)
+    assert expected.float().abs().max() > 1e-4
+
+
+def test_the_weights_gradient_is_handed_over_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, targets, weight, *_ = problem(6, 9, 3, None, dtype=torch.float32)
+    made = []
+    run = CatalogueSweep.run
+
+    def record(*given) -> tuple[Tensor, Gradients]:
+        losses, gradients = run(*given)
+        made.append(gradients.weight)
+        return losses, gradients
+
+    monkeypatch.setattr(CatalogueSweep, "run", record)
+    (gradient,) = torch.autograd.grad(cross_entropy(states, targets, weight), weight)
+    assert gradient.data_ptr() == made[0].data_ptr()
+
+
 def test_padding_is_never_scored() -> None:
     states, targets, weight, offset, _ = problem(6, 9, 3, 0)
     with torch.no_grad():
@@ -299,17 +348,48 @@ def test_budget_under_a_row_is_one_clear_error() -> None:
         CrossEntropy(memory_budget=-1)
     with pytest.raises(ValueError, match="under one row"):
         CrossEntropy(memory_budget=5000).memory_bytes(6, 3, 900)
+    with pytest.raises(ValueError, match=r"lifts of 6 states take 576 bytes and one row of 900 items 7200; .* 7776"):
+        CrossEntropy(memory_budget=7775).memory_bytes(6, 3, 900)
+    CrossEntropy(memory_budget=7776).memory_bytes(6, 3, 900)
 
 
-@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(25_600, 512), (102_400, 128), (204_800, 64), (10, 64)])
+def test_the_default_budget_refuses_no_run(n: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lifts above the default come on top of it; where the default holds them the plan is that of this budget."""
+    monkeypatch.setattr(_chunks, "default_budget", lambda device: _chunks.DEFAULT_BUDGET)
+    lifts = 6 * n * (d + 1) * 4
+    for n_items in (10_000, 100_000_000):
+        sizes = {"arrays": 2, "terms": 6, "itemsize": 4}
+        plan = _chunks.plan(n, n_items, d + 1, **sizes, budget=None)
+        if lifts + 8 * n_items <= _chunks.DEFAULT_BUDGET:
+            assert plan == _chunks.plan(n, n_items, d + 1, **sizes, budget=_chunks.DEFAULT_BUDGET)
+        else:
+            assert lifts < plan.bytes <= lifts + max(_chunks.DEFAULT_BUDGET, 8 * n_items)
+            assert plan.rows >= min(n, 96)
+            assert plan.block >= 2048
+    assert CrossEntropy().memory_bytes(n, d, 10_000) > lifts
+
+
+def test_a_step_whose_lifts_exceed_the_default_equals_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_chunks, "default_budget", lambda device: 10_000)
+    states, targets, weight, offset, _ = problem(40, 70, 13, 0)
+    with pytest.raises(ValueError, match="lifts of 40 states"):
+        cross_entropy(states, targets, weight, offset, geometry="poincare", padding_idx=0, memory_budget=10_000)
+    loss = cross_entropy(states, targets, weight, offset, geometry="poincare", padding_idx=0)
+    torch.testing.assert_close(loss, full(states, targets, weight, offset, 1.0, "poincare", 0))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("arrays", [1, 2])
-def test_plans_stay_within_their_budget(arrays: int, gpu: bool) -> None:
+def test_plans_stay_within_their_budget(arrays: int, device: str) -> None:
     checked = 0
     for n in (1, 15, 64, 4096, 100_000):
         for m in (2, 1000, 10_000, 1_000_000, 10_000_000):
             for budget in (1 << 20, 16 << 20, 256 << 20, 4 << 30):
                 try:
-                    plan = _chunks.plan(n, m, 65, arrays=arrays, terms=4, itemsize=4, budget=budget, gpu=gpu)
+                    plan = _chunks.plan(
+                        n, m, 65, arrays=arrays, terms=4, itemsize=4, budget=budget, device=torch.device(device)
+                    )
                 except ValueError:
                     continue
                 assert plan.bytes <= budget, (n, m, budget, plan)

@@ -218,6 +218,20 @@ def test_sce_in_one_bucket_of_everything_is_ce(geometry: str) -> None:
     assert loss.statistics == {"selected": 1, "selected_once": 1, "positives_found": 1}
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("size_x", [1, 12])
+@pytest.mark.parametrize("where", ["state", "item"])
+def test_sce_does_not_hide_a_nan(geometry: str, size_x: int, where: str) -> None:
+    """A NaN state, in a bucket or in none, and a NaN item among the candidates make the loss NaN."""
+    states, targets, head = problem(geometry)
+    with torch.no_grad():
+        (states[7] if where == "state" else head.weight[int(targets[7])]).fill_(float("nan"))
+    loss, _ = sce.scalable_cross_entropy(
+        states, targets, head, n_buckets=2, bucket_size_x=size_x, bucket_size_y=head.n_items - 1
+    )
+    assert torch.isnan(loss)
+
+
 def test_sce_sizes_follow_the_paper() -> None:
     loss = sce.ScalableCrossEntropy(alpha=2.0, beta=4.0)
     n_buckets, size = loss.sizes(10_000)
@@ -314,6 +328,10 @@ def test_every_loss_alone_with_a_user_sampler_and_under_autocast(name: str, geom
         ("gbce", {"t": -0.1}, "gbce_t must lie"),
         ("sce", {"bucket_size_y": 0}, "sce_bucket_size_y must be at least 1"),
         ("sce", {"n_buckets": 0}, "sce_n_buckets must be at least 1"),
+        ("sce", {"n_buckets": 2.5}, "sce_n_buckets must be a whole number, got 2.5"),
+        ("sce", {"bucket_size_x": 3.0}, "sce_bucket_size_x must be a whole number, got 3.0"),
+        ("sce", {"bucket_size_y": True}, "sce_bucket_size_y must be a whole number, got True"),
+        ("rece", {"n_buckets": 2.5}, "rece_n_buckets must be a whole number, got 2.5"),
         ("sce", {"alpha": 0.0}, "sce_alpha must be above 0"),
         ("rece", {"rounds": 0}, "rece_rounds must be at least 1"),
         ("rece", {"n_extra_chunks": -1}, "rece_n_extra_chunks must be at least 0"),

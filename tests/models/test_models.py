@@ -10,7 +10,7 @@ from recbole.data.utils import create_samplers, get_dataloader
 from recbole.trainer import Trainer
 
 from recbole_hyper import components, load, recommend, run
-from recbole_hyper.config import Config
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.protocols.base import make_split
@@ -211,3 +211,36 @@ def test_recommends_all_that_is_left_in_order_of_its_score(model: str, random_da
 def test_all_names_are_importable() -> None:
     for name in components.names("models"):
         assert components.resolve("models", name).__doc__, f"{name} has no docstring"
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "message"),
+    [
+        ("GRU4RecCE", {"initializer": "uniform"}, "initializer='uniform': allowed are xavier, normal"),
+        ("DualRec", {"initializer": "uniform"}, "initializer='uniform': allowed are xavier, normal"),
+        ("SASRecCE", {"initializer": "uniform"}, "initializer='uniform': allowed are xavier, normal"),
+        ("GRU4RecCE", {"initializer_range": 0.0}, "initializer_range=0.0: a finite number above 0"),
+        ("DualRec", {"layer_norm_eps": -1.0}, "layer_norm_eps=-1.0: a finite number above 0"),
+        ("DualRec", {"n_heads": 2, "dual_windows": [2.9, 8]}, "2.9 is no whole number"),
+        ("HGRU4Rec", {"gru_size": 0}, "gru_size=0: a whole number of at least 1"),
+        ("SASRecSCE", {"sce_n_buckets": 2.5}, "sce_n_buckets must be a whole number, got 2.5"),
+        ("HSASRecCE", {"curvature": "learn", "curvature_init": 0.0}, "curvature_init=0.0: a finite number above 0"),
+        ("HSASRecCE", {"curvature": "learn", "curvature_init": -1.0}, "curvature_init=-1.0: a finite number above 0"),
+        ("HSASRecCE", {"curvature": 0}, "curvature must be a finite number above 0"),
+        ("HSASRecCE", {"item_bias": False, "item_bias_init": 1.0}, "key item_bias_init.*key item_bias"),
+    ],
+)
+def test_values_out_of_range_fail_before_data_are_read(model: str, keys: dict, message: str, random_data: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config(model, "random", config_dict={**SMALL, "data_path": str(random_data), **keys})
+
+
+@pytest.mark.parametrize(("loss", "draws"), [("ce", False), ("sce", False), ("rece", False), ("bce", True)])
+def test_only_a_loss_that_draws_has_a_sampler(loss: str, draws: bool, random_data: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "loss_type": loss, "sce_bucket_size_y": 8}
+    config = Config("SASRecCE", "random", config_dict=keys)
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    assert (made._sampler is not None) == draws
+    assert torch.isfinite(made.calculate_loss(next(iter(loader))))

@@ -7,6 +7,7 @@ import pytest
 
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.encoders import fmlp
 from recbole_hyper.training.preflight import estimate_memory, require_memory
 from tests.conftest import SMALL
 
@@ -42,6 +43,25 @@ def test_a_dual_encoder_counts_both_directions(cycle: Path) -> None:
     (encoder, activations), shared = estimate("past"), estimate("shared")
     assert estimate("both") == (2 * encoder, 2 * activations)
     assert shared == (encoder, 2 * activations)
+
+
+@pytest.mark.parametrize("encoder", ["fmlp", "dual_fmlp"])
+def test_windows_of_all_prefixes_count(encoder: str, cycle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A circular filter holds a window of 8 positions for each of 16 x 8 prefixes, up to PREFIX_POSITIONS."""
+
+    def activations(**keys: object) -> int:
+        return estimate_memory(config(cycle, encoder=encoder, n_heads=1, inner_size=16, **keys), 1000).activations
+
+    def more(positions: int) -> int:
+        block = 4 * (16 + 2) * 16 * (positions - 16 * 8)
+        return block * (2 if encoder == "dual_fmlp" else 1)
+
+    causal = activations(filter="causal")
+    assert activations(filter="circular") == causal + more(16 * 8 * 8)
+    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", 500)
+    assert activations(filter="circular") == causal + more(500)
+    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", 50)
+    assert activations(filter="circular") == causal
 
 
 def test_refusal_names_a_setting_that_fits(cycle: Path) -> None:
