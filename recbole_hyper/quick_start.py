@@ -9,6 +9,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from recbole.utils import init_seed
 
+from recbole_hyper import components
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
@@ -234,7 +236,14 @@ def _require_items(config: Config, split: Split) -> None:
 
 def _settle_curvature(config: Config, data: SequenceDataset, split: Split, output_dir: Path) -> dict[str, Any]:
     """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
-    if not issubclass(config.model_class, HyperRecommender) or config["geometry"] == "euclidean":
+    if not issubclass(config.model_class, HyperRecommender):
+        return {}
+    encoder = components.resolve("encoders", config["encoder"])
+    if not (
+        components.resolve("geometry", config["geometry"])().curved or "curvature" in signature(encoder).parameters
+    ):
+        if config["curvature"] == "auto":
+            config["curvature"] = 1.0  # nothing is curved: no estimate is worth its time
         return {}
     value, kept = config["curvature"], output_dir / CURVATURE
     if value != "auto":

@@ -179,6 +179,14 @@ def test_a_resumed_run_knows_where_its_curvature_came_from(random_data: Path, tm
     assert first["curvature_origin"] == "estimated from the training data"
 
 
+def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(random_data: Path, tmp_path: Path) -> None:
+    keys = {"epochs": 1, "curvature": "auto", "geometry": "euclidean"}
+    flat = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "flat", **keys))
+    assert "curvature_origin" not in flat
+    gru = run("HGRU4Rec", "random", config_dict=settings(random_data, tmp_path / "gru", **keys))
+    assert gru["curvature_origin"] == "estimated from the training data"
+
+
 def test_what_is_asked_of_a_run_is_checked_before_it_is_trained(random_data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="topk=5000 asks for more items than the 50 there are"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", topk=[10, 5000]))
