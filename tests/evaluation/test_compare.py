@@ -16,7 +16,7 @@ import yaml
 from recbole_hyper.cli import main
 from recbole_hyper.commands import compare
 from recbole_hyper.config import ConfigError
-from recbole_hyper.evaluation.compare import comparison, markdown, save_tables, shown_columns
+from recbole_hyper.evaluation.compare import comparison, markdown, require_one_split, save_tables, shown_columns
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values, compare_runs, holm
 from tests.conftest import SMALL, cycle_rows, write_inter
 
@@ -93,6 +93,24 @@ def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
     results["Near"]["data_fingerprint"] = "g"
     with pytest.raises(StatisticsError, match="Good and Near cannot be compared: data_fingerprint is 'f' and 'g'"):
         comparison(results, folders, "ndcg@5")
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("uni9", True), ("pop5", True), ("full", False), ("mine.txt", False)])
+def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str, refused: bool) -> None:
+    results, _ = results_of(tmp_path)
+    for name, seed in (("Good", 1), ("Near", 2), ("Bad", 3)):
+        eval_args = {"split": {"LS": "valid_and_test"}, "mode": {"valid": "full", "test": mode}}
+        results[name].update(eval_args=eval_args, seed=seed, config={"candidate_seed": 7})
+    require_one_split(results)
+    # from before the key: drawn with the seed of the run
+    results["Bad"]["config"] = {}
+    if not refused:
+        require_one_split(results)
+        return
+    with pytest.raises(StatisticsError, match=r"Good and Bad cannot be compared: .* candidate_seed 7 and 3"):
+        require_one_split(results)
+    results["Bad"]["seed"] = 7
+    require_one_split(results)
 
 
 def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None:
