@@ -31,20 +31,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
+    subs: dict[str, argparse.ArgumentParser] = {}
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
         module = importlib.import_module(f"recbole_hyper.commands.{name}")
         sub = subparsers.add_parser(
             name.replace("_", "-"), help=module.HELP, description=module.HELP, allow_abbrev=False
         )
+        subs[name.replace("_", "-")] = sub
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)
+    argv, keys = _without_keys(argv, subs)
     arguments, rest = parser.parse_known_args(argv)
     if rest and arguments.command not in TAKE_KEYS:
         parser.error(f"unknown arguments: {' '.join(rest)}")
-    arguments.keys = _keys(rest, parser)
+    arguments.keys = _keys([*rest, *keys], parser)
     return arguments
+
+
+def _without_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> tuple[list[str], list[str]]:
+    """Return ``argv`` without its configuration keys, and the words of these.
+
+    argparse would take ``--eval_args={mode: full}``, which has a space, for the argument that a command expects.
+    """
+    at = next((index for index, word in enumerate(argv) if not word.startswith("-")), len(argv))
+    if at == len(argv) or argv[at] not in TAKE_KEYS or "--" in argv:
+        return argv, []
+    options = subs[argv[at]]._option_string_actions
+    others, keys, words = argv[: at + 1], [], argv[at + 1 :]
+    while words:
+        word = words.pop(0)
+        name, equals, _ = word.partition("=")
+        if not word.startswith("--") or name in options:
+            others.append(word)
+            continue
+        keys.append(word)
+        if not equals and words and not words[0].startswith("--"):
+            keys.append(words.pop(0))
+    return others, keys
 
 
 def _keys(rest: list[str], parser: argparse.ArgumentParser) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, merge, parse_value
-from recbole_hyper.evaluation.results import table, versions, write_json
+from recbole_hyper.data.dataset import describe
+from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json
 from recbole_hyper.finished import load_model, read_finished, read_run
 from recbole_hyper.quick_start import evaluate_part, evaluations
 from recbole_hyper.training.trainer import make_trainer
@@ -30,15 +33,24 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
         config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may differ from the run.
 
     Returns:
-        model, dataset, the settings of the ranking, and the metrics as ``valid`` and ``test``; with ``confidence``
-        their intervals. The same is written to ``evaluation_<mode>.json`` in the folder of the run.
+        model, dataset, protocol, the settings of the ranking, ``changes`` (the given keys), and the metrics as
+        ``valid`` and ``test``; with ``confidence`` their intervals; beside them what result.json says of its origin:
+        seed, counts, fingerprint of the data, versions, commit, configuration. The same is written to the folder of
+        the run as ``evaluation_<mode>.json``, or ``evaluation_<mode>-<keys>-<digest>.json`` where more than the mode
+        is given.
 
     Raises:
         ConfigError: no finished run there, a model of RecBole, or a key that changes more than the ranking.
         CheckpointError: the weights do not fit the data that are there now.
     """
     changes = {key: parse_value(value) for key, value in (config_dict or {}).items()}
-    config = Config(config_dict={**_with_changes(read_run(output_dir), changes), "save_cases": False})
+    before = read_run(output_dir)
+    if not (Path(output_dir) / "result.json").is_file():
+        raise ConfigError(
+            f"{output_dir} holds no finished run: result.json is missing; if it was stopped, continue it with "
+            f"'recbole-hyper run --resume=True --output_dir={output_dir}'"
+        )
+    config = Config(config_dict={**_with_changes(before, changes), "save_cases": False})
     data, split = read_finished(config)
     model, refitted = load_model(config, data, split)
     trainer = make_trainer(config, model, Path(output_dir))
@@ -50,23 +62,38 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
             outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
-    mode = config["eval_args"]["mode"]
     result = {
         "model": config["model"],
         "dataset": config["dataset"],
+        "protocol": split.counts["protocol"],
         "eval_args": config["eval_args"],
         "exclude_seen": config["exclude_seen"],
+        "seed": config["seed"],
         "changes": changes,
         **outcome,
+        **describe(split),
+        "protocol_counts": split.counts,
         "versions": versions(),
+        "commit": commit(),
+        "config": config.plain(),
     }
-    names = dict.fromkeys(Path(str(one)).stem for one in (mode.values() if isinstance(mode, dict) else [mode]))
-    file = Path(output_dir) / f"evaluation_{'_'.join(names)}.json"
+    file = Path(output_dir) / _file_name(config["eval_args"]["mode"], changes)
     write_json(file, result)
     parts = [part for part in ("valid", "test") if part in outcome]
     print(table([{"metric": name, **{part: outcome[part][name] for part in parts}} for name in outcome[parts[0]]]))
     print(file)
     return result
+
+
+def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
+    """Return a name that another ranking of the same run does not have."""
+    names = dict.fromkeys(Path(str(one)).stem for one in (mode.values() if isinstance(mode, Mapping) else [mode]))
+    stem = f"evaluation_{'_'.join(names)}"
+    more = {key: plain(value) for key, value in sorted(changes.items()) if key != "eval_args"}
+    if not more:
+        return f"{stem}.json"
+    digest = hashlib.sha256(json.dumps(more).encode()).hexdigest()[:8]
+    return f"{stem}-{'-'.join(more)}-{digest}.json"
 
 
 def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

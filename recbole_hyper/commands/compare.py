@@ -28,28 +28,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; returns 1 if a model failed."""
+    from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table, write_yaml
+    from recbole_hyper.report.reuse import is_finished, resume_keys
 
-    models = list(dict.fromkeys(name for name in arguments.models.split(",") if name))
+    models = list(dict.fromkeys(name.strip() for name in arguments.models.split(",") if name.strip()))
+    if not models:
+        raise ConfigError(f"--models={arguments.models!r} names no model; such as --models=SASRecCE,Pop is expected")
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
     settings = settings_per_model(models, arguments.config_files.split(), arguments.keys)
     configs = check_all(models, arguments.dataset, settings, folder)
+    # all of them before the first is trained
+    finished = {name: is_finished(configs[name], folder / name) for name in models}
     metric = str(configs[models[0]]["valid_metric"]).lower()
 
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for number, name in enumerate(models, 1):
         target = folder / name
-        if (target / "result.json").is_file():
+        if finished[name]:
             print(f"[{number}/{len(models)}] {name}: finished before, {target / 'result.json'}", flush=True)
         else:
-            print(f"[{number}/{len(models)}] {name}", flush=True)
+            more = ": goes on, as more is asked for than it was run with" if (target / "result.json").is_file() else ""
+            print(f"[{number}/{len(models)}] {name}{more}", flush=True)
             folder.mkdir(parents=True, exist_ok=True)
             keys = folder / f"{name}.yaml"
-            write_yaml(
-                keys, {**settings[name], "output_dir": str(target), "resume": (target / "config.yaml").is_file()}
-            )
+            own = {"output_dir": str(target), **resume_keys(configs[name], target)}
+            write_yaml(keys, {**settings[name], **own})
             message = run_alone(name, arguments.dataset, keys)
             if message is not None:
                 failed[name] = message
@@ -112,12 +118,10 @@ def check_all(
     Keys that a model does not know are removed from its ``settings``.
 
     Raises:
-        ConfigError: a configuration that cannot run, models that are not ranked alike, or a finished run in ``folder``
-            of another configuration.
+        ConfigError: a configuration that cannot run, or models that are not ranked alike.
     """
-    from recbole_hyper.config import RECBOLE_SILENT_KEYS, Config, ConfigError, read_yaml
+    from recbole_hyper.config import RECBOLE_SILENT_KEYS, Config, ConfigError
     from recbole_hyper.models.base import HyperRecommender
-    from recbole_hyper.training.run_folder import require_same_run
 
     configs = {}
     for name in models:
@@ -131,11 +135,6 @@ def check_all(
             for key in set(settings[name]) - read:
                 del settings[name][key]
                 del configs[name].final_config_dict[key]
-        if (folder / name / "config.yaml").is_file():
-            try:
-                require_same_run(configs[name], read_yaml(folder / name / "config.yaml"))
-            except ConfigError as error:
-                raise ConfigError(f"{folder / name}: {error}") from error
     for key in ("eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "refit", "save_cases"):
         values = {name: configs[name][key] for name in models}
         if any(value != values[models[0]] for value in values.values()):
@@ -144,9 +143,20 @@ def check_all(
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:
-    """Train and test one model in a process of its own, so that its memory is its own; return an error or None."""
+    """Train and test one model in a process of its own, so that its memory is its own; return an error or None.
+
+    Args:
+        model: its name.
+        dataset: name of the data set.
+        keys: YAML file with its keys.
+    """
+    from recbole_hyper.config import read_yaml
+
     command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
-    done = subprocess.run([*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True)
+    # not as --config_files, which are separated by spaces: the path may hold some
+    settings = {key: value for key, value in read_yaml(keys).items() if key not in ("model", "dataset")}
+    command += [f"--{key}={value!r}" for key, value in settings.items()]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode == 0:

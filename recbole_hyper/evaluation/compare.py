@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,21 @@ def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
                     f"{names[0]} and {name} cannot be compared: {key} is {first!r} and {other!r}; "
                     "use another output_dir"
                 )
+        seeds = [_candidate_seed(results[one]) for one in (names[0], name)]
+        if seeds[0] != seeds[1]:
+            raise StatisticsError(
+                f"{names[0]} and {name} cannot be compared: their candidates were drawn with candidate_seed {seeds[0]} "
+                f"and {seeds[1]}; use another output_dir"
+            )
+
+
+def _candidate_seed(result: Mapping[str, Any]) -> Any:
+    """Return the seed that drew the candidates of the test, None where none were drawn."""
+    mode = result["eval_args"]["mode"]
+    if not re.fullmatch(r"(uni|pop)\d+", str(mode["test"] if isinstance(mode, Mapping) else mode)):
+        return None
+    # runs from before the key drew with their own seed
+    return result.get("config", {}).get("candidate_seed", result.get("seed"))
 
 
 def comparison(

@@ -88,7 +88,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout that this package runs from ("+" when changed), None outside a checkout."""
+    """Return the commit of the checkout that this package runs from ("+" when changed).
+
+    None outside a checkout, where git is missing, and for a copy of the package inside the checkout of something else.
+    """
     folder = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -96,6 +99,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)
         head = git("rev-parse", "HEAD")
         return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):

@@ -10,7 +10,9 @@ import pandas as pd
 
 from recbole_hyper.evaluation.results import write_text
 from recbole_hyper.report.collect import (
+    FIGURES,
     FINAL,
+    PAGE,
     RUN,
     TRIAL,
     Collection,
@@ -51,7 +53,7 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     found = collect(folders)
     target = Path(output)
     target.mkdir(parents=True, exist_ok=True)
-    figures = target / "figures"
+    figures = target / FIGURES
     trials, tested = found.of(TRIAL), found.of(RUN, FINAL)
     page = Page(
         "Runs and sweeps",
@@ -67,8 +69,8 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
     page.table(environment)
     _write(environment, target, "environment")
-    write_text(target / "report.html", page.render())
-    return target / "report.html"
+    write_text(target / PAGE, page.render())
+    return target / PAGE
 
 
 def _leaderboard(page: Page, found: Collection, target: Path) -> None:

@@ -16,6 +16,8 @@ from recbole_hyper.sweep.driver import ASKED, OUTCOME
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
+# what a report consists of, beside its tables
+PAGE, FIGURES = "report.html", "figures"
 # keys that say where and how a run was made, not what it is
 PLACE_KEYS = {
     "output_dir", "resume", "checkpoint_dir", "data_path", "n_threads", "show_progress", "seed", "gpu_id", "use_gpu",
@@ -109,6 +111,8 @@ class Collection:
 def collect(folders: Sequence[str | Path]) -> Collection:
     """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``.
 
+    Figures of the curvature are found too, but not those that an earlier report drew.
+
     Raises:
         ReportError: a folder that does not exist, or nothing found.
     """
@@ -120,7 +124,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
         if not root.is_dir():
             raise ReportError(f"{str(start)!r} is no folder; give folders of runs or sweeps, or one above them")
         for place, below, files in os.walk(root):
-            below.sort()
+            below[:] = sorted(name for name in below if not (name == FIGURES and PAGE in files))
             folder = Path(place)
             images += [
                 folder / name

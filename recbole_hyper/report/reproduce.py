@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.config import Config, ConfigError, properties_folder, read_yaml
+from recbole_hyper.config import Config, ConfigError, merge, properties_folder, read_yaml
 from recbole_hyper.evaluation.results import table, write_text
 from recbole_hyper.report.page import Page, markdown
+from recbole_hyper.report.reuse import is_finished, resume_keys
 
 BUDGETS = ("full", "small")
 RECIPE_KEYS = {"about", "dataset", "prepare", "settings", "tolerance", "small", "rows", "published_only"}
@@ -129,7 +130,7 @@ def _row(entry: dict[str, Any], where: str) -> Row:
         file = properties_folder() / entry["config"]
         if not file.is_file():
             raise ConfigError(f"{where}: config {entry['config']!r} does not exist below {properties_folder()}")
-        settings = {**read_yaml(file), **settings}
+        settings = _merged(read_yaml(file), settings)
     model = entry.get("model") or settings.get("model")
     settings.pop("model", None)
     if not model or not entry.get("published"):
@@ -166,7 +167,7 @@ def reproduce(
     n_seeds: int = 1,
     executor: str = "ray",
 ) -> pd.DataFrame:
-    """Run a recipe and return its table; what is in ``output_dir`` already is not run again.
+    """Run a recipe and return its table; what ``output_dir`` holds of it already is not run again.
 
     Args:
         name: recipe.
@@ -182,7 +183,8 @@ def reproduce(
         difference, verdict, note.
 
     Raises:
-        ConfigError: an unknown recipe, row or model, or a data set that is not there (and how to prepare it).
+        ConfigError: an unknown recipe, row or model, a data set that is not there (and how to prepare it), or a
+            finished run in ``output_dir`` that is not the one asked for, such as that of the small budget.
     """
     recipe = read_recipe(name)
     if budget not in BUDGETS:
@@ -192,9 +194,13 @@ def reproduce(
         raise ConfigError(f"{recipe.name} has no row {unknown[0]!r}; its rows: {', '.join(recipe.rows)}")
     chosen = {title: row for title, row in recipe.rows.items() if not rows or title in rows}
     keys = {title: _keys(recipe, row, budget, data_path) for title, row in chosen.items()}
+    folder = Path(output_dir or Path("saved") / f"reproduce-{recipe.name}-{budget}")
     for title, row in chosen.items():
         _check(recipe, row, keys[title])
-    folder = Path(output_dir or Path("saved") / f"reproduce-{recipe.name}-{budget}")
+        # a sweep looks at its folder itself
+        if not _space(row, budget):
+            for config in _seeds(recipe, row, keys[title], folder / _folder_name(title), n_seeds):
+                is_finished(config, Path(config["output_dir"]))
     cells: list[dict[str, Any]] = []
     for title, row in chosen.items():
         place = folder / _folder_name(title)
@@ -209,11 +215,18 @@ def reproduce(
 
 
 def _keys(recipe: Recipe, row: Row, budget: str, data_path: str | None) -> dict[str, Any]:
-    keys = {**recipe.settings, **row.settings, "show_progress": False}
-    if budget == "small":
-        keys |= {**recipe.small, **row.small}
+    small = (recipe.small, row.small) if budget == "small" else ()
+    keys = _merged(recipe.settings, row.settings, {"show_progress": False}, *small)
     if data_path:
         keys["data_path"] = data_path
+    return keys
+
+
+def _merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all keys, later ones win; ``eval_args`` key by key, as a configuration does."""
+    keys: dict[str, Any] = {}
+    for part in parts:
+        merge(keys, part)
     return keys
 
 
@@ -236,7 +249,7 @@ def _run_row(
     from recbole_hyper.quick_start import run
     from recbole_hyper.sweep import sweep
 
-    space = row.small_space if budget == "small" and row.small_space else row.space
+    space = _space(row, budget)
     if space:
         resume = (place / "sweep.yaml").is_file()
         outcome = sweep(
@@ -250,19 +263,27 @@ def _run_row(
             n_seeds=n_seeds,
         )
         return [place / name for name in outcome["best_runs"]]
-    first = int(Config(row.model, recipe.dataset, config_dict=dict(keys))["seed"])
     folders = []
-    for seed in range(first, first + n_seeds):
-        folder = place / f"seed-{seed}"
-        if not (folder / "result.json").is_file():
-            resume = (folder / "config.yaml").is_file()
-            run(
-                row.model,
-                recipe.dataset,
-                config_dict={**keys, "seed": seed, "output_dir": str(folder), "resume": resume},
-            )
+    for config in _seeds(recipe, row, keys, place, n_seeds):
+        folder = Path(config["output_dir"])
+        if not is_finished(config, folder):
+            own = {"seed": config["seed"], "output_dir": str(folder), **resume_keys(config, folder)}
+            run(row.model, recipe.dataset, config_dict={**keys, **own})
         folders.append(folder)
     return folders
+
+
+def _space(row: Row, budget: str) -> str:
+    return row.small_space if budget == "small" and row.small_space else row.space
+
+
+def _seeds(recipe: Recipe, row: Row, keys: Mapping[str, Any], place: Path, n_seeds: int) -> list[Config]:
+    """Return the configuration of each run of a row, with its seed and its folder in ``place``."""
+    first = int(Config(row.model, recipe.dataset, config_dict=dict(keys))["seed"])
+    return [
+        Config(row.model, recipe.dataset, config_dict={**keys, "seed": seed, "output_dir": str(place / f"seed-{seed}")})
+        for seed in range(first, first + n_seeds)
+    ]
 
 
 def compare(

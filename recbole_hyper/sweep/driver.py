@@ -77,8 +77,10 @@ def sweep(
         NoSpaceError: the disk is full; the sweep can be resumed.
     """
     start = perf_counter()
-    fixed = _fixed(config_files, config_dict or {})
-    resume, output_dir = bool(fixed.pop("resume", False)), fixed.pop("output_dir", None)
+    files, given = _fixed(config_files, {}), _fixed((), config_dict or {})
+    own = {**files, **given}
+    resume, output_dir = bool(own.get("resume", False)), own.get("output_dir")
+    files, given = ({k: v for k, v in keys.items() if k not in ("resume", "output_dir")} for keys in (files, given))
     _check_choice("search", search, SEARCHES)
     _check_choice("scheduler", scheduler, SCHEDULERS)
     _check_choice("executor", executor, ("ray", "local"))
@@ -93,9 +95,11 @@ def sweep(
     found, content = _space(space, before)
     constants, found = found.split_constants()
     # a space is closer to the purpose than a file; the command line wins over its constants
-    given = {key: fixed[key] for key in (config_dict or {}) if key in fixed}
-    files = {key: value for key, value in fixed.items() if key not in {**found.domains, **constants}}
-    fixed = {**constants, **before.get("fixed", {}), **files, **given}
+    files = {key: value for key, value in files.items() if key not in found.domains}
+    beside = {key: value for key, value in files.items() if key not in constants}
+    fixed: dict[str, Any] = {}
+    for keys in (files, constants, before.get("fixed", {}), beside, given):
+        merge(fixed, keys)
     cpu, gpu = float((resources or {}).get("cpu", 1)), float((resources or {}).get("gpu", 0))
     if cpu <= 0 or gpu < 0:
         raise ConfigError(f"resources={dict(resources or {})}: cpu above 0 and gpu of at least 0 are expected")
@@ -280,9 +284,9 @@ class _Sweep:
         print(f"\n{self.plan.model} on {self.plan.dataset}: {counts}; selected by validation {self.goal.metric}")
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
         rows = []
-        for name in outcome["test"]:
-            row = {"metric": name, "valid": best.valid.get(name), "test": outcome["test"][name]}
-            if len(outcome["seeds"]) > 1:
+        for name in outcome["test"] or best.valid:  # a split may have no test part
+            row = {"metric": name, "valid": best.valid.get(name), "test": outcome["test"].get(name)}
+            if len(outcome["seeds"]) > 1 and outcome["test"]:
                 row |= {"test mean": outcome["test_mean"][name], "std": outcome["test_std"][name]}
             rows.append(row)
         print(table(rows))
@@ -430,7 +434,10 @@ def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, An
         )
     changed = [key for key in SAME_ON_RESUME if before and _normal(before.get(key)) != _normal(asked[key])]
     if changed:
-        raise ConfigError(f"this sweep cannot be resumed with another {_difference(changed[0], before, asked)}")
+        raise ConfigError(
+            f"this sweep cannot be resumed with another {_difference(changed[0], before, asked)}; "
+            "take another output_dir"
+        )
     # the order of the space is the order of the trials
     write_text(folder / ASKED, yaml.safe_dump(dict(asked), sort_keys=False, allow_unicode=True))
 

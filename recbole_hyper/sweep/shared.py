@@ -25,7 +25,7 @@ from recbole_hyper.sweep.proposals import digest
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
-SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue")
+SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue", "valid_catalogue")
 CASE_ARRAYS = ("rows", "ends", "starts", "candidates")
 # configuration keys that decide what is read and how it is split
 DATA_KEYS = (
@@ -34,6 +34,8 @@ DATA_KEYS = (
     "dataset",
     "encoding",
     "eval_args",
+    "refit",
+    "candidate_seed",
 )
 
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}

@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 import yaml
 
+from recbole_hyper.cli import main
 from recbole_hyper.commands import compare
 from recbole_hyper.config import ConfigError
-from recbole_hyper.evaluation.compare import comparison, markdown, save_tables, shown_columns
+from recbole_hyper.evaluation.compare import comparison, markdown, require_one_split, save_tables, shown_columns
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values, compare_runs, holm
+from tests.conftest import SMALL, cycle_rows, write_inter
 
 RANKS = {
     "Good": np.array([1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 1, 1]),
@@ -93,6 +95,24 @@ def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
         comparison(results, folders, "ndcg@5")
 
 
+@pytest.mark.parametrize(("mode", "refused"), [("uni9", True), ("pop5", True), ("full", False), ("mine.txt", False)])
+def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str, refused: bool) -> None:
+    results, _ = results_of(tmp_path)
+    for name, seed in (("Good", 1), ("Near", 2), ("Bad", 3)):
+        eval_args = {"split": {"LS": "valid_and_test"}, "mode": {"valid": "full", "test": mode}}
+        results[name].update(eval_args=eval_args, seed=seed, config={"candidate_seed": 7})
+    require_one_split(results)
+    # from before the key: drawn with the seed of the run
+    results["Bad"]["config"] = {}
+    if not refused:
+        require_one_split(results)
+        return
+    with pytest.raises(StatisticsError, match=r"Good and Bad cannot be compared: .* candidate_seed 7 and 3"):
+        require_one_split(results)
+    results["Bad"]["seed"] = 7
+    require_one_split(results)
+
+
 def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     (folders["Bad"] / "cases_test.parquet").unlink()
@@ -167,6 +187,72 @@ def test_the_command_runs_skips_and_reports(
     assert len(calls) == 4
     with pytest.raises(ConfigError, match=r"EASER: this run cannot be resumed .*reg_weight: 4.0 before, 7.0 now"):
         compare.main(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
+
+
+def test_a_finished_run_is_taken_only_for_what_was_asked(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
+    keys["eval_args"] = {"split": {"RS": [0.6, 0.2, 0.2]}}
+
+    def ask(folder: str, models: str = "SASRecCE,Pop", **more: Any) -> Any:
+        assert compare.main(arguments(models, tmp_path / folder, **{**keys, **more})) == 0
+        return json.loads((tmp_path / folder / "SASRecCE" / "result.json").read_text())
+
+    assert ask("grown", epochs=0)["epochs"] == 0
+    grown = ask("grown", epochs=2)
+    assert calls == ["SASRecCE", "Pop", "SASRecCE"]  # Pop has one epoch, whatever is asked for
+    assert "SASRecCE: goes on" in capsys.readouterr().out
+    at_once = ask("at-once", "SASRecCE", epochs=2)
+    assert (grown["valid"], grown["test"]) == (at_once["valid"], at_once["test"])
+    refit = ask("grown", epochs=2, refit=True)
+    assert refit["refit_epochs"] == refit["best_epoch"] + 1
+    assert refit["test"] == ask("at-once-refit", "SASRecCE", epochs=2, refit=True)["test"] != grown["test"]
+    calls.clear()
+    with pytest.raises(ConfigError, match=r"grown/SASRecCE holds a run with epochs=2, but epochs=1 .* another output"):
+        ask("grown", epochs=1, refit=True)
+    with pytest.raises(ConfigError, match="holds a run with refit=True, but refit=False is asked for"):
+        ask("grown", epochs=2)
+    # a folder that moved holds the same data, another may not
+    moved = random_data.rename(tmp_path / "moved")
+    again = ask("grown", epochs=2, refit=True, data_path=str(moved))
+    assert again == refit
+    write_inter(tmp_path / "other", "random", cycle_rows())
+    with pytest.raises(ConfigError, match="holds a finished run on other data: data_path="):
+        ask("grown", epochs=2, refit=True, data_path=str(tmp_path / "other"))
+    assert calls == []
+
+
+def test_a_killed_run_with_more_epochs_is_refused(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    keys = {**SMALL, "data_path": str(random_data), "use_gpu": False}
+    compare.main(arguments("SASRecCE", tmp_path, **keys))
+    (tmp_path / "SASRecCE" / "result.json").unlink()
+    with pytest.raises(ConfigError, match="holds a run with epochs=2, but epochs=1 is asked for"):
+        compare.main(arguments("SASRecCE", tmp_path, **{**keys, "epochs": 1}))
+
+
+def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--models=", "--dataset=random", f"--output_dir={tmp_path}"]) == 1
+    assert "error: --models='' names no model" in capsys.readouterr().err
+
+
+def test_spaces_in_the_output_folder(random_data: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "my results" / "Pop.yaml"
+    keys.parent.mkdir()
+    settings = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "seed": 3}
+    settings |= {"eval_args": {"mode": "uni9"}, "output_dir": str(keys.parent / "Pop"), "n_threads": None}
+    settings |= {"resume": False, "model": "Other", "checkpoint_dir": "12"}
+    keys.write_text(yaml.safe_dump(settings))
+    assert compare.run_alone("Pop", "random", keys) is None
+    config = json.loads((keys.parent / "Pop" / "result.json").read_text())["config"]
+    assert config["eval_args"]["mode"] == {"valid": "uni9", "test": "uni9"}
+    assert (config["model"], config["seed"], config["n_threads"]) == ("Pop", 3, None)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def test_another_ranking_is_that_of_a_run_with_it(random_data: Path, tmp_path: P
     drawn = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "drawn", **keys))
     again = evaluate(tmp_path / "full", {"eval_args": "{mode: uni9}", "metrics": ["MRR"], "topk": [5]})
     assert again["test"] == drawn["test"] != full["test"]
-    assert json.loads((tmp_path / "full" / "evaluation_uni9.json").read_text())["test"] == drawn["test"]
+    (file,) = (tmp_path / "full").glob("evaluation_uni9-metrics-topk-*.json")
+    assert json.loads(file.read_text())["test"] == drawn["test"]
     seen = evaluate(tmp_path / "full", {"exclude_seen": False, "confidence": 0.9})
     assert seen["test"] != full["test"]
     assert {"ndcg@5", "hit@1"} <= set(seen["test_intervals"]) <= set(seen["test"])
@@ -60,6 +61,58 @@ def test_what_changes_more_than_the_ranking_is_refused(
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
     with pytest.raises(ConfigError, match=message):
         evaluate(tmp_path / "run", keys)
+
+
+def test_every_ranking_has_its_file_and_its_origin(random_data: Path, tmp_path: Path) -> None:
+    result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+    rankings = [{}, {"topk": [3]}, {"topk": [5]}, {"exclude_seen": False}, {"eval_args": {"mode": "uni9"}}]
+    rankings.append({"exclude_seen": False, "eval_args": {"mode": "uni9"}})
+    for keys in [*rankings, {"eval_args": {"mode": "full"}}]:  # the last is the first
+        evaluate(tmp_path / "run", keys)
+    files = {file.name: json.loads(file.read_text()) for file in (tmp_path / "run").glob("evaluation_*.json")}
+    assert len(files) == len(rankings)
+    assert {"evaluation_full.json", "evaluation_uni9.json"} < set(files)
+    assert sum(name.startswith("evaluation_full-topk-") for name in files) == 2
+    for content in files.values():
+        same = ("protocol", "seed", "data_fingerprint", "n_valid_cases", "n_test_cases", "versions", "commit")
+        assert {key: content[key] for key in same} == {key: result[key] for key in same}
+        assert content["config"]["topk"] == content["changes"].get("topk", [1, 5, 10])
+
+
+def test_a_run_without_a_result_is_not_finished(random_data: Path, tmp_path: Path) -> None:
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(ConfigError, match=r"result.json is missing.*run --resume=True --output_dir="):
+        evaluate(tmp_path / "run")
+
+
+def test_the_order_of_keys_and_run_does_not_matter(
+    random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = str(tmp_path / "my run")
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "my run"))
+    assert main(["evaluate", "--eval_args={mode: uni9}", folder]) == 0
+    assert main(["evaluate", "--eval_args", "{mode: uni7}", "--traceback", folder]) == 0
+    out = capsys.readouterr().out
+    assert "evaluation_uni9.json" in out
+    assert "evaluation_uni7.json" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["DIR", "stray", "--topk=[5]"], "'stray' is not of the form --key=value"),
+        (["DIR", "stray", "--topk"], "'stray' is not of the form --key=value"),
+        (["--topk", "--seed=3", "DIR"], "--topk needs a value"),
+        (["--topk=[5]", "DIR", "--topk=[6]"], "--topk is given twice"),
+        (["--topk=[5]"], "the following arguments are required: run"),
+    ],
+)
+def test_bad_commands(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", *words])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_command_line(random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -180,6 +180,18 @@ def test_learned_curvature_has_its_figure(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "figures" / "curvature.svg").is_file()
 
 
+def test_a_report_does_not_show_an_earlier_report(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", curvature=0.7, curvature_origin="learned")
+    (folder / "train.csv").write_text("epoch,train_loss,curvature\n0,3.0,1.0\n1,2.0,0.7\n")
+    first = build_report([tmp_path], tmp_path / "report").read_text()
+    assert build_report([tmp_path], tmp_path / "report").read_text() == first
+    assert collect([tmp_path, tmp_path / "report"]).images == []
+    # figures of the delta command are not a report's
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "delta_by_rank.png").write_bytes(b"")
+    assert [path.name for path in collect([tmp_path]).images] == ["delta_by_rank.png"]
+
+
 def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
     write_sweep(tmp_path / "cut", TRIALS, best=None)
     text = build_report([tmp_path / "cut"], tmp_path / "report").read_text()

@@ -111,6 +111,43 @@ def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
     assert "cannot be compared" in (tmp_path / "out" / "table.html").read_text()
 
 
+def test_another_budget_is_not_taken_for_the_one_asked(recipe: dict, tmp_path: Path) -> None:
+    reproduce(**recipe, budget="small", rows=["plain"])
+    with pytest.raises(ConfigError, match=r"plain/seed-2020: .*hidden_size: 4 before, 8 now.*another output_dir"):
+        reproduce(**recipe, rows=["plain"])
+    content = json.loads(Path(recipe["name"]).read_text())
+    del content["rows"]["plain"]["small"]
+    content["settings"] |= {"epochs": 2, "learning_rate": 0.05, "eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}}
+    content["small"] = {"epochs": 0, "eval_args": {"order": "TO"}}
+    Path(recipe["name"]).write_text(json.dumps(content))
+    recipe["output_dir"] = tmp_path / "grown"
+    file = tmp_path / "grown" / "plain" / "seed-2020" / "result.json"
+    small = reproduce(**recipe, budget="small", rows=["plain"])
+    assert json.loads(file.read_text())["epochs"] == 0
+    full = reproduce(**recipe, rows=["plain"])
+    result = json.loads(file.read_text())
+    assert (result["epochs"], result["eval_args"]["split"]) == (2, {"RS": [0.6, 0.2, 0.2]})
+    assert full.ours[0] == result["test"]["hit@5"]
+    assert full.ours.tolist() != small.ours.tolist()
+    alone = reproduce(**{**recipe, "output_dir": tmp_path / "alone"}, rows=["plain"])
+    assert alone.ours.tolist() == full.ours.tolist()
+    with pytest.raises(ConfigError, match="epochs=2, but epochs=0 is asked for; take another output_dir"):
+        reproduce(**recipe, budget="small", rows=["plain"])
+
+
+def test_the_epochs_of_an_earlier_budget_do_not_stay(recipe: dict, tmp_path: Path) -> None:
+    # where the recipe leaves them to the default, which the fixture's model would train for minutes
+    content = json.loads(Path(recipe["name"]).read_text())
+    del content["settings"]["epochs"], content["rows"]["plain"]["small"]
+    content["settings"]["stopping_step"] = 0
+    Path(recipe["name"]).write_text(json.dumps(content))
+    reproduce(**recipe, budget="small", rows=["plain"])
+    reproduce(**recipe, rows=["plain"])
+    result = json.loads((tmp_path / "out" / "plain" / "seed-2020" / "result.json").read_text())
+    assert result["epochs"] > 1
+    assert result["config"]["epochs"] == 300
+
+
 def test_faults(recipe: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="no row 'gone'; its rows: plain, tuned"):
         reproduce(**recipe, rows=["gone"])

@@ -99,6 +99,26 @@ def test_constants_of_the_space_count_for_all_and_the_command_line_wins(keys: di
     assert outcome["best"]["settings"] == {"learning_rate": frame.learning_rate[frame.score.argmax()]}
 
 
+def test_eval_args_are_merged_key_by_key(keys: dict, tmp_path: Path) -> None:
+    space = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "learning_rate": {"grid": [0.001]}}
+    (tmp_path / "keys.yaml").write_text("eval_args: {group_by: user, mode: full, split: {LS: valid_and_test}}\n")
+    given = {**keys, "epochs": 1, "output_dir": str(tmp_path / "s"), "eval_args": "{mode: uni5}"}
+    sweep("SASRecCE", "tiny", space=space, config_files=[tmp_path / "keys.yaml"], config_dict=given, executor="local")
+    (result,) = (json.loads(path.read_text()) for path in (tmp_path / "s" / "trials").glob("*/result.json"))
+    assert result["eval_args"]["split"] == {"RS": [0.6, 0.2, 0.2]}  # the space wins over the file
+    assert result["eval_args"]["mode"] == {"valid": "uni5", "test": "uni5"}  # and the command line over both
+
+
+def test_a_split_without_a_test_part(keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"eval_args": {"split": {"LS": "valid_only"}}, "epochs": 1}
+    outcome = local({**keys, **more}, tmp_path / "s", {"learning_rate": {"grid": [0.01]}}, n_seeds=2)
+    assert outcome["test"] == {}
+    score = outcome["best"]["valid"]["ndcg@5"]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["ndcg@5", f"{score:.4f}", "-"] in lines
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["best"]["score"] == pytest.approx(score, abs=1e-6)
+
+
 def test_failed_trials_are_recorded_and_the_sweep_goes_on(keys: dict, tmp_path: Path) -> None:
     # 8 does not divide by 3 heads; a rate of 1e30 makes the loss infinite
     space = {"n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}

@@ -12,6 +12,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.sweep import shared
+from tests.sweep.conftest import random_sequences, write_data
 
 SPLITS = [
     {"split": {"LS": "valid_and_test"}},
@@ -45,6 +46,24 @@ def test_shared_data_equal_the_files(config: Config, tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours.inter_feat[field].numpy(), theirs.inter_feat[field].numpy())
 
 
+@pytest.mark.parametrize("test", [False, True])
+@pytest.mark.parametrize("refit", [False, True])
+def test_candidates_of_validation_are_those_of_the_split(keys: dict, tmp_path: Path, refit: bool, test: bool) -> None:
+    # items that appear after validation began are candidates of the test alone
+    sequences = [[*row, 25 + row[0] % 5] for row in random_sequences()]
+    write_data(tmp_path / "late", sequences)
+    eval_args = {"split": {"GT": {"valid": 0.5, "test": 0.9}}}
+    more = {"data_path": str(tmp_path / "late"), "eval_args": eval_args, "refit": refit}
+    config = Config("SASRecCE", "tiny", config_dict={**keys, **more})
+    expected = make_split(SequenceDataset(config).store, config)
+    if refit:
+        assert expected.candidates("valid").sum() < expected.candidates("test").sum()
+    for _ in range(2):
+        _, split = shared.shared_data(config, tmp_path / "shared", test=test)
+        for part in ("valid", "test"):
+            np.testing.assert_array_equal(split.candidates(part), expected.candidates(part))
+
+
 def test_no_test_case_is_saved(config: Config, tmp_path: Path) -> None:
     for _ in range(2):
         _, split = shared.shared_data(config, tmp_path / "shared")
@@ -68,6 +87,7 @@ def test_key_follows_what_decides_the_data_only(keys: dict) -> None:
         return shared.data_key(Config("SASRecCE", "tiny", config_dict={**keys, **more}))
 
     assert key() == key(learning_rate=0.1) == key(seed=5) == key(MAX_ITEM_LIST_LENGTH=7)
+    assert key() != key(refit=True)
     assert key() != key(user_inter_num_interval="[7,inf)")
     assert key() != key(eval_args={"split": {"RS": [0.6, 0.2, 0.2]}})
     sampled = {"mode": "uni9"}

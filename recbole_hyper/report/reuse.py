@@ -1,0 +1,87 @@
+"""May the finished run in a folder stand for the run that is asked for? Else old numbers would pass for new ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recbole.utils import ModelType
+
+from recbole_hyper.config import Config, ConfigError, read_yaml
+from recbole_hyper.training.build import read_data
+from recbole_hyper.training.run_folder import require_same_run
+
+# keys that a resume may change although they change the outcome: it is exact upwards only (more epochs, a refit added)
+UPWARDS = ("epochs", "refit")
+
+
+def is_finished(config: Config, folder: Path) -> bool:
+    """Return whether ``folder`` holds the result of the run that ``config`` asks for.
+
+    False where there is no result yet, and where a resume of the finished run gives exactly what is asked for: more
+    ``epochs``, ``refit`` added, the cases saved that were not.
+
+    Args:
+        config: the run that is asked for.
+        folder: its output_dir, with what an earlier run may have left there.
+
+    Raises:
+        ConfigError: a run of another configuration is there, one with more epochs or with a refit that is not asked
+            for, or one on other data.
+    """
+    now = config.plain()
+    if (folder / "config.yaml").is_file():
+        begun = read_yaml(folder / "config.yaml")
+        try:
+            require_same_run(config, begun)
+        except ConfigError as error:
+            raise ConfigError(f"{folder}: {error}") from error
+        _require_no_more(config, now, begun, folder)
+    if not (folder / "result.json").is_file():
+        return False
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    # config.yaml may be that of a resume which was killed before it had a result
+    before = {**now, **result.get("config", {})}
+    _require_no_more(config, now, before, folder)
+    _require_same_data(config, now, before, result, folder)
+    return not any(now[key] > before[key] and _is_read(key, config) for key in (*UPWARDS, "save_cases"))
+
+
+def resume_keys(config: Config, folder: Path) -> dict[str, Any]:
+    """Return the keys that make a run go on with what is in ``folder``, or begin where nothing is.
+
+    A resumed run keeps the values that it had of keys that are not given, so those that may differ are given all.
+    """
+    content = config.plain()
+    given = {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
+    return {**given, "resume": (folder / "config.yaml").is_file()}
+
+
+def _is_read(key: str, config: Config) -> bool:
+    # models that are fitted in one step have one epoch, whatever is asked for
+    return key != "epochs" or config["MODEL_TYPE"] != ModelType.TRADITIONAL
+
+
+def _require_no_more(config: Config, now: Mapping[str, Any], before: Mapping[str, Any], folder: Path) -> None:
+    """Raise ConfigError where ``before`` has what no resume takes back."""
+    for key in UPWARDS:
+        if now[key] < before.get(key, now[key]) and _is_read(key, config):
+            raise ConfigError(
+                f"{folder} holds a run with {key}={before[key]!r}, but {key}={now[key]!r} is asked for; "
+                "take another output_dir"
+            )
+
+
+def _require_same_data(
+    config: Config, now: Mapping[str, Any], before: Mapping[str, Any], result: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise ConfigError where ``data_path`` is another one and holds other data; data that moved are the same."""
+    if Path(now["data_path"]).resolve() == Path(before["data_path"]).resolve():
+        return
+    if read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+        raise ConfigError(
+            f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
+            f"{now['data_path']!r} now; take another output_dir"
+        )
