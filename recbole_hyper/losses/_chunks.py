@@ -109,10 +109,13 @@ def plan(
         return Plan(rows, block, True, cost(rows, block, True))
     rows = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays)
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
-    while cost(rows, block, False) > budget and rows > 1:
-        rows = -(-rows // 2)
-    while cost(rows, block, False) > budget and block > 1:
-        block = -(-block // 2)
+    # wide items weigh more than few rows: then a smaller block saves more, and keeps the products from becoming thin
+    lifts = 4 * width + terms if terms else 0
+    while cost(rows, block, False) > budget and max(rows, block) > 1:
+        if block == 1 or (rows > 1 and rows * (arrays + spare) >= lifts):
+            rows = -(-rows // 2)
+        else:
+            block = -(-block // 2)
     return Plan(rows, block, False, cost(rows, block, False))
 
 

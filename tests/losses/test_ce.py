@@ -379,6 +379,19 @@ def test_a_step_whose_lifts_exceed_the_default_equals_torch(monkeypatch: pytest.
     torch.testing.assert_close(loss, full(states, targets, weight, offset, 1.0, "poincare", 0))
 
 
+@pytest.mark.parametrize("d", [64, 256, 512, 1024])
+@pytest.mark.parametrize("arrays", [1, 2])
+def test_wide_items_shrink_the_block_and_not_the_rows(arrays: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of one row reads every item for one state: a million items would be lifted again for each."""
+    monkeypatch.setattr(_chunks, "default_budget", lambda device: _chunks.DEFAULT_BUDGET)
+    for n in (4096, 25_600):
+        plan = _chunks.plan(
+            n, 1_000_000, d + 1, arrays=arrays, terms=6, itemsize=4, budget=None, device=torch.device("cuda")
+        )
+        assert plan.rows >= 128
+        assert plan.block >= 4096
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("arrays", [1, 2])
 def test_plans_stay_within_their_budget(arrays: int, device: str) -> None:
