@@ -71,8 +71,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     modes = arguments["mode"]
     return dataclasses.replace(
         split,
-        valid=_with_candidates(split.valid, modes["valid"], split, config["candidate_seed"]),
-        test=_with_candidates(split.test, modes["test"], split, config["candidate_seed"]),
+        valid=_with_candidates("valid", modes["valid"], split, config["candidate_seed"]),
+        test=_with_candidates("test", modes["test"], split, config["candidate_seed"]),
     )
 
 
@@ -164,7 +164,8 @@ def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:
     return known
 
 
-def _with_candidates(cases: Cases, mode: str, split: Split, seed: int) -> Cases:
+def _with_candidates(part: str, mode: str, split: Split, seed: int) -> Cases:
+    cases = split.valid if part == "valid" else split.test
     if mode == "full" or not len(cases):
         return cases
     if Path(mode).is_file():
@@ -173,5 +174,5 @@ def _with_candidates(cases: Cases, mode: str, split: Split, seed: int) -> Cases:
     if mode[:3] == "pop":
         trained = split.store.items[split.store.prefix_index(split.train_lengths)]
         weights = np.bincount(trained, minlength=split.store.n_items).astype(np.float64)
-    drawn = draw_candidates(split.store, int(mode[3:]), seed, weights=weights, catalogue=split.catalogue)
+    drawn = draw_candidates(split.store, int(mode[3:]), seed, weights=weights, catalogue=split.candidates(part))
     return dataclasses.replace(cases, candidates=drawn[cases.rows])

@@ -43,11 +43,7 @@ _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
 
 def data_key(config: Any) -> str:
     """Return a digest of everything that decides the data and the split of a configuration."""
-    content = {key: plain(config[key], nan_to_null=False) for key in DATA_KEYS if key in config}
-    modes = config["eval_args"]["mode"]
-    if any(mode != "full" for mode in (modes.values() if isinstance(modes, dict) else [modes])):
-        content["seed"] = config["seed"]  # candidates are drawn with it
-    return digest(content)
+    return digest({key: plain(config[key], nan_to_null=False) for key in DATA_KEYS if key in config})
 
 
 def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[SequenceDataset, Split]:

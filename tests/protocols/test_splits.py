@@ -116,6 +116,21 @@ def test_global_timepoint_with_refit_knows_the_items_of_validation_in_the_test_o
     assert sorted(names[split.candidates("valid")]) == ["w", "x", "y", "z"]
 
 
+def test_drawn_candidates_of_validation_are_items_known_then() -> None:
+    rows = [(f"u{user}", f"i{item}", 10.0 * item) for user in range(4) for item in range(user, user + 3)]
+    rows += [("u3", "late", 100.0), ("u0", "i5", 101.0), ("u1", "i5", 102.0), ("u0", "i4", 120.0), ("u1", "i0", 121.0)]
+    points = {"GT": {"valid": 0.75, "test": 0.9}}
+    drawn = {"successive": True, "mode": {"valid": "uni1", "test": "uni1"}}
+    seen: set[str] = set()
+    for seed in range(20):
+        split = make_split(store_of(rows), config_of(points, eval_args=drawn, refit=True, candidate_seed=seed))
+        names = np.array([str(t) for t in split.store.item_tokens])
+        assert len(split.valid) > 0
+        assert "late" not in names[split.valid.candidates.ravel()]
+        seen |= set(names[split.test.candidates.ravel()])
+    assert "late" in seen
+
+
 def test_global_timepoint_without_successive_asks_once_per_user() -> None:
     split = make_split(store_of(BY_HAND), config_of({"GT": POINTS}))
     assert unpack(split)[2] == [("a", ("x", "y", "z"), "w"), ("n", ("y",), "w")]

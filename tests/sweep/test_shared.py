@@ -91,4 +91,5 @@ def test_key_follows_what_decides_the_data_only(keys: dict) -> None:
     assert key() != key(user_inter_num_interval="[7,inf)")
     assert key() != key(eval_args={"split": {"RS": [0.6, 0.2, 0.2]}})
     sampled = {"mode": "uni9"}
-    assert key(eval_args=sampled) != key(eval_args=sampled, seed=5)
+    assert key(eval_args=sampled) == key(eval_args=sampled, seed=5)
+    assert key(eval_args=sampled) != key(eval_args=sampled, candidate_seed=5)
