@@ -135,6 +135,11 @@ def parse_value(text: Any) -> Any:
     return text
 
 
+def config_files(text: str) -> list[str]:
+    """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
+    return [text] if Path(text).is_file() else text.split()
+
+
 @functools.cache
 def all_known_keys() -> frozenset[str]:
     """Return every key that some YAML of RecBole or of this project, or a part's constructor, names."""

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; returns 1 if a model failed."""
-    from recbole_hyper.config import ConfigError
+    from recbole_hyper.config import ConfigError, config_files
     from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table, write_yaml
     from recbole_hyper.report.reuse import is_finished, resume_keys
@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> int:
     if not models:
         raise ConfigError(f"--models={arguments.models!r} names no model; such as --models=SASRecCE,Pop is expected")
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
-    settings = settings_per_model(models, arguments.config_files.split(), arguments.keys)
+    settings = settings_per_model(models, config_files(arguments.config_files), arguments.keys)
     configs = check_all(models, arguments.dataset, settings, folder)
     # all of them before the first is trained
     finished = {name: is_finished(configs[name], folder / name) for name in models}
@@ -150,13 +150,8 @@ def run_alone(model: str, dataset: str, keys: Path) -> str | None:
         dataset: name of the data set.
         keys: YAML file with its keys.
     """
-    from recbole_hyper.config import read_yaml
-
     command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
-    # not as --config_files, which are separated by spaces: the path may hold some
-    settings = {key: value for key, value in read_yaml(keys).items() if key not in ("model", "dataset")}
-    command += [f"--{key}={value!r}" for key, value in settings.items()]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True)
     if done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode == 0:

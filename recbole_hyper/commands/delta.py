@@ -176,7 +176,7 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
     """
     import numpy as np
 
-    from recbole_hyper.config import Config
+    from recbole_hyper.config import Config, config_files
     from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.protocols.boundaries import boundary
 
@@ -184,7 +184,8 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"--train_quantile={quantile}: it lies between 0 and 1; 1 takes all interactions")
     keys: dict[str, Any] = {} if arguments.data_path is None else {"data_path": arguments.data_path}
-    config = Config("SASRecCE", arguments.dataset, config_file_list=arguments.config_files.split(), config_dict=keys)
+    files = config_files(arguments.config_files)
+    config = Config("SASRecCE", arguments.dataset, config_file_list=files, config_dict=keys)
     store = SequenceDataset(config).store
     cut = np.inf if quantile == 1.0 else boundary(store.times, quantile)
     lengths = np.bincount(store.row_of[store.times < cut], minlength=store.n_rows).astype(np.int64)

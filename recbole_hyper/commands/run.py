@@ -16,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run; configuration keys are in ``arguments.keys``."""
+    from recbole_hyper.config import config_files
     from recbole_hyper.quick_start import run
 
-    run(arguments.model, arguments.dataset, config_files=arguments.config_files.split(), config_dict=arguments.keys)
+    files = config_files(arguments.config_files)
+    run(arguments.model, arguments.dataset, config_files=files, config_dict=arguments.keys)
     return 0

@@ -26,13 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Sweep; configuration keys, ``output_dir`` and ``resume`` are in ``arguments.keys``."""
+    from recbole_hyper.config import config_files
     from recbole_hyper.sweep import sweep
 
     sweep(
         arguments.model,
         arguments.dataset,
         space=arguments.space,
-        config_files=arguments.config_files.split(),
+        config_files=config_files(arguments.config_files),
         config_dict=arguments.keys,
         search=arguments.search,
         num_samples=arguments.num_samples,

@@ -200,16 +200,6 @@ def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-def test_an_older_checkpoint_names_the_epoch_that_its_best_file_is_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    curve_of(monkeypatch, tmp_path, 3, [60.0, 60.0, 50.0])
-    stored = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    del stored["best"]
-    torch.save(stored, tmp_path / "checkpoint.pt")
-    assert curve_of(monkeypatch, tmp_path, 4, [60.0])["best_epoch"] == 2  # was written over by the second epoch
-
-
 @pytest.mark.parametrize(
     "bad",
     [
