@@ -135,6 +135,14 @@ def parse_value(text: Any) -> Any:
     return text
 
 
+def parse_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn strings into the values that they spell, except where text is meant: the interval "[5,10]" is no list."""
+    return {
+        key: value if key.endswith("_num_interval") or key in TEXT_KEYS else parse_value(value)
+        for key, value in keys.items()
+    }
+
+
 def config_files(text: str) -> list[str]:
     """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
     return [text] if Path(text).is_file() else text.split()
@@ -216,11 +224,8 @@ class Config(RecBoleConfig):
         return {}
 
     def _convert_config_dict(self, config_dict: Mapping[str, Any]) -> dict[str, Any]:
-        # RecBole evaluates strings as Python code; an interval such as "[5,10]" is text to it, and no list
-        return {
-            key: value if key.endswith("_num_interval") or key in TEXT_KEYS else parse_value(value)
-            for key, value in config_dict.items()
-        }
+        # RecBole evaluates strings as Python code
+        return parse_keys(config_dict)
 
     def _init_parameters_category(self) -> None:
         super()._init_parameters_category()

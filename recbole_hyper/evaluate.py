@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError, merge, parse_value
-from recbole_hyper.data.dataset import describe
-from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json
+from recbole_hyper.config import Config, ConfigError, merge, parse_keys
+from recbole_hyper.evaluation.results import digest, plain, table, write_json
 from recbole_hyper.finished import load_model, read_finished, read_run
-from recbole_hyper.quick_start import evaluate_part, evaluations
+from recbole_hyper.quick_start import evaluate_part, evaluations, provenance
 from recbole_hyper.training.trainer import make_trainer
 
 # what may differ from the run: nothing that was learned, and no case
@@ -43,7 +40,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
         ConfigError: no finished run there, a model of RecBole, or a key that changes more than the ranking.
         CheckpointError: the weights do not fit the data that are there now.
     """
-    changes = {key: parse_value(value) for key, value in (config_dict or {}).items()}
+    changes = parse_keys(config_dict or {})
     before = read_run(output_dir)
     if not (Path(output_dir) / "result.json").is_file():
         raise ConfigError(
@@ -63,19 +60,9 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {
-        "model": config["model"],
-        "dataset": config["dataset"],
-        "protocol": split.counts["protocol"],
-        "eval_args": config["eval_args"],
-        "exclude_seen": config["exclude_seen"],
-        "seed": config["seed"],
+        **provenance(config, split),
         "changes": changes,
         **outcome,
-        **describe(split),
-        "protocol_counts": split.counts,
-        "versions": versions(),
-        "commit": commit(),
-        "config": config.plain(),
     }
     file = Path(output_dir) / _file_name(config["eval_args"]["mode"], changes)
     write_json(file, result)
@@ -92,8 +79,7 @@ def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
     more = {key: plain(value) for key, value in sorted(changes.items()) if key != "eval_args"}
     if not more:
         return f"{stem}.json"
-    digest = hashlib.sha256(json.dumps(more).encode()).hexdigest()[:8]
-    return f"{stem}-{'-'.join(more)}-{digest}.json"
+    return f"{stem}-{'-'.join(more)}-{digest(more)}.json"
 
 
 def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,22 +95,12 @@ def run(
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
-            "model": config["model"],
-            "dataset": config["dataset"],
-            "protocol": split.counts["protocol"],
-            "eval_args": config["eval_args"],
-            "exclude_seen": config["exclude_seen"],
+            **provenance(config, split),
             "ties": "a target ranks behind every candidate with an equal score",
-            "seed": config["seed"],
             "workers": distributed.world()[1],
             **origin,
             **memory,
             **outcome,
-            **describe(split),
-            "protocol_counts": split.counts,
-            "versions": versions(),
-            "commit": commit(),
-            "config": config.plain(),
         }
         result["seconds"]["load"] = load_seconds
         result["seconds"]["total"] = perf_counter() - start
@@ -174,6 +164,23 @@ def _train_and_test(
         "peak_memory_bytes_per_phase": peaks,
         "parameters": _n_parameters(model),
         **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
+    }
+
+
+def provenance(config: Config, split: Split) -> dict[str, Any]:
+    """Return what a result file says of its origin: model, data, protocol, seed, counts, versions, configuration."""
+    return {
+        "model": config["model"],
+        "dataset": config["dataset"],
+        "protocol": split.counts["protocol"],
+        "eval_args": config["eval_args"],
+        "exclude_seen": config["exclude_seen"],
+        "seed": config["seed"],
+        **describe(split),
+        "protocol_counts": split.counts,
+        "versions": versions(),
+        "commit": commit(),
+        "config": config.plain(),
     }
 
 

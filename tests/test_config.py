@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import components
-from recbole_hyper.config import Config, ConfigError, parse_value, properties_folder, read_yaml
+from recbole_hyper.config import Config, ConfigError, parse_keys, parse_value, properties_folder, read_yaml
+from recbole_hyper.sweep.driver import _fixed
 from tests.conftest import SMALL
 
 
@@ -104,6 +105,13 @@ def test_lists_and_intervals_as_they_are_typed(cycle: Path) -> None:
     config = make(cycle, topk="5,10", valid_metric="NDCG@10", user_inter_num_interval="[5,10]")
     assert config["topk"] == [5, 10]
     assert config["user_inter_num_interval"] == "[5,10]"
+
+
+def test_every_command_reads_typed_keys_alike() -> None:
+    typed = {"user_inter_num_interval": "[5,10]", "output_dir": "1", "topk": "5,10", "learning_rate": "1e-3"}
+    read = {**typed, "topk": [5, 10], "learning_rate": 0.001}
+    assert parse_keys(typed) == read
+    assert _fixed((), typed) == read
 
 
 def test_a_configuration_that_recbole_stumbles_over_is_one_line(cycle: Path) -> None:

@@ -83,7 +83,7 @@ def settings_per_model(
     Raises:
         ConfigError: keys below the name of a model that is not compared.
     """
-    from recbole_hyper.config import ConfigError, merge, parse_value, read_yaml
+    from recbole_hyper.config import ConfigError, merge, parse_keys, read_yaml
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -97,9 +97,9 @@ def settings_per_model(
     for key, value in keys.items():
         name, dot, rest = key.partition(".")
         if not dot:
-            merge(common, {key: parse_value(value)})
+            merge(common, parse_keys({key: value}))
         elif name in own:
-            merge(own[name], {rest: parse_value(value)})
+            merge(own[name], parse_keys({rest: value}))
         else:
             raise ConfigError(f"--{key}: {name!r} is not compared; the models are {', '.join(models)}")
     result: dict[str, dict[str, Any]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -38,6 +39,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
     """Write a mapping as YAML that ``--config_files`` reads again."""
     write_text(path, yaml.safe_dump(plain(content, nan_to_null=False), sort_keys=True, allow_unicode=True))
+
+
+def digest(content: Any) -> str:
+    """Return 8 hexadecimal digits that stand for plain values, whatever the order of keys."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def plain(value: Any, nan_to_null: bool = True) -> Any:

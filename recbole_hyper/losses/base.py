@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from numbers import Integral
 from typing import Protocol
 
 import torch
@@ -87,3 +88,11 @@ class Loss(nn.Module, ABC):
         Counted: everything allocated beyond the parameters, their gradients and the states (their gradient is
         counted). ``geometry`` None stands for the one that needs most.
         """
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Raise ValueError unless ``value`` is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from recbole_hyper.components import component
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses.base import Head, Loss, Negatives, check_whole
 from recbole_hyper.losses.sce import SEARCH_BLOCK
 
 
@@ -136,10 +135,7 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
         ("n_extra_chunks", n_extra_chunks, 0),
         ("rounds", rounds, 1),
     ):
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ValueError(f"rece_{name} must be a whole number, got {value!r}")
-        if value < least:
-            raise ValueError(f"rece_{name} must be at least {least}, got {value}")
+        check_whole(f"rece_{name}", value, least)
     if n_buckets % buckets_per_chunk:
         raise ValueError(f"rece_buckets_per_chunk={buckets_per_chunk} must divide rece_n_buckets={n_buckets}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from recbole_hyper.components import component
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses.base import Head, Loss, Negatives, check_whole
 
 #: items whose projections are alive at once, per bucket
 SEARCH_BLOCK = 1 << 13
@@ -158,10 +157,7 @@ def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
     """Raise ValueError for a size that is no whole number or below 1."""
     for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ValueError(f"sce_{name} must be a whole number, got {value!r}")
-        if value < 1:
-            raise ValueError(f"sce_{name} must be at least 1, got {value}")
+        check_whole(f"sce_{name}", value, 1)
 
 
 @component("losses", "sce")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder, check_above_zero, initialize, supervised_states
+from recbole_hyper.encoders.base import Encoder, initialize, supervised_states
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 
@@ -187,13 +187,11 @@ def resolve_curvature(config: Any) -> float:
     """Return the curvature to start from: the number given or estimated before, or ``curvature_init`` for "learn".
 
     Raises:
-        ValueError: ``curvature`` is neither, ``curvature_init`` not above 0, or auto not yet estimated.
+        ValueError: ``curvature`` is neither, or auto not yet estimated.
     """
     value = fixed_curvature(config["curvature"])
     if value is not None:
         return value
     if config["curvature"] == "learn":
-        start = 1.0 if config["curvature_init"] is None else config["curvature_init"]
-        check_above_zero(curvature_init=start)
-        return float(start)
+        return 1.0 if config["curvature_init"] is None else float(config["curvature_init"])
     raise ValueError("curvature: auto is estimated before the model is built; see quick_start")

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_value, read_yaml
+from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
 from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json, write_text
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
@@ -345,8 +345,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
 def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Merge files and keys; ``eval_args`` key by key, as a configuration does."""
     fixed: dict[str, Any] = {}
-    keys = {key: parse_value(value) for key, value in config_dict.items()}
-    for content in (*(_read_config_file(Path(path)) for path in config_files), keys):
+    for content in (*(_read_config_file(Path(path)) for path in config_files), parse_keys(config_dict)):
         merge(fixed, content)
     return fixed
 

@@ -3,7 +3,6 @@ without Ray."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import ConfigError
+from recbole_hyper.evaluation.results import digest
 from recbole_hyper.sweep.space import Domain, Settings, Space
 
 # draws that may repeat earlier ones before a random search takes a finite space for exhausted
@@ -30,12 +30,6 @@ class Trial:
     def name(self) -> str:
         """Name of the trial's folder: its number and a digest of its settings."""
         return f"{self.number:04d}-{digest(self.settings)}"
-
-
-def digest(content: Any) -> str:
-    """Return 8 hexadecimal digits that stand for plain values, whatever the order of keys."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 class Proposals(ABC):

@@ -20,8 +20,7 @@ from recbole.utils.argument_list import dataset_arguments
 
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.results import plain, write_json
-from recbole_hyper.sweep.proposals import digest
+from recbole_hyper.evaluation.results import digest, plain, write_json
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
