@@ -27,7 +27,6 @@ from recbole.utils import ModelType
 
 from recbole_hyper import components
 from recbole_hyper.config_checks import (
-    ConfigError,
     check_combinations,
     check_eval_args,
     check_metrics,
@@ -35,6 +34,7 @@ from recbole_hyper.config_checks import (
     check_types,
     check_valid_metric,
 )
+from recbole_hyper.errors import ConfigError
 
 logger = logging.getLogger("recbole_hyper")
 

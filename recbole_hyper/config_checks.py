@@ -12,11 +12,7 @@ from typing import Any
 from recbole.evaluator.register import metric_information, metric_types
 
 from recbole_hyper import components
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot run; the message says which key, what came, what is allowed."""
-
+from recbole_hyper.errors import ConfigError
 
 # keys whose type may differ from that of their default
 FREE_KEYS = {

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, merge, parse_keys
-from recbole_hyper.evaluation.results import digest, plain, table, write_json
+from recbole_hyper.evaluation.results import table
+from recbole_hyper.files import digest, plain, write_json
 from recbole_hyper.finished import load_model, read_finished, read_run
 from recbole_hyper.quick_start import evaluate_part, evaluations, provenance
 from recbole_hyper.training.trainer import make_trainer

@@ -23,7 +23,8 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, table, versions, write_cases, write_json, write_yaml
+from recbole_hyper.evaluation.results import commit, table, versions, write_cases
+from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.training import distributed

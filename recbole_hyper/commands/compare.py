@@ -30,7 +30,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; returns 1 if a model failed."""
     from recbole_hyper.config import ConfigError, config_files
     from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
-    from recbole_hyper.evaluation.results import table, write_yaml
+    from recbole_hyper.evaluation.results import table
+    from recbole_hyper.files import write_yaml
     from recbole_hyper.report.reuse import is_finished, resume_keys
 
     models = list(dict.fromkeys(name.strip() for name in arguments.models.split(",") if name.strip()))

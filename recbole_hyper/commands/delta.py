@@ -59,9 +59,9 @@ def main(arguments: argparse.Namespace) -> int:
         matrix_fingerprint,
         summarise,
         trained_items,
-        write_json,
     )
     from recbole_hyper.curvature.study import PAPER_SIZES, cut_list, read_trials, run_trials
+    from recbole_hyper.files import write_json
 
     disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
     if arguments.repeats < 1:
@@ -152,19 +152,16 @@ def main(arguments: argparse.Namespace) -> int:
 
 def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, arguments: argparse.Namespace) -> np.ndarray:
     """Item vectors, kept at ``path`` while the study runs, so that resuming skips the SVD."""
-    import os
-
     import numpy as np
 
     from recbole_hyper.curvature.item_vectors import item_vectors
+    from recbole_hyper.files import replaced
 
     if path.is_file():
         return np.asarray(np.load(path, allow_pickle=False))
     vectors = item_vectors(matrix, rank, scaling=arguments.scaling, seed=arguments.seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part.npy")
-    np.save(part, vectors, allow_pickle=False)
-    part.replace(path)
+    with replaced(path) as part, part.open("wb") as file:
+        np.save(file, vectors, allow_pickle=False)
     return vectors
 
 
@@ -243,12 +240,10 @@ def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float])
 
 def write_csv(path: Path, trials: list[Trial]) -> None:
     """One row per trial, written to a temporary name and renamed."""
-    import os
     from dataclasses import asdict
 
     import pandas as pd
 
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame([asdict(trial) for trial in trials]).to_csv(part, index=False)
-    part.replace(path)
+    from recbole_hyper.files import write_text
+
+    write_text(path, pd.DataFrame([asdict(trial) for trial in trials]).to_csv(index=False))

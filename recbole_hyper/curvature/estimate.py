@@ -19,6 +19,7 @@ from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
 from recbole_hyper.curvature.item_vectors import item_vectors, largest_rank
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
 from recbole_hyper.curvature.verdict import Verdict, judge
+from recbole_hyper.files import write_json
 
 AUTO_RANKS = (64, 128, 256, 384)
 AUTO_SIZES = (1000, 2000, 4000)
@@ -187,27 +188,6 @@ def estimate_curvature(
     if cache_path is not None:
         write_json(Path(cache_path), asdict(estimate))
     return estimate
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write to a temporary name in the same folder, then rename. Infinite numbers become null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
-    return content
 
 
 def _read(path: Path, key: str) -> CurvatureEstimate | None:

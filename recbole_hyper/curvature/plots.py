@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from recbole_hyper.curvature.disk import disk_delta_rel
 from recbole_hyper.curvature.estimate import CurvatureEstimate
 from recbole_hyper.curvature.study import Trial
+from recbole_hyper.files import replaced
 
 _GREY = "0.35"
 
@@ -29,9 +29,8 @@ def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, f
     for name, figure in figures.items():
         for kind in ("png", "svg"):
             path = folder / f"delta_{name}.{kind}"
-            part = folder / f".{path.name}.{os.getpid()}.part"
-            figure.savefig(part, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
-            part.replace(path)
+            with replaced(path) as part:
+                figure.savefig(part, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
             written.append(path)
     return written
 

@@ -12,7 +12,6 @@ Positions count from the newest item, which is 0, so that histories of any lengt
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from recbole_hyper.data.loader import gather
 from recbole_hyper.encoders.dual import DualEncoder, reversal
+from recbole_hyper.files import replaced
 from recbole_hyper.types import Cases
 
 
@@ -142,8 +142,6 @@ def attention_figure(
             axis.set_ylabel("query (0 = newest)")
             figure.colorbar(image, ax=axis, shrink=0.8)
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=150)
-    os.replace(temporary, path)
+    with replaced(path) as part:
+        figure.savefig(part, format=path.suffix.lstrip(".") or "png", dpi=150)
     return path

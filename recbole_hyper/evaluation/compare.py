@@ -11,8 +11,8 @@ from typing import Any
 
 from recbole.evaluator.register import smaller_metrics
 
-from recbole_hyper.evaluation.results import write_text
 from recbole_hyper.evaluation.statistics import TEST, StatisticsError, compare_runs, holm
+from recbole_hyper.files import write_text
 
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
 

@@ -1,10 +1,7 @@
-"""Files of a run, written so that a reader never sees half of one, and the table that a run ends with."""
+"""What a result says of its origin, the rank of every case, and the table that a run ends with."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,52 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
+from recbole_hyper.files import replaced
 from recbole_hyper.types import Cases, Ranks
 
 PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to a temporary name beside ``path``, then rename it."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON; values that are not finite become null."""
-    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
-
-
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as YAML that ``--config_files`` reads again."""
-    write_text(path, yaml.safe_dump(plain(content, nan_to_null=False), sort_keys=True, allow_unicode=True))
-
-
-def digest(content: Any) -> str:
-    """Return 8 hexadecimal digits that stand for plain values, whatever the order of keys."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def plain(value: Any, nan_to_null: bool = True) -> Any:
-    """Turn numpy scalars, tuples and paths into what JSON and YAML know."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry, nan_to_null) for key, entry in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [plain(entry, nan_to_null) for entry in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value) and nan_to_null:
-        return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
 
 
 def write_cases(path: Path, cases: Cases, ranks: Ranks) -> None:
@@ -75,12 +31,8 @@ def write_cases(path: Path, cases: Cases, ranks: Ranks) -> None:
             "n_candidates": ranks.n_candidates,
         }
     )
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replaced(path) as part:
         frame.to_parquet(part, index=False)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def versions() -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import numbers
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.prefix.data import PrefixPairs
 from recbole_hyper.training.riemannian import restore_training_state, riemannian_optimizer, training_state
 
@@ -170,7 +169,7 @@ def train_prefix(
             best = {"row": row, "model": state["model"]}
             _save(best["model"], folder / "best.pt")
         _save({**state, "curve": curve, "settings": settings, "best": best}, checkpoint)
-        _write(folder / "curve.csv", pd.DataFrame(curve).to_csv(index=False))
+        write_text(folder / "curve.csv", pd.DataFrame(curve).to_csv(index=False))
         report(
             f"epoch {row['epoch']}: loss {row['train_loss']:.4f}, accuracy train {row['train_accuracy']:.2f}, "
             f"valid {row['valid_accuracy']:.2f} ({row['train_seconds']:.0f} s)"
@@ -190,20 +189,13 @@ def train_prefix(
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "threads": torch.get_num_threads(),
     }
-    _write(folder / "result.json", json.dumps(result, indent=2))
+    write_json(folder / "result.json", result)
     return result
 
 
 def _save(state: Any, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    torch.save(state, temporary)
-    temporary.replace(path)
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with replaced(path) as part:
+        torch.save(state, part)
 
 
 def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
@@ -225,8 +217,6 @@ def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
         left.set_yscale("log")
     left.legend(fontsize=8)
     right.legend(fontsize=8, loc="lower right")
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(temporary, dpi=120)
+    with replaced(path) as part:
+        figure.savefig(part, format=path.suffix.lstrip(".") or "png", dpi=120)
     plt.close(figure)
-    temporary.replace(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from recbole_hyper.evaluation.results import write_text
+from recbole_hyper.files import write_text
 from recbole_hyper.report.collect import (
     FIGURES,
     FINAL,

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from recbole_hyper.files import replaced
 from recbole_hyper.report.collect import Entry, Sweep, model_name, pareto, short
 from recbole_hyper.sweep.trial import FINISHED
 
@@ -34,10 +35,11 @@ STYLE: Any = {
 
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write ``name.svg`` and ``name.png`` and return the path of the SVG."""
-    folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
-        figure.savefig(folder / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
-        figure.savefig(folder / f"{name}.png", bbox_inches="tight", dpi=150)
+        with replaced(folder / f"{name}.svg") as part:
+            figure.savefig(part, format="svg", bbox_inches="tight", metadata={"Date": None})
+        with replaced(folder / f"{name}.png") as part:
+            figure.savefig(part, format="png", bbox_inches="tight", dpi=150)
     return folder / f"{name}.svg"
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from recbole_hyper.config import Config, ConfigError, merge, properties_folder, read_yaml
-from recbole_hyper.evaluation.results import table, write_text
+from recbole_hyper.evaluation.results import table
+from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
 from recbole_hyper.report.reuse import is_finished, resume_keys
 

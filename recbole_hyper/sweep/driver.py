@@ -18,12 +18,14 @@ import pandas as pd
 import yaml
 
 from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
-from recbole_hyper.evaluation.results import commit, plain, table, versions, write_json, write_text
+from recbole_hyper.errors import LockedError, NoSpaceError
+from recbole_hyper.evaluation.results import commit, table, versions
+from recbole_hyper.files import locked, plain, write_json, write_text
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
-from recbole_hyper.sweep.shared import locked, shared_data
+from recbole_hyper.sweep.shared import shared_data
 from recbole_hyper.sweep.space import Space, parse_space, read_space
-from recbole_hyper.sweep.trial import FINISHED, STOPPED, UNFINISHED, NoSpaceError, Plan, Record, clear, read_record
+from recbole_hyper.sweep.trial import FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
 
 SEARCHES = ("grid", "random", "optuna")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
@@ -133,7 +135,7 @@ def sweep(
                 time_budget,
             )
             return _Sweep(plan, found, base, goal, chosen, search, num_samples, n_seeds, start).run()
-    except BlockingIOError as error:
+    except LockedError as error:
         raise ConfigError(f"another sweep is running in {folder}") from error
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.config import ConfigError
+from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.sweep.proposals import Proposals, Trial
 from recbole_hyper.sweep.trial import (
     FAILED,
     STOPPED,
     UNFINISHED,
-    NoSpaceError,
     Plan,
     Record,
     close_trial,

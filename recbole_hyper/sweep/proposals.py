@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.evaluation.results import digest
+from recbole_hyper.files import digest
 from recbole_hyper.sweep.space import Domain, Settings, Space
 
 # draws that may repeat earlier ones before a random search takes a finite space for exhausted

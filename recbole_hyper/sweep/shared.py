@@ -6,10 +6,7 @@ For trials of a sweep, test cases are left out, so that no trial can look at the
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from recbole.utils.argument_list import dataset_arguments
 
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.results import digest, plain, write_json
+from recbole_hyper.files import digest, locked, plain, write_json
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
@@ -158,18 +155,3 @@ class StoredDataset(SequenceDataset):
 
     def _data_processing(self) -> None:
         self.feat_name_list = self._build_feat_name_list()
-
-
-@contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock on ``path``, which the system releases when this process ends.
-
-    Raises:
-        BlockingIOError: it is held elsewhere and ``wait`` is False.
-    """
-    with open(path, "w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import gc
 import io
 import json
@@ -17,21 +16,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.evaluation.results import write_json
+from recbole_hyper.config import Config
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.files import is_no_space, locked, write_json
 from recbole_hyper.sweep.proposals import Settings, Trial
-from recbole_hyper.sweep.shared import locked, shared_data
+from recbole_hyper.sweep.shared import shared_data
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
-# what a full disk, a quota and a file too large are called
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Report = Callable[[int, float], None]
-
-
-class NoSpaceError(OSError):
-    """The disk is full; the sweep stops, and goes on with --resume once there is space."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +123,7 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
             write_json(folder / RECORD, asdict(record))
             return record
     except OSError as error:
-        if error.errno in NO_SPACE:
+        if is_no_space(error):
             raise NoSpaceError(error.errno, f"no space left for trial {trial.name}", str(folder)) from error
         raise
 
@@ -142,7 +136,7 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
     except KeyboardInterrupt:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
+        if is_no_space(error):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
         if _out_of_memory(error):
@@ -310,8 +304,6 @@ __all__ = [
     "FINISHED",
     "STOPPED",
     "UNFINISHED",
-    "ConfigError",
-    "NoSpaceError",
     "Plan",
     "Record",
     "close_trial",

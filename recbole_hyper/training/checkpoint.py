@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
+
+from recbole_hyper.files import replaced
 
 WEIGHTS = "model.safetensors"
 STATE = "checkpoint.pt"
@@ -31,12 +32,8 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None
         if tensor.data_ptr() in seen and tensor.numel():
             tensors[name] = tensor.clone()
         seen[tensor.data_ptr()] = name
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replaced(path) as part:
         save_file(tensors, str(part), metadata={"recbole_hyper": json.dumps(metadata)})
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
@@ -69,12 +66,8 @@ def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write a training state of tensors and plain values, to a temporary name first."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replaced(path) as part:
         torch.save(state, part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def load_state(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.evaluation.results import plain
+from recbole_hyper.files import plain
 
 # a resumed run may differ in these: they do not change what is learned
 RESUMABLE_KEYS = {

@@ -21,7 +21,8 @@ from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.sources import SourceFile
-from recbole_hyper.data.prepare.writer import replaced, safe_tokens, write_interactions
+from recbole_hyper.data.prepare.writer import safe_tokens, write_interactions
+from recbole_hyper.files import replaced
 
 RAW = "1\t10\t5\t100\n1\t20\t4\t90\n2\t10\t3\t80\n"
 
@@ -68,7 +69,7 @@ def test_an_exception_in_mid_way_leaves_the_old_file_and_nothing_else(
         elif broken == "hashing":
             patch.setattr(SourceFile, "sha256", fail)
         else:
-            patch.setattr(writer.os, "replace", fail)
+            patch.setattr(os, "replace", fail)
         with pytest.raises(KeyboardInterrupt):
             prepared(raw, tmp_path / "out")
     assert path.read_bytes() == before
@@ -101,9 +102,9 @@ def test_a_killed_run_leaves_no_file_under_the_final_name_and_its_part_is_remove
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from recbole_hyper.data.prepare.writer import replaced\n"
-        "with replaced(Path(sys.argv[1])) as stream:\n"
-        "    stream.write(b'half'); stream.flush(); print('ready', flush=True); time.sleep(60)\n"
+        "from recbole_hyper.files import replaced\n"
+        "with replaced(Path(sys.argv[1])) as part:\n"
+        "    part.write_bytes(b'half'); print('ready', flush=True); time.sleep(60)\n"
     )
     path = tmp_path / "out" / "mine" / "mine.inter"
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
@@ -111,8 +112,8 @@ def test_a_killed_run_leaves_no_file_under_the_final_name_and_its_part_is_remove
     assert process.stdout.readline() == "ready\n"
     assert files(path.parent) == {f".mine.inter.{process.pid}.part"}
     # a part of a run that is still going on is left alone
-    with replaced(path) as stream:
-        stream.write(b"other")
+    with replaced(path) as part:
+        part.write_bytes(b"other")
     assert f".mine.inter.{process.pid}.part" in files(path.parent)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.config import ConfigError
+from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.quick_start import run
 from recbole_hyper.sweep import driver, sweep, trial
-from recbole_hyper.sweep.trial import NoSpaceError, Record
+from recbole_hyper.sweep.trial import Record
 from tests.sweep.conftest import random_sequences, write_data
 
 # not in the order of the alphabet: a resume must keep the order of the file

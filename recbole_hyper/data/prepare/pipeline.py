@@ -29,7 +29,8 @@ from recbole_hyper.data.prepare.malformed import Malformed
 from recbole_hyper.data.prepare.recipe import Recipe, apply
 from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
-from recbole_hyper.data.prepare.writer import write_interactions, write_json
+from recbole_hyper.data.prepare.writer import write_interactions
+from recbole_hyper.files import write_json
 
 MAX_MALFORMED = 0.001
 CARD = "SOURCE.json"
@@ -121,7 +122,7 @@ def prepare(
         hidden = None if progress is None else not progress
         with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
             card["file"]["sha256"] = write_interactions(data, path, progress=bar.update)
-        write_json(card, path.with_name(CARD))
+        write_json(path.with_name(CARD), card)
     return Prepared(path, statistics, entry, tuple(steps), malformed, positions)
 
 

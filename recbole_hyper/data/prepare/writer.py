@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow.csv as pacsv
 
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.files import replaced
 
 ROWS = 1 << 20
 # RecBole reads tokens by pandas, which takes these for missing values and then drops the row
@@ -28,45 +28,18 @@ _STRUCTURAL = '["\\t\\r\\n\\x00]'
 
 
 @contextlib.contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that takes the place of ``path`` when the block ends well, and is removed when it does not.
-
-    Raises:
-        PrepareError: the folder cannot be written to.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+def _stream(path: Path) -> Iterator[BinaryIO]:
+    """Open what takes the place of ``path`` when the block ends well; PrepareError where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(path)
-        stream = temporary.open("wb")
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(f"no permission to write to {path.parent}")
     except OSError as error:
         raise PrepareError(f"{path.parent} cannot be written to ({error}); give another folder by --output") from error
-    try:
-        with stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what runs that were killed left behind; the part of a run that is still going on stays."""
-    for part in path.parent.glob(f".{path.name}.*.part"):
-        number = part.name.removesuffix(".part").rpartition(".")[2]
-        if number.isdigit() and not _alive(int(number)):
-            part.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    with replaced(path) as part, part.open("wb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def safe_tokens(tokens: pa.Array) -> pa.Array:
@@ -110,7 +83,7 @@ def write_interactions(data: Interactions, path: Path, *, progress: Callable[[in
     rated = data.ratings is not None
     header = "user_id:token\titem_id:token\t" + ("rating:float\t" if rated else "") + "timestamp:float\n"
     digest = hashlib.sha256()
-    with replaced(path) as stream:
+    with _stream(path) as stream:
         output = _Hashed(stream, digest)
         output.write(header.encode())
         for start in range(0, len(data), ROWS):
@@ -145,9 +118,3 @@ class _Hashed:
 
     def close(self) -> None:
         pass
-
-
-def write_json(value: Any, path: Path) -> None:
-    """Write ``value`` as indented JSON, complete or not at all."""
-    with replaced(path) as stream:
-        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

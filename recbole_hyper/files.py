@@ -1,0 +1,168 @@
+"""Files that a reader never sees half-written, what they hold as plain values, and folders that one process holds.
+
+Every file of the package is written through :func:`replaced`: to a temporary name beside it, then renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from recbole_hyper.errors import LockedError, NoSpaceError
+
+# what a full disk, a quota and a file too large are called by the system
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# torch, safetensors and Arrow pass the system's error on as text of their own
+_NO_SPACE_TEXT = re.compile(
+    r"no space left|disk quota exceeded|file too large|os error (28|122|27)\b|errno (28|122|27)\b|"
+    r"PytorchStreamWriter failed writing|inline_container.*unexpected pos",
+    re.IGNORECASE,
+)
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give the temporary path that takes the place of ``path`` when the block ends well, and is removed when not.
+
+    The folder is made where it is missing; leftovers of processes that were killed are removed.
+
+    Raises:
+        NoSpaceError: the disk is full, however the library that writes says so.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    except Exception as error:
+        if is_no_space(error):
+            raise NoSpaceError(errno.ENOSPC, f"no space left on the disk of {path.parent}: {path.name}") from error
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def is_no_space(error: BaseException | None) -> bool:
+    """Return whether ``error``, or one that led to it, says that the disk is full."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return True
+        if not isinstance(error, ValueError) and _NO_SPACE_TEXT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed left behind; the part of one that still runs stays."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        number = part.name.removesuffix(".part").rpartition(".")[2]
+        if number.isdigit() and not _alive(int(number)):
+            part.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8."""
+    with replaced(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any, indent: int = 2) -> None:
+    """Write plain values as JSON; numbers that are not finite become null."""
+    write_text(path, json.dumps(plain(content), indent=indent, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def write_yaml(path: Path, content: Mapping[str, Any], *, sort_keys: bool = True) -> None:
+    """Write a mapping as YAML that ``--config_files`` reads again."""
+    text = yaml.safe_dump(plain(content, nan_to_null=False), sort_keys=sort_keys, allow_unicode=True)
+    write_text(path, text)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON mapping.
+
+    Raises:
+        ValueError: the file is no JSON, or holds something else; the message names it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is no JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: a mapping is expected, it holds a {type(content).__name__}")
+    return content
+
+
+def plain(value: Any, nan_to_null: bool = True) -> Any:
+    """Turn numpy scalars, tuples and paths into what JSON and YAML know."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry, nan_to_null) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(entry, nan_to_null) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value) and nan_to_null:
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def digest(content: Any) -> str:
+    """Return 8 hexadecimal digits that stand for plain values, whatever the order of keys."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a lock on the file ``path``, which the system releases when this process ends.
+
+    Raises:
+        LockedError: it is held elsewhere and ``wait`` is False.
+    """
+    with path.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise LockedError(error.errno, "another process works here", str(path.parent)) from error
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for what can be computed again: ``$XDG_CACHE_HOME/recbole_hyper`` or ~/.cache/..."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return Path(root if root else Path.home() / ".cache") / "recbole_hyper"
