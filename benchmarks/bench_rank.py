@@ -89,7 +89,7 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
     from recbole_hyper.config import Config
     from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.evaluation.metrics import compute_metrics
-    from recbole_hyper.evaluation.scorers import make_scorer
+    from recbole_hyper.models.contract import make_scorer
     from recbole_hyper.protocols.base import make_split
     from recbole_hyper.training.build import build
 

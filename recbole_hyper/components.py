@@ -1,21 +1,34 @@
-"""Registry of the parts that a configuration names: geometries, losses, protocols, encoders and models.
+"""Parts by name, from anywhere: geometries, losses, protocols, encoders and models.
 
-A part is a class with a decorator, in a file of its family's package::
+A part is a class with a decorator::
 
     @component("losses", "sce")
     class ScalableCrossEntropy(Loss): ...
 
-``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce`` by its file name, so adding a part edits no list.
+A configuration names it in one of four ways:
+
+* by the name of a file of the family's package: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``;
+* by its registered name, from a file that ``--plugins=my_parts.py`` names (:func:`load_plugins`), or from an installed
+  package with an entry point of the group ``recbole_hyper.losses``;
+* by an importable path, ``my_package.my_module:MyLoss``;
+* in Python, by the class itself.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
+import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
+
+from recbole_hyper.errors import ConfigError
 
 T = TypeVar("T", bound=type)
 
@@ -23,18 +36,42 @@ FAMILIES = ("geometry", "losses", "protocols", "encoders", "models")
 _registry: dict[str, dict[str, type]] = {family: {} for family in FAMILIES}
 
 
-class UnknownComponentError(ValueError):
-    """A name that no registered part of the family has; the message lists those that exist."""
+# what a part of each family derives from; models may also be RecBole's
+BASES = {
+    "geometry": "recbole_hyper.geometry.base:Geometry",
+    "losses": "recbole_hyper.losses.base:Loss",
+    "protocols": "recbole_hyper.protocols.base:Protocol",
+    "encoders": "recbole_hyper.encoders.base:Encoder",
+}
+
+
+class Part:
+    """Base of the families' bases: what a part says of its options."""
+
+    @classmethod
+    def option_parameters(cls) -> dict[str, inspect.Parameter]:
+        """Return the keyword-only arguments of the constructor: the keys that a configuration may set."""
+        parameters = inspect.signature(cls).parameters.values()
+        return {entry.name: entry for entry in parameters if entry.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+class UnknownComponentError(ConfigError):
+    """A name that no part of the family has; the message lists those that exist."""
 
 
 def component(family: str, name: str | None = None) -> Callable[[T], T]:
-    """Register the decorated class in ``family`` under ``name`` (its own name by default)."""
+    """Register the decorated class in ``family`` under ``name`` (its own name by default).
+
+    Raises:
+        ValueError: another class has the name.
+    """
 
     def register(cls: T) -> T:
         key = name or cls.__name__
         known = _registry[family].setdefault(key, cls)
-        if known is not cls and known.__qualname__ != cls.__qualname__:
-            raise ValueError(f"{family} {key!r} is registered twice: by {known!r} and by {cls!r}")
+        # the same class again: its module was imported anew
+        if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"{family} {key!r} is registered twice: by {path_of(known)} and by {path_of(cls)}")
         _registry[family][key] = cls
         return cls
 
@@ -42,41 +79,124 @@ def component(family: str, name: str | None = None) -> Callable[[T], T]:
 
 
 def names(family: str) -> list[str]:
-    """Return the sorted names of all parts of ``family``."""
+    """Return the sorted names of all parts of ``family``: those of the package, of plugins and of entry points."""
     package = importlib.import_module(f"recbole_hyper.{family}")
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    return sorted(_registry[family])
+    return sorted({*_registry[family], *(point.name for point in _entry_points(family))})
 
 
-def resolve(family: str, name: str) -> type:
-    """Return the class registered as ``name`` in ``family``.
+def resolve(family: str, part: str | type) -> Any:
+    """Return the class that ``part`` names in ``family``; a class is returned as it is.
 
     Raises:
         UnknownComponentError: no such part; the message names the known ones and the nearest.
+        ConfigError: a path that cannot be imported, or a class that does not derive from the family's base.
     """
-    if name not in _registry[family]:
+    cls = part if isinstance(part, type) else _found(family, part)
+    base = _imported(family, BASES[family]) if family in BASES else object
+    if not issubclass(cls, base):
+        raise ConfigError(f"{family}: {path_of(cls)} must derive from {BASES[family].replace(':', '.')}")
+    return cls
+
+
+def _found(family: str, part: str) -> type:
+    if part in _registry[family]:
+        return _registry[family][part]
+    if ":" in part:
+        return _imported(family, part)
+    # a part of the package is the file of its name: nothing else is imported for it
+    if part.isidentifier() and importlib.util.find_spec(f"recbole_hyper.{family}.{part}") is not None:
+        importlib.import_module(f"recbole_hyper.{family}.{part}")
+    for point in _entry_points(family) if part not in _registry[family] else ():
+        if point.name == part:
+            _registry[family].setdefault(part, point.load())
+    if part not in _registry[family]:
         known = names(family)
-        if name not in _registry[family]:
-            near = difflib.get_close_matches(name, known, n=1)
+        if part not in _registry[family]:
+            near = difflib.get_close_matches(part, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise UnknownComponentError(f"{family}: {name!r} is unknown; known: {', '.join(known)}.{hint}")
-    return _registry[family][name]
+            raise UnknownComponentError(
+                f"{family}: {part!r} is unknown; known: {', '.join(known)}.{hint} A part of your own is named by "
+                f"--plugins=FILE.py and its registered name, or as module:Class"
+            )
+    return _registry[family][part]
 
 
-def options(cls: type, values: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
-    """Pick from flat configuration ``values`` the keyword-only arguments of ``cls``.
+def name_of(family: str, part: str | type) -> str:
+    """Return the text that names ``part`` in a configuration file: a registered name, or else its path."""
+    if isinstance(part, str):
+        return part
+    for name, known in _registry[family].items():
+        if known is part:
+            return name
+    return path_of(part)
+
+
+def path_of(cls: type) -> str:
+    """Return ``module:Class``, by which another process can import a class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _imported(family: str, path: str) -> type:
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for piece in name.split("."):
+            found = getattr(found, piece)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{family}: {path!r} cannot be imported ({error}); module:Class is expected") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"{family}: {path!r} is a {type(found).__name__}, a class is expected")
+    return found
+
+
+def _entry_points(family: str) -> Iterable[Any]:
+    return entry_points(group=f"recbole_hyper.{family}")
+
+
+def load_plugins(files: Iterable[str | Path]) -> list[str]:
+    """Run Python files whose decorated classes become parts; a file is run once. Returns their absolute paths.
+
+    Raises:
+        ConfigError: a file that is missing or fails; the message names it.
+    """
+    loaded = []
+    for file in files:
+        path = Path(file).absolute()
+        loaded.append(str(path))
+        # a name of its own, so that two files called parts.py do not meet
+        name = f"recbole_hyper_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        if name in sys.modules:
+            continue
+        spec = importlib.util.spec_from_file_location(name, path) if path.suffix == ".py" and path.is_file() else None
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"plugins: {str(file)!r} is no Python file (looked for {path})")
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise ConfigError(f"plugins: {path} failed: {type(error).__name__}: {error}") from error
+    return loaded
+
+
+def option_keys(name: str, *prefixes: str) -> list[str]:
+    """Return the configuration keys by which the argument ``name`` is looked up, the first that is set counts."""
+    return [*(f"{prefix}_{name}" for prefix in prefixes), name]
+
+
+def options(cls: type[Part], values: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
+    """Pick from flat configuration ``values`` the options of the part ``cls``.
 
     The argument ``x`` is looked up as ``<prefix>_x`` for each prefix in turn, then as ``x``. Arguments that the
     configuration does not name (or leaves as None) keep the default of the constructor.
     """
     found = {}
-    for parameter in inspect.signature(cls).parameters.values():
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            continue
-        for key in [*(f"{prefix}_{parameter.name}" for prefix in prefixes), parameter.name]:
+    for argument in cls.option_parameters():
+        for key in option_keys(argument, *prefixes):
             if values.get(key) is not None:
-                found[parameter.name] = values[key]
+                found[argument] = values[key]
                 break
     return found

@@ -203,7 +203,7 @@ class Config(RecBoleConfig):
         check_ranges(self.final_config_dict, self.internal_config_dict)
         check_combinations(self.final_config_dict)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
-        if hasattr(self.model_class, "check_config"):
+        if issubclass(self.model_class, _own_model()):
             self.model_class.check_config(self)
 
     internal_config_dict: dict[str, Any]
@@ -349,6 +349,12 @@ class Config(RecBoleConfig):
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
             content["train_neg_sample_args"] = None
         return content
+
+
+def _own_model() -> type:
+    from recbole_hyper.models.contract import OwnModel
+
+    return OwnModel
 
 
 def _base_model() -> type:

@@ -14,6 +14,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.evaluation.top_items import top_items
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.checkpoint import WEIGHTS, load_weights
 from recbole_hyper.types import Split
@@ -113,7 +114,8 @@ def recommend(
         raise ValueError(f"k={k}: between 1 and {store.n_items - 1} items can be recommended")
     if not histories:
         return pd.DataFrame(columns=["user_id", "position", "item_id", "score"])
-    lists, scores = top_items(model, config, store, histories, ids, k=k, exclude_seen=exclude_seen)
+    score, budget = make_scorer(model, config), int(config["ranking_memory_budget"])
+    lists, scores = top_items(score, store, histories, ids, k=k, exclude_seen=exclude_seen, memory_budget=budget)
     found = pd.DataFrame(
         {
             "user_id": np.repeat(np.array(names, dtype=object if users is not None else int), k),

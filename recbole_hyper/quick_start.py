@@ -9,7 +9,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +25,7 @@ from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, table, versions, write_cases
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data
@@ -86,7 +86,8 @@ def run(
         if not test:
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         load_seconds = perf_counter() - start
-        require_known_users(config.model_class, split)
+        if not issubclass(config.model_class, OwnModel):
+            require_known_users(config.model_class, split)
         _require_items(config, split)
         _log_split(split)
         if config["protocol_report"]:
@@ -163,7 +164,7 @@ def _train_and_test(
         "seconds": seconds,
         "peak_memory_bytes": max(peaks.values()),
         "peak_memory_bytes_per_phase": peaks,
-        "parameters": _n_parameters(model),
+        "parameters": n_learned(model),
         **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
     }
 
@@ -247,9 +248,7 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split, outpu
     if not issubclass(config.model_class, HyperRecommender):
         return {}
     encoder = components.resolve("encoders", config["encoder"])
-    if not (
-        components.resolve("geometry", config["geometry"])().curved or "curvature" in signature(encoder).parameters
-    ):
+    if not (components.resolve("geometry", config["geometry"]).curved or "curvature" in encoder.option_parameters()):
         if config["curvature"] == "auto":
             config["curvature"] = 1.0  # nothing is curved: no estimate is worth its time
         return {}
@@ -304,12 +303,6 @@ def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str
     found = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
     return {f"{evaluation.name}_intervals": found, "interval_method": method}
-
-
-def _n_parameters(model: Any) -> int:
-    if hasattr(model, "n_learned"):
-        return model.n_learned
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _counter(training: SequenceDataset, field: str) -> Counter:

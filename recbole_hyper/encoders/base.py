@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.components import Part
 from recbole_hyper.geometry.head import OutputHead
 
 INITIALIZERS = ("xavier", "normal")
+LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(Part, nn.Module, ABC):
     """Turn right-padded histories into states.
 
     Args:
@@ -30,6 +34,12 @@ class Encoder(nn.Module, ABC):
         self.__dict__["item_embedding"] = item_embedding
 
     item_embedding: nn.Embedding
+    # whether training reads what comes after a position: then batches must be whole windows
+    reads_future: ClassVar[bool] = False
+    # whether trace gives attention weights
+    has_maps: ClassVar[bool] = False
+    # whether the constructor takes direction and layer_dropout: one of two directions of a dual encoder
+    directed: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -38,6 +48,33 @@ class Encoder(nn.Module, ABC):
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all."""
         return newest(self(items, lengths), lengths)
+
+    def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
+        """Return the states (B, L, d) and what the layers computed; by default one layer with a single head.
+
+        Args:
+            items, lengths: see :meth:`forward`.
+            return_maps: also the attention weights, of an encoder that ``has_maps``.
+        """
+        states = self(items, lengths)
+        return states, Trace(heads=[states.unsqueeze(2)])
+
+    def training_loss(
+        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the objective of a batch of windows and its terms for the log; one loss unless overridden.
+
+        Args:
+            items: (B, L) right-padded.
+            targets: (B, L) what the states predict, 0 where there is no target.
+            lengths: (B,).
+            loss_of: any loss: ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, rows being the row of the
+                batch that each state is of.
+
+        Returns:
+            the total, and detached terms before weighting by name.
+        """
+        return loss_of(*supervised_states(self, items, targets, lengths)), {}
 
     def share_curvature(self, head: OutputHead) -> None:
         """Take the curvature that ``head`` learns for one's own; nothing happens in an encoder that has none."""

@@ -7,27 +7,18 @@ over the sequence in reverse. ``class DualGRU(DualEncoder, backbone=GRUEncoder)`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, Trace, length_groups
+from recbole_hyper.encoders.base import Encoder, LossOf, Trace, length_groups
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 
 DIRECTIONS = ("both", "shared", "past", "future")
-
-
-@runtime_checkable
-class Traced(Protocol):
-    """An encoder that also tells what its layers computed; ``return_maps`` is an argument where it has attention."""
-
-    def trace(self, items: Tensor, lengths: Tensor, **options: bool) -> tuple[Tensor, Trace]:
-        """Return states (B, L, d) and the trace."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +42,6 @@ def reversal(lengths: Tensor, length: int) -> Tensor:
     return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
 
 
-def trace(encoder: Encoder, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-    """Return states and trace of any encoder; one that records nothing is a single layer with a single head."""
-    if isinstance(encoder, Traced):
-        return encoder.trace(items, lengths, return_maps=True) if return_maps else encoder.trace(items, lengths)
-    states = encoder(items, lengths)
-    return states, Trace(heads=[states.unsqueeze(2)])
-
-
 def trace_reversed(
     encoder: Encoder, items: Tensor, lengths: Tensor, *, return_maps: bool = False
 ) -> tuple[Tensor, Trace]:
@@ -67,7 +50,7 @@ def trace_reversed(
     What depended on no later item depends on no earlier one.
     """
     index = reversal(lengths, items.shape[1])
-    states, found = trace(encoder, items.gather(1, index), lengths, return_maps=return_maps)
+    states, found = encoder.trace(items.gather(1, index), lengths, return_maps=return_maps)
     rows = torch.arange(items.shape[0], device=items.device)[:, None]
     heads = [head[rows, index] for head in found.heads]
     maps = [
@@ -103,22 +86,20 @@ class DualEncoder(Encoder):
         ValueError: an option outside the range named above.
     """
 
+    reads_future = True
     backbone: ClassVar[type[Encoder]]
 
     def __init_subclass__(cls, backbone: type[Encoder] | None = None, **rest: Any) -> None:
         super().__init_subclass__(**rest)
-        if backbone is None:
-            return
-        cls.backbone = backbone
-        # the configuration is bound by signature, so the backbone's options must show in it
-        own = inspect.signature(DualEncoder.__init__).parameters.values()
-        first, *mine = [p for p in own if p.name != "self" and p.kind is not inspect.Parameter.VAR_KEYWORD]
-        theirs = [
-            p
-            for p in inspect.signature(backbone).parameters.values()
-            if p.kind is inspect.Parameter.KEYWORD_ONLY and p.name not in ("direction", "layer_dropout")
-        ]
-        cls.__signature__ = inspect.Signature([first, *mine, *theirs])  # type: ignore[attr-defined]
+        if backbone is not None:
+            cls.backbone, cls.has_maps = backbone, backbone.has_maps
+
+    @classmethod
+    def option_parameters(cls) -> dict[str, inspect.Parameter]:
+        """Return the options of both encoders together and those of the backbone that are the same in both."""
+        theirs = cls.backbone.option_parameters()
+        shared = {name: entry for name, entry in theirs.items() if name not in ("direction", "layer_dropout")}
+        return {**super().option_parameters(), **shared}
 
     def __init__(
         self,
@@ -140,8 +121,7 @@ class DualEncoder(Encoder):
             raise ValueError(f"dual_alpha={dual_alpha} is outside [0, 1]; it is the share of the past loss")
         if not 0 <= dual_beta < float("inf"):
             raise ValueError(f"dual_beta={dual_beta} must be finite and at least 0; 0 switches the transfer off")
-        takes = inspect.signature(self.backbone).parameters
-        if not dual_future_dropout and "layer_dropout" not in takes:
+        if not dual_future_dropout and not self.backbone.directed:
             raise ValueError(
                 f"dual_future_dropout=False needs a backbone with layer_dropout; {self.backbone.__name__} has none"
             )
@@ -154,11 +134,11 @@ class DualEncoder(Encoder):
         if dual_directions != "future":
             self.past = self.backbone(item_embedding, **backbone_options)
         if dual_directions in ("both", "future"):
-            extra: dict[str, Any] = {"direction": "future"} if "direction" in takes else {}
+            extra: dict[str, Any] = {"direction": "future"} if self.backbone.directed else {}
             if not dual_future_dropout:
                 extra["layer_dropout"] = False
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
-        self._native_future = "direction" in takes and dual_directions != "shared"
+        self._native_future = self.backbone.directed and dual_directions != "shared"
         if dual_transfer == "attention" and self._transfers and not self.has_maps:
             raise ValueError(
                 f"dual_transfer='attention' needs attention maps, which {self.backbone.__name__} does not have; "
@@ -168,12 +148,6 @@ class DualEncoder(Encoder):
     @property
     def _transfers(self) -> bool:
         return self.directions in ("both", "shared") and self.beta > 0 and self.transfer_form != "none"
-
-    @property
-    def has_maps(self) -> bool:
-        """Whether the backbone can tell its attention weights."""
-        method = getattr(self.backbone, "trace", None)
-        return method is not None and "return_maps" in inspect.signature(method).parameters
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, L, d) that recommend: place i has seen items 0..i and predicts the item after it."""
@@ -191,15 +165,16 @@ class DualEncoder(Encoder):
         """Return states (B, L, d) and trace of the past direction: place i has seen items 0..i."""
         if self.past is None:
             raise ValueError("dual_directions='future' has no past direction")
-        return trace(self.past, items, lengths, return_maps=return_maps)
+        return self.past.trace(items, lengths, return_maps=return_maps)
 
     def trace_future(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return states (B, L, d) and trace of the future direction: place i has seen items i..n-1."""
         if self.directions == "past":
             raise ValueError("dual_directions='past' has no future direction")
         network = cast(Encoder, self.past if self.future is None else self.future)
-        run = trace if self._native_future else trace_reversed
-        return run(network, items, lengths, return_maps=return_maps)
+        if self._native_future:
+            return network.trace(items, lengths, return_maps=return_maps)
+        return trace_reversed(network, items, lengths, return_maps=return_maps)
 
     def both(self, items: Tensor, targets: Tensor, lengths: Tensor) -> DualStates:
         """Return the aligned states of both directions.
@@ -220,20 +195,12 @@ class DualEncoder(Encoder):
         return DualStates(past=past, future=future, transfer=term)
 
     def training_loss(
-        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: Callable[[Tensor, Tensor, Tensor], Tensor]
+        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective of a batch and its terms for the log.
+        """Return the objective and those of ``past_loss``, ``future_loss``, ``transfer_loss`` that apply.
 
-        Args:
-            items: (B, L) as for :meth:`both`, as are ``targets`` and ``lengths``.
-            targets: the past states predict them; the future states, which have read them, predict ``items``.
-            lengths: (B,).
-            loss_of: any loss: ``loss_of(states (n, d), answers (n,), rows (n,)) -> 0-d``, rows being the user of
-                each state in the batch. Called once for each direction.
-
-        Returns:
-            the total, and the detached terms before weighting: those of ``past_loss``, ``future_loss``,
-            ``transfer_loss`` that apply.
+        The past states predict ``targets``; the future states, which have read them, predict ``items``. ``loss_of`` is
+        called once for each direction; see :meth:`Encoder.training_loss`.
         """
         past, future, shares = [], [], []
         for group in length_groups(lengths):

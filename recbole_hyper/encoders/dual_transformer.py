@@ -13,7 +13,7 @@ from recbole_hyper.encoders.transformer import TransformerBlock, TransformerEnco
 class TracedTransformerEncoder(TransformerEncoder):
     """The transformer encoder that also tells the head outputs of each layer."""
 
-    def trace(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
+    def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states (B, L, d) and, per layer, the head outputs before they are mixed (B, L, h, d/h)."""
         found = Trace()
         hooks = []

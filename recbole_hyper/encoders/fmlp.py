@@ -160,7 +160,7 @@ class FMLPEncoder(Encoder):
         """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
         return self.trace(items, lengths)[0]
 
-    def trace(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
+    def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
         length = items.shape[1]
         self._check_length(length)

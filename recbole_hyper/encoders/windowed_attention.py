@@ -242,6 +242,9 @@ class WindowedAttentionEncoder(Encoder):
     The other arguments are those of :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
     """
 
+    has_maps = True
+    directed = True
+
     def __init__(
         self,
         item_embedding: nn.Embedding,

@@ -26,10 +26,9 @@ def fold_in_scorer(model: Any) -> Scorer | None:
 
 
 def require_known_users(model_class: type, split: Split) -> None:
-    """Raise ValueError if a model with a vector per user would be asked about users that it was not trained on."""
+    """Raise ValueError if a model of RecBole with a vector per user would be asked about users not trained on."""
     if (
         model_class.type not in (ModelType.GENERAL, ModelType.TRADITIONAL)  # type: ignore[attr-defined]
-        or hasattr(model_class, "case_scorer")
         or model_class.__name__ in FOLD_IN
     ):
         return

@@ -20,15 +20,10 @@ TOKENS_PER_BATCH = 1 << 16
 LENGTH_RATIO = 1.4
 
 
-def make_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of a model: its own ``case_scorer``, states and head, fold-in, or full_sort_predict."""
-    if hasattr(model, "case_scorer"):
-        return model.case_scorer()
-    if hasattr(model, "head"):
-        return _state_scorer(model, config)
-    if (folded := fold_in_scorer(model)) is not None:
-        return folded
-    return _full_sort_scorer(model, config)
+def foreign_scorer(model: Any, config: Any) -> Scorer:
+    """Return the scorer of a model of RecBole: histories folded in where it can, else full_sort_predict."""
+    folded = fold_in_scorer(model)
+    return _full_sort_scorer(model, config) if folded is None else folded
 
 
 def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
@@ -54,12 +49,13 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
     return states
 
 
-def _state_scorer(model: Any, config: Any) -> Scorer:
-    head, length, device = model.head.scorer(), int(config["MAX_ITEM_LIST_LENGTH"]), config["device"]
+def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
+    """Return the scorer of a model with states and a ``head``, over the last ``max_length`` items of a history."""
+    head = model.head.scorer()
 
     @torch.no_grad()
     def score(cases: Cases) -> Tensor:
-        return head.scores(encode_cases(model, cases, length, device), 0, head.n_items)
+        return head.scores(encode_cases(model, cases, max_length, device), 0, head.n_items)
 
     return score
 

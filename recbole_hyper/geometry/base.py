@@ -16,6 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recbole_hyper.components import Part
+
 Curvature = float | Tensor
 
 
@@ -54,7 +56,7 @@ def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-class Geometry(ABC):
+class Geometry(Part, ABC):
     """How a state scores an item. Stateless: curvature and offsets are arguments.
 
     Shapes: states (n, d), weight (m, d), offset (m,) or None, curvature a float or a 0-d tensor.

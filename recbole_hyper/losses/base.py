@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.components import Part
 from recbole_hyper.geometry.base import Curvature, Geometry
 
 
@@ -48,7 +49,7 @@ class Negatives(Protocol):
         """Return (S, k) item ids, one set per sequence, and the sequence of each row (n,)."""
 
 
-class Loss(nn.Module, ABC):
+class Loss(Part, nn.Module, ABC):
     """A loss that stores its options; the computation stands in a pure function beside it.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,12 @@ from recbole.model.abstract_recommender import GeneralRecommender
 from recbole.utils import InputType, ModelType
 from torch import Tensor, nn
 
+from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.histories import history_matrix
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.files import replaced
+from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.types import Cases
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -26,7 +29,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 _recent: dict[str, tuple[str, Arrays]] = {}
 
 
-class LinearRecommender(GeneralRecommender):
+class LinearRecommender(OwnModel, GeneralRecommender):
     """A model that is fitted in one step (its only epoch) and is linear in the binary history of a case.
 
     The history of a case is folded in, so new users and successive evaluation need no other fit. Nothing that is
@@ -47,10 +50,6 @@ class LinearRecommender(GeneralRecommender):
         self.nothing = nn.Parameter(torch.zeros(1))
         self.fitted = False
 
-    @classmethod
-    def check_config(cls, config: Any) -> None:
-        """Raise ConfigError for a value that cannot be fitted with, before any data are read."""
-
     @property
     def n_learned(self) -> int:
         """Number of fitted values."""
@@ -68,12 +67,14 @@ class LinearRecommender(GeneralRecommender):
         """Return the scores (n, n_items) of cases; successive cases of a user share the work."""
         return self.score_histories(history_matrix(cases))
 
-    def training_loader(self, dataset: Any, config: Any) -> OneStep:
+    def training_loader(
+        self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
+    ) -> OneStep:
         """Return the loader that makes RecBole's trainer call :meth:`calculate_loss` once."""
-        return OneStep(dataset)
+        return OneStep(training)
 
-    def case_scorer(self) -> Scorer:
-        """Return the scorer that ranking uses."""
+    def case_scorer(self, config: Any) -> Scorer:
+        """Return :meth:`score_cases`."""
         return self.score_cases
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------
@@ -139,11 +140,5 @@ def keep(kind: str, key: str, folder: str | None, arrays: Arrays) -> None:
     _recent[kind] = (key, arrays)
     if folder is None:
         return
-    path = Path(folder) / f"{kind}-{key}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.npz")
-    try:
-        np.savez(part, **arrays)  # type: ignore[arg-type]
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replaced(Path(folder) / f"{kind}-{key}.npz") as part, part.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]

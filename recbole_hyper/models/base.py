@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy.typing as npt
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender
 from recbole.utils import InputType
 from torch import Tensor, nn
 
 from recbole_hyper import components
-from recbole_hyper.data.dataset import TARGET_LIST
+from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
+from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.negatives import NegativeSampler
-from recbole_hyper.encoders.base import Encoder, initialize, supervised_states
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.encoders.base import Encoder, initialize
+from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
+from recbole_hyper.models.contract import OwnModel
 
 
-class HyperRecommender(SequentialRecommender):
+class HyperRecommender(OwnModel, SequentialRecommender):
     """A sequential recommender that names its parts.
 
     A subclass sets ``parts`` and gets its defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry``
@@ -92,6 +98,16 @@ class HyperRecommender(SequentialRecommender):
             except (ValueError, TypeError) as error:
                 raise ConfigError(str(error)) from error
 
+    def training_loader(
+        self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
+    ) -> WindowLoader:
+        """Return batches of windows."""
+        return WindowLoader(training, store, lengths, config)
+
+    def case_scorer(self, config: Any) -> Scorer:
+        """Return the scorer by states and head."""
+        return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
+
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
         # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty
         matrix = dataset.inter_matrix("csr")
@@ -105,29 +121,18 @@ class HyperRecommender(SequentialRecommender):
         return self.encoder.last(items, lengths)
 
     def calculate_loss(self, interaction: Any) -> Tensor:
-        """Return the training loss of a batch, shape (); that of both directions where the encoder has two.
+        """Return the training loss of a batch, shape (), and note its terms; a second direction's begin with future_.
 
         Raises:
             ValueError: a batch of (prefix, target) rows, in which no future can be read, for an encoder that reads it.
         """
-        if hasattr(self.encoder, "training_loss"):
-            return self._loss_of_directions(interaction)
-        items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
         users = interaction[self.USER_ID]
         if TARGET_LIST not in interaction:
-            states = self.forward(items, lengths)
+            if self.encoder.reads_future:
+                raise ValueError(f"this encoder trains on windows; batches without {TARGET_LIST!r} hold no future")
+            states = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
             each = torch.arange(len(users), device=users.device)
             return self._loss(states, interaction[self.POS_ITEM_ID], users, each)
-        states, targets, rows = supervised_states(self.encoder, items, interaction[TARGET_LIST], lengths)
-        return self._loss(states, targets, users, rows)
-
-    def _loss_of_directions(self, interaction: Any) -> Tensor:
-        """Apply the loss to each direction of a dual encoder, and note the terms; the future's begin with future_."""
-        if TARGET_LIST not in interaction:
-            raise ValueError(
-                f"a dual encoder trains on windows; batches without {TARGET_LIST!r} hold no future to read"
-            )
-        users = interaction[self.USER_ID]
         statistics: list[dict[str, float]] = []
 
         def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
@@ -136,8 +141,7 @@ class HyperRecommender(SequentialRecommender):
             return loss
 
         windows = interaction[self.ITEM_SEQ], interaction[TARGET_LIST], interaction[self.ITEM_SEQ_LEN]
-        objective: Any = self.encoder.training_loss
-        total, terms = objective(*windows, loss_of)
+        total, terms = self.encoder.training_loss(*windows, loss_of)
         self.loss_terms = {name: float(value) for name, value in terms.items()} | statistics[0]
         for name, value in statistics[1].items() if len(statistics) > 1 else ():
             self.loss_terms[f"future_{name}"] = value

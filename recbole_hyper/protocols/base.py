@@ -19,7 +19,7 @@ class ProtocolError(ValueError):
     """A split that cannot be made or that would not be honest; the message says why and what to change."""
 
 
-class Protocol(ABC):
+class Protocol(components.Part, ABC):
     """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
 
     Args:

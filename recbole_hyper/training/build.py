@@ -10,8 +10,8 @@ from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.loader import PrefixLoader, WindowLoader
-from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.data.loader import PrefixLoader
+from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.types import Split
 
@@ -25,14 +25,12 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
     """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
     training = data.restrict(split.store, lengths)
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, HyperRecommender):
+    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, OwnModel):
         loader = PrefixLoader(training, split.store, lengths, config)
         return config.model_class(config, loader.view()).to(config["device"]), loader, training
     model = config.model_class(config, training).to(config["device"])
-    if hasattr(model, "training_loader"):
-        return model, model.training_loader(training, config), training
-    if isinstance(model, HyperRecommender):
-        return model, WindowLoader(training, split.store, lengths, config), training
+    if isinstance(model, OwnModel):
+        return model, model.training_loader(training, split.store, lengths, config), training
     if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):
         raise ConfigError(f"{config['model']}: only sequential and general models of RecBole run under these protocols")
     arguments = config["train_neg_sample_args"]

@@ -18,9 +18,9 @@ from recbole.utils import ModelType, get_trainer
 
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.evaluation.scorers import make_scorer
 from recbole_hyper.files import write_text
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.checkpoint import (
     STATE,
     WEIGHTS,

@@ -1,0 +1,58 @@
+"""What a model of this package offers beside RecBole's methods, and what stands in for RecBole's own models."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy.typing as npt
+
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.evaluation.ranking import Scorer
+from recbole_hyper.evaluation.scorers import foreign_scorer
+
+
+class OwnModel:
+    """Mixin of every model of this package."""
+
+    @classmethod
+    def check_config(cls, config: Any) -> None:
+        """Raise ConfigError for a value that the model cannot be built with, before any data are read."""
+
+    @abstractmethod
+    def training_loader(
+        self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
+    ) -> Any:
+        """Return the batches of an epoch.
+
+        Args:
+            training: the dataset restricted to the training part.
+            store: the sequences.
+            lengths: (U,) training part of each row of ``store``.
+            config: batch size, windows and what else the loader reads.
+        """
+
+    @abstractmethod
+    def case_scorer(self, config: Any) -> Scorer:
+        """Return the function that scores evaluation cases against all items."""
+
+    @property
+    def n_learned(self) -> int:
+        """Number of learned values: parameters with gradient, unless a model is fitted in another way."""
+        return n_trainable(self)
+
+
+def n_trainable(model: Any) -> int:
+    """Return the number of parameters of ``model`` that are trained by gradient."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def n_learned(model: Any) -> int:
+    """Return the number of learned values of any model."""
+    return model.n_learned if isinstance(model, OwnModel) else n_trainable(model)
+
+
+def make_scorer(model: Any, config: Any) -> Scorer:
+    """Return the scorer of any model: its own, or for RecBole's by fold-in or full_sort_predict."""
+    return model.case_scorer(config) if isinstance(model, OwnModel) else foreign_scorer(model, config)
