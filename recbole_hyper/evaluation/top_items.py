@@ -38,6 +38,8 @@ def top_items(
         k: items each; where fewer are left, the list ends with 0 and -inf.
         exclude_seen: leave out what the history holds.
     """
+    if not len(histories):
+        return np.empty((0, k), dtype=np.int32), np.empty((0, k), dtype=np.float32)
     lengths = np.array([len(history) for history in histories])
     # a case points at the item after its history: an item that stands there and is never looked at
     items = np.concatenate([np.append(history, 1) for history in histories])
