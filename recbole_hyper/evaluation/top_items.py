@@ -33,7 +33,7 @@ def top_items(
     Args:
         model, config: a trained model, see ``recbole_hyper.load``.
         store: names the items and users.
-        histories: item ids of each, oldest first, at least one.
+        histories: item ids of each, oldest first, at least one; no history gives empty arrays.
         users: (n,) user ids of the histories.
         k: items each; where fewer are left, the list ends with 0 and -inf.
         exclude_seen: leave out what the history holds.
