@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from recbole.evaluator.register import metric_information
+
 from recbole_hyper.config import Config, ConfigError, merge, parse_keys
+from recbole_hyper.config_checks import check_metrics
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import digest, plain, write_json
 from recbole_hyper.finished import load_model, read_finished, read_run
@@ -96,8 +99,14 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
     merged = dict(content)
     merge(merged, changes)
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
-        # nothing is selected, but the configuration wants a metric that is computed
-        metrics, topk = merged["metrics"], merged["topk"]
-        first = metrics if isinstance(metrics, str) else metrics[0]
-        merged["valid_metric"] = f"{first}@{topk if isinstance(topk, int) else topk[0]}"
+        check_metrics(merged["metrics"], merged["topk"])
+        merged["valid_metric"] = _any_metric(merged["metrics"], merged["topk"])
     return merged
+
+
+def _any_metric(metrics: str | list[str], topk: int | list[int]) -> str:
+    """Return a metric that is computed: nothing is selected, but the configuration wants one to select by."""
+    first = metrics if isinstance(metrics, str) else metrics[0]
+    if "rec.meanrank" in metric_information[first.lower()]:  # has no cut-off
+        return first
+    return f"{first}@{topk if isinstance(topk, int) else topk[0]}"

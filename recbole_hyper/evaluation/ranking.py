@@ -21,6 +21,10 @@ _SCORES_PER_BLOCK = 6 << 20
 Scorer = Callable[[Cases], Tensor]
 
 
+class ScoresError(ValueError):
+    """A scorer gave what are no scores of the cases it was asked for."""
+
+
 class NonFiniteScoreError(ValueError):
     """A model gave NaN or infinite scores; ranking them would put NaN first."""
 
@@ -54,10 +58,11 @@ def rank_cases(
         progress: label of a progress bar, or None.
 
     Raises:
+        ValueError: a k, a catalogue, histories or candidates that do not fit ``n_items``.
+        ScoresError: a scorer that gives anything but (n, n_items) floating scores.
         NonFiniteScoreError: NaN or infinite scores.
     """
-    if k > n_items - 1:
-        raise ValueError(f"topk={k} asks for more items than the {n_items - 1} there are")
+    _require_fitting(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
     # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
@@ -65,7 +70,7 @@ def rank_cases(
     parts: list[tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         for part in _slices(cases, size):
-            scores = score(part)
+            scores = _scores(score, part, n_items)
             if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
@@ -89,10 +94,10 @@ def _rank_here(
     if exclude_seen:
         np.cumsum(lengths, out=offsets[1:])
         seen = store.items[ranges(store.offsets[part.rows] + part.starts, lengths)]
-    values = scores.detach().contiguous().numpy()
+    values = scores.contiguous().numpy()
     at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
     if bad.any():
-        _require_finite(score(part), part)  # the first scores have been overwritten
+        _require_finite(_scores(score, part, values.shape[1]), part)  # the first scores have been overwritten
         raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")
     counts = values.shape[1] - 1 - int((hidden > 0).sum()) - removed
     # an excluded score stands below every finite one: only such a target has every column beside or above it
@@ -140,6 +145,38 @@ def _behind_all(
     """Return ranks and numbers of candidates, an excluded target as one candidate more, behind all and in no list."""
     last = np.maximum(counts + 1, k + 1)
     return np.where(excluded, last, ranks), np.where(excluded, last, counts)
+
+
+def _require_fitting(cases: Cases, n_items: int, k: int, catalogue: npt.NDArray[np.bool_] | None) -> None:
+    """Raise ValueError where a number would point past the scores: the compiled ranking does not look again."""
+    if k > n_items - 1:
+        raise ValueError(f"topk={k} asks for more items than the {n_items - 1} there are")
+    if k < 1:
+        raise ValueError(f"topk={k}: a list holds at least one item")
+    if catalogue is not None and (catalogue.shape != (n_items,) or catalogue.dtype != np.bool_):
+        raise ValueError(f"catalogue is {catalogue.dtype} {catalogue.shape}; {n_items} truth values are needed")
+    _require_items("the sequences hold", cases.store.items, n_items)
+    if cases.candidates is not None:
+        if cases.candidates.ndim != 2 or len(cases.candidates) != len(cases):
+            raise ValueError(f"candidates are {cases.candidates.shape}; a row for each of {len(cases)} cases is needed")
+        _require_items("the candidates hold", cases.candidates, n_items)
+
+
+def _require_items(who: str, items: npt.NDArray[np.int32], n_items: int) -> None:
+    if items.size and not 1 <= items.min() <= items.max() < n_items:
+        wrong = items[(items < 1) | (items >= n_items)]
+        raise ValueError(f"{who} item id {wrong[0]} ({wrong.size} such); ids go from 1 to {n_items - 1}")
+
+
+def _scores(score: Scorer, cases: Cases, n_items: int) -> Tensor:
+    """Return the scores of ``cases``, checked to be what :func:`rank_cases` asks of a scorer."""
+    scores = score(cases)
+    wanted = f"floating scores of shape ({len(cases)}, {n_items}), a row per case and a column per item id"
+    if not isinstance(scores, Tensor):
+        raise ScoresError(f"the scorer gave a {type(scores).__name__}; a tensor is needed: {wanted}")
+    if scores.shape != (len(cases), n_items) or not scores.is_floating_point():
+        raise ScoresError(f"the scorer gave {scores.dtype} of shape {tuple(scores.shape)}; needed are {wanted}")
+    return scores.detach()
 
 
 def _slices(cases: Cases, size: int) -> Iterator[Cases]:

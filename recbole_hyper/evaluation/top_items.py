@@ -31,12 +31,14 @@ def top_items(
     Args:
         score: scorer of a trained model.
         store: names the items and users.
-        histories: item ids of each, oldest first, at least one.
+        histories: item ids of each, oldest first, at least one; no history gives empty arrays.
         users: (n,) user ids of the histories.
         k: items each; where fewer are left, the list ends with 0 and -inf.
         exclude_seen: leave out what the history holds.
         memory_budget: bytes of scores held at one time.
     """
+    if not len(histories):
+        return np.empty((0, k), dtype=np.int32), np.empty((0, k), dtype=np.float32)
     lengths = np.array([len(history) for history in histories])
     # a case points at the item after its history: an item that stands there and is never looked at
     items = np.concatenate([np.append(history, 1) for history in histories])

@@ -33,6 +33,8 @@ def test_another_ranking_is_that_of_a_run_with_it(random_data: Path, tmp_path: P
     assert again["test"] == drawn["test"] != full["test"]
     (file,) = (tmp_path / "full").glob("evaluation_uni9-metrics-topk-*.json")
     assert json.loads(file.read_text())["test"] == drawn["test"]
+    ranked = evaluate(tmp_path / "full", {"metrics": ["GAUC"]})  # a metric without cut-off
+    assert list(ranked["test"]) == ["gauc"]
     seen = evaluate(tmp_path / "full", {"exclude_seen": False, "confidence": 0.9})
     assert seen["test"] != full["test"]
     assert {"ndcg@5", "hit@1"} <= set(seen["test_intervals"]) <= set(seen["test"])
@@ -53,11 +55,15 @@ def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Pa
         ({"learning_rate": 0.1}, "learning_rate: not a setting of the ranking"),
         ({"eval_args": {"split": {"RS": [0.8, 0.1, 0.1]}}}, "only the mode of a finished run can change"),
         ({"eval_args": {"mode": "some"}}, "eval_args mode 'some' is not offered"),
+        ({"metrics": ["Foo"]}, "metric 'Foo' is unknown"),
+        ({"metrics": []}, r"metrics=\[\]: a list of names is expected"),
+        ({"metrics": None}, "metrics=None: a list of names is expected"),
+        ({"metrics": 3}, "metrics=3: a list of names is expected"),
+        ({"topk": []}, r"topk=\[\]: whole numbers of at least 1 are expected"),
+        ({"topk": None}, "topk=None: whole numbers of at least 1 are expected"),
     ],
 )
-def test_what_changes_more_than_the_ranking_is_refused(
-    keys: dict, message: str, random_data: Path, tmp_path: Path
-) -> None:
+def test_what_is_no_ranking_of_the_run_is_refused(keys: dict, message: str, random_data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
     with pytest.raises(ConfigError, match=message):
         evaluate(tmp_path / "run", keys)

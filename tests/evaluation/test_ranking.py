@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.metrics import compute_metrics
-from recbole_hyper.evaluation.ranking import NonFiniteScoreError, rank_cases
+from recbole_hyper.evaluation.ranking import NonFiniteScoreError, ScoresError, rank_cases
 from recbole_hyper.types import Cases
 
 N_ITEMS = 13
@@ -149,3 +149,52 @@ def test_metrics_by_hand() -> None:
 def test_more_than_there_is() -> None:
     with pytest.raises(ValueError, match="topk=13 asks for more items than the 12"):
         rank_cases(lambda part: torch.zeros(1, N_ITEMS), cases_of([[1, 2]]), n_items=N_ITEMS, k=13)
+
+
+@pytest.mark.parametrize("way", ["kernel", "torch", "candidates"])
+@pytest.mark.parametrize(
+    ("gives", "message"),
+    [
+        (lambda n, dtype: torch.zeros(n + 1, N_ITEMS, dtype=dtype), r"shape \(3, 13\); needed.*\(2, 13\)"),
+        (lambda n, dtype: torch.zeros(1, N_ITEMS, dtype=dtype), r"shape \(1, 13\); needed"),  # read past its row
+        (lambda n, dtype: torch.zeros(n, N_ITEMS - 1, dtype=dtype), r"shape \(2, 12\); needed"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS + 1, dtype=dtype), r"shape \(2, 14\); needed"),
+        (lambda n, dtype: torch.zeros(n * N_ITEMS, dtype=dtype), r"shape \(26,\); needed"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS, 1, dtype=dtype), r"shape \(2, 13, 1\); needed"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS, dtype=torch.int64), "gave torch.int64 of shape"),
+        (lambda n, dtype: torch.zeros(n, N_ITEMS).bool(), "gave torch.bool of shape"),
+        (lambda n, dtype: np.zeros((n, N_ITEMS)), "gave a ndarray; a tensor is needed"),
+    ],
+)
+def test_scores_that_do_not_fit_the_cases_are_refused(way: str, gives: object, message: str) -> None:
+    cases = cases_of([[1, 2, 3]])
+    drawn = np.array([[4, 5], [7, 8]], dtype=np.int32) if way == "candidates" else None
+    asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
+    dtype = torch.float64 if way == "torch" else torch.float32
+    with pytest.raises(ScoresError, match=message):
+        rank_cases(lambda part: gives(len(part), dtype), asked, n_items=N_ITEMS, k=2)
+
+
+@pytest.mark.parametrize("bad", [0, -1, N_ITEMS, 2**31 - 1])
+def test_candidates_out_of_range_are_refused(bad: int) -> None:
+    cases = cases_of([[1, 2, 3]])
+    drawn = np.array([[4, 5], [7, bad]], dtype=np.int32)
+    asked = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn)
+    with pytest.raises(ValueError, match=rf"candidates hold item id {bad} \(1 such\); ids go from 1 to 12"):
+        rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), asked, n_items=N_ITEMS, k=2)
+    short = Cases(cases.store, cases.rows, cases.ends, cases.starts, drawn[:1])
+    with pytest.raises(ValueError, match="a row for each of 2 cases"):
+        rank_cases(lambda part: torch.zeros(len(part), N_ITEMS), short, n_items=N_ITEMS, k=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_that_point_past_the_scores_are_refused(dtype: torch.dtype) -> None:
+    def scores(part: Cases) -> torch.Tensor:
+        return torch.zeros(len(part), 7, dtype=dtype)
+
+    with pytest.raises(ValueError, match=r"sequences hold item id 9 \(1 such\); ids go from 1 to 6"):
+        rank_cases(scores, cases_of([[1, 2, 9]]), n_items=7, k=2)
+    with pytest.raises(ValueError, match=r"catalogue is bool \(13,\); 7 truth values are needed"):
+        rank_cases(scores, cases_of([[1, 2]]), n_items=7, k=2, catalogue=np.zeros(13, dtype=bool))
+    with pytest.raises(ValueError, match="topk=0: a list holds at least one item"):
+        rank_cases(scores, cases_of([[1, 2]]), n_items=7, k=0)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from recbole.data.utils import create_samplers, get_dataloader
@@ -206,6 +207,88 @@ def test_recommends_all_that_is_left_in_order_of_its_score(model: str, random_da
     history = [str(token) for token in store.item_tokens[store.row(0)]]
     same = recommend(tmp_path / "run", sequences=[history], k=49)
     assert same["item_id"].tolist() == found[found["user_id"] == users[0]]["item_id"].tolist()
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run whose ids are numbers: users 1 to 6, items 11 to 19, 1 and 0."""
+    folder = tmp_path_factory.mktemp("small")
+    items = [*range(11, 20), 1, 0]
+    rows = [(user, items[(user + step) % 11], 1000 + step) for user in range(1, 7) for step in range(6)]
+    write_inter(folder / "data", "small", rows)
+    keys = {**SMALL, "data_path": str(folder / "data"), "epochs": 1, "output_dir": str(folder / "run")}
+    run("SASRecCE", "small", config_dict=keys)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sequences": ["11", "10"]}, r"sequences\[0\]='11' is one text; give a list of ids"),
+        ({"sequences": "11"}, "sequences='11' is one text; give a list of lists of item ids"),
+        ({"sequences": [b"11"]}, r"sequences\[0\]=b'11' is one text"),
+        ({"sequences": [11, 10]}, r"sequences\[0\]=11 is no list"),
+        ({"sequences": [[["11"]]]}, r"sequences\[0\] holds \['11'\], which is no id"),
+        ({"sequences": [[None]]}, "holds None, which is no id"),
+        ({"sequences": [[float("nan")]]}, "holds nan, which is no id"),
+        ({"sequences": [["11"], []]}, r"sequences\[1\] is empty"),
+        ({"sequences": [{"11", "10"}]}, r"sequences\[0\] is a set, which has no order"),
+        ({"users": "1"}, "users='1' is one text"),
+        ({"users": 1}, "users=1 is no list"),
+        ({"users": [True]}, "users holds True, which is no id"),
+        ({"users": ["1"], "sequences": [["11"]]}, "give users or sequences"),
+        ({"users": ["1"], "k": 2.5}, "k=2.5: a whole number of at least 1 is needed"),
+        ({"users": ["1"], "k": True}, "k=True: a whole number"),
+        ({"users": ["1"], "k": "3"}, "k='3': a whole number"),
+        ({"users": ["1"], "k": None}, "k=None: a whole number"),
+        ({"users": [], "k": 0}, "k=0: a whole number"),
+        ({"users": ["1"], "exclude_seen": "False"}, "exclude_seen='False': True or False"),
+    ],
+)
+def test_recommend_checks_what_it_is_asked_before_it_loads(keys: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        recommend(tmp_path / "no_run_is_here", **keys)
+
+
+def test_recommend_knows_no_padding_and_no_item_past_the_last(small_run: Path) -> None:
+    with pytest.raises(ValueError, match=r"1 items are not in the data \(first: '\[PAD\]'"):
+        recommend(small_run, sequences=[["11", "[PAD]"]])
+    with pytest.raises(ValueError, match=r"1 users are not in the data \(first: '\[PAD\]'"):
+        recommend(small_run, ["[PAD]"])
+    with pytest.raises(ValueError, match="k=12: between 1 and 11 items"):
+        recommend(small_run, ["1"], k=12)
+
+
+def test_recommend_takes_any_iterable_once(small_run: Path) -> None:
+    rows = [["11", "1"], ["0", "14"]]
+    wanted = recommend(small_run, sequences=rows, k=3)
+    assert len(wanted) == 6
+    for same in (
+        (iter(row) for row in rows),
+        np.array(rows),
+        np.array(rows).astype(int),
+        [pd.Series([11, 1]), pd.Series(["0", "14"])],
+        torch.tensor([[11, 1], [0, 14]]),
+        tuple(map(tuple, rows)),
+    ):
+        pd.testing.assert_frame_equal(recommend(small_run, sequences=same, k=np.int64(3)), wanted)
+    known = recommend(small_run, ["3", "1"], k=3)
+    assert known["user_id"].tolist() == ["3"] * 3 + ["1"] * 3
+    for same in ((user for user in ["3", "1"]), np.array(["3", "1"]), pd.Series(["3", "1"]), {"3": 0, "1": 0}):
+        pd.testing.assert_frame_equal(recommend(small_run, same, k=3), known)
+    for numbers in ([3, 1], np.array([3, 1]), range(3, 0, -2)):
+        found = recommend(small_run, numbers, k=3)
+        assert found["user_id"].tolist() == [3] * 3 + [1] * 3
+        assert found["item_id"].tolist() == known["item_id"].tolist()
+
+
+def test_recommend_for_nobody_is_a_frame_without_rows(small_run: Path) -> None:
+    for empty, full in (
+        (recommend(small_run, []), recommend(small_run, ["1"])),
+        (recommend(small_run, sequences=iter([])), recommend(small_run, sequences=[["11"]])),
+    ):
+        assert len(empty) == 0
+        pd.testing.assert_series_equal(empty.dtypes, full.dtypes)
 
 
 def test_all_names_are_importable() -> None:

@@ -33,6 +33,17 @@ def test_every_recipe_is_read_and_its_models_and_keys_are_known(name: str) -> No
             assert int(metric.partition("@")[2]) in topk
 
 
+def test_every_recipe_trains_on_the_windows_of_its_paper() -> None:
+    """The codes of HSASRec, SCE and FMLP-Rec take the newest window of a user, that of DualRec a random one."""
+    for name in recipes():
+        recipe = read_recipe(name)
+        for title, row in recipe.rows.items():
+            if row.model in ("EASER", "PureSVDN"):
+                continue
+            wanted = "random" if name.startswith("dualrec") and row.model != "FMLPRec" else "last"
+            assert {**recipe.settings, **row.settings}.get("train_windows") == wanted, (name, title)
+
+
 def test_there_is_a_recipe_for_each_table_of_quality() -> None:
     tables = {name.rsplit("-", 1)[0] if "ml-1m" not in name else "hsasrec-table1" for name in recipes()}
     expected = {"sce-table4", "hsasrec-table1", *(f"dualrec-table{number}" for number in (2, 3, 4, 5))}

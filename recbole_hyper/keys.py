@@ -1,0 +1,302 @@
+"""Every configuration key of this package, once: what it may be, what it decides, what it means.
+
+``config`` checks values by it, a resumed run, a sweep, ``compare``, ``evaluate`` and reports ask it what a key decides, and
+a test holds the comments of the YAML files to it. Defaults stand in the YAML files of the parts and models. RecBole's
+own keys that this package reads in its own way are here too; all others keep RecBole's meaning.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from recbole_hyper.errors import ConfigError
+
+# what a key decides; a key may decide more than one thing
+DATA = "data"  # what is read from the files
+SPLIT = "split"  # who is trained on, validated and tested
+TRAINING = "training"  # what is learned
+SCORE = "score"  # the validation score, and so what is selected
+RANKING = "ranking"  # how cases are ranked and what is computed of the ranks
+PLACE = "place"  # where, how fast and how loud: no number of the result
+GROWS = "grows"  # a resumed run may raise it, never lower it
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key.
+
+    Attributes:
+        name: as in YAML files and on the command line.
+        values: what it may be, in the words of :func:`matches`.
+        decides: some of DATA, SPLIT, TRAINING, SCORE, RANKING, PLACE, GROWS.
+        about: its meaning, in one line.
+    """
+
+    name: str
+    values: str
+    decides: tuple[str, ...]
+    about: str
+
+    def check(self, value: Any) -> None:
+        """Raise ConfigError unless ``value`` is what the key may be."""
+        if not matches(self.values, value):
+            raise ConfigError(f"{self.name}={value!r}: {self.values} is expected")
+
+
+def _declared(decides: str, *rows: tuple[str, str, str]) -> Iterable[Key]:
+    return (Key(name, values, tuple(decides.split()), about) for name, values, about in rows)
+
+
+_PROBABILITY = "float in [0, 1)"
+KEYS: dict[str, Key] = {
+    key.name: key
+    for group in (
+        _declared(
+            "data",
+            ("USER_ID_FIELD", "str", "field of the users in the .inter file"),
+            ("ITEM_ID_FIELD", "str", "field of the items"),
+            ("TIME_FIELD", "str", "field of the times"),
+            ("load_col", "dict or ~", "columns by atomic file; ~ is user, item and time of the .inter file"),
+            (
+                "user_inter_num_interval",
+                "interval or ~",
+                "users with that many interactions are kept, to a fixed point",
+            ),
+            (
+                "item_inter_num_interval",
+                "interval or ~",
+                "items with that many interactions are kept, to a fixed point",
+            ),
+            ("rm_dup_inter", "first, last or ~", "which of equal user-item pairs is kept; ~ keeps all"),
+            ("normalize_all", "bool or ~", "rescale float columns to [0, 1], all but the time"),
+            ("plugins", "list or ~", "Python files with parts of your own"),
+        ),
+        _declared("data place", ("data_path", "str", "folder that holds a folder for each data set")),
+        _declared(
+            "split score ranking",
+            ("eval_args", "dict", "split, order, grouping, candidates: see docs of the protocols"),
+        ),
+        _declared(
+            "split",
+            ("candidate_seed", "int >= 0", "draws the candidates of uniN and popN, apart from the seed of training"),
+        ),
+        _declared(
+            "split grows", ("refit", "bool", "train the tested model anew on train + validation, for the epochs chosen")
+        ),
+        _declared(
+            "training",
+            ("encoder", "part", "turns a history into states"),
+            ("geometry", "part", "scores states against items"),
+            ("loss_type", "part", "what is learned from the scores"),
+            ("seed", "int >= 0", "of every random number in training"),
+            ("learner", "str", "adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
+            ("learning_rate", "float > 0", "of the learner"),
+            ("adam_betas", "two floats in [0, 1)", "of adam and adamw"),
+            ("weight_decay", "float >= 0 or ~", "L2 inside the learner"),
+            ("clip_grad_norm", "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
+            ("lr_plateau", "dict or ~", "{factor: 0.5, patience: 5} lowers the rate after stale validations"),
+            ("manifold_learning_rate", "float > 0 or ~", "of parameters on a manifold; ~ is learning_rate"),
+            ("stabilize", "int >= 1", "steps between projections of manifold parameters"),
+            ("rowwise_update", "bool", "adam skips items without gradient in a step"),
+            ("train_batch_size", "int >= 1", "sequences (not rows) in a batch"),
+            ("train_windows", "all, last or random", "every interaction a target; the last L; one random window"),
+            ("drop_last", "bool", "leave out the last, smaller batch of an epoch"),
+            ("eval_step", "int >= 0", "epochs between two validations; 0 is none"),
+            ("stopping_step", "int >= 0", "validations without a better score before training stops"),
+            ("MAX_ITEM_LIST_LENGTH", "int >= 1", "newest items of a history that a model sees"),
+            ("hidden_size", "int >= 1", "width of items and states"),
+            ("inner_size", "int >= 1 or ~", "width inside the feed-forward part; ~ is hidden_size"),
+            ("n_layers", "int >= 1", "layers or blocks"),
+            ("n_heads", "int >= 1", "attention heads; divides hidden_size"),
+            ("hidden_act", "relu, gelu or swish", "inside the feed-forward part"),
+            ("hidden_dropout_prob", _PROBABILITY, "dropout outside the attention weights"),
+            ("attn_dropout_prob", _PROBABILITY, "dropout of attention weights"),
+            ("dropout_prob", _PROBABILITY, "dropout of recurrent encoders"),
+            ("layer_norm_eps", "float > 0", "added to the variance"),
+            ("norm_placement", "query, pre or post", "where a block normalises"),
+            ("scale_embeddings", "bool", "item embeddings times sqrt(hidden_size)"),
+            ("initializer", "xavier or normal", "of matrices"),
+            ("initializer_range", "float > 0", "standard deviation of initializer: normal"),
+            ("dense", "bool", "linear map behind the GRU"),
+            ("gru_bias", "bool", "biases in the GRU"),
+            ("gru_size", "int >= 1 or ~", "width of the GRU; ~ is hidden_size"),
+            ("nonlinearity", "identity or tanh", "of the candidate state of the Moebius GRU"),
+            ("reset", "before or after", "reset gate before or after the matrix"),
+            ("filter", "causal or circular", "one pass over a sequence, or every prefix by itself as published"),
+            ("layer_norm", "bool", "False: DualRec Table 3, w/o LN"),
+            ("residual", "bool", "False: DualRec Table 3, w/o RC"),
+            ("relative_positions", "transformer_xl, learned or none", "positions of windowed attention"),
+            ("windows", "str, list or ~", "~ or multi_scale: DualRec equation 8; full; [sizes]"),
+            ("dual_windows", "str, list or ~", "windows of both directions"),
+            ("dual_directions", "both, shared, past or future", "networks of a dual encoder"),
+            ("dual_alpha", "float in [0, 1]", "share of the past loss"),
+            ("dual_beta", "float >= 0", "weight of the transfer term"),
+            ("dual_transfer", "heads, attention or none", "form of the transfer term"),
+            ("dual_future_dropout", "bool", "False: the layers of the future network have no dropout"),
+            (
+                "curvature",
+                "float > 0, auto or learn",
+                "c of curved heads and encoders; auto is estimated from the data",
+            ),
+            ("curvature_init", "float > 0", "where a learned curvature starts"),
+            ("curvature_learning_rate", "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
+            ("item_bias", "bool", "trained offset per item in the output head"),
+            ("item_bias_init", "float", "where the offsets start"),
+            ("reuse_item_embeddings", "bool", "the encoder's item vectors are the head's"),
+            ("n_negatives", "int >= 1", "negatives per position or sequence"),
+            ("gbce_t", "float in [0, 1]", "calibration: 0 is BCE+, 1 fully calibrated"),
+            ("sce_n_buckets", "int >= 1 or ~", "buckets per batch"),
+            ("sce_bucket_size_x", "int >= 1 or ~", "rows in a bucket"),
+            ("sce_bucket_size_y", "int >= 1", "items in a bucket, at most all items"),
+            ("sce_mix", "bool", "bucket directions are random mixtures of the states"),
+            ("sce_alpha", "float > 0", "scale of number and size of buckets"),
+            ("sce_beta", "float > 0", "rows per bucket over number of buckets"),
+            ("rece_n_buckets", "int >= 1 or ~", "random directions per round"),
+            ("rece_buckets_per_chunk", "int >= 1", "directions that share a chunk, divides rece_n_buckets"),
+            ("rece_n_extra_chunks", "int >= 0", "neighbour chunks met on each side"),
+            ("rece_rounds", "int >= 1", "independent sortings"),
+            ("reg_weight", "float > 0", "ridge of EASER"),
+            ("rank", "int >= 1", "factors of PureSVDN"),
+            ("scaling", "float in [0, 1]", "columns times popularity^((s-1)/2); 1 is plain SVD"),
+            ("svd_solver", "auto, gram, arpack or randomized", "gram is exact"),
+        ),
+        _declared("training grows", ("epochs", "int >= 0", "most epochs")),
+        _declared(
+            "score ranking",
+            ("exclude_seen", "bool", "items of the case's history are no candidates"),
+            ("metrics", "list or str", "RecBole's names"),
+            ("topk", "list or int", "cut-offs"),
+            ("valid_metric", "str", "what selection looks at"),
+            ("metric_decimal_place", "int in [0, 15]", "digits that metrics are rounded to"),
+        ),
+        _declared(
+            "ranking",
+            ("window_at_eval", "bool", "keep the windows of attention outside training"),
+            ("eval_batch_size", "int >= 1", "rows that RecBole's models score at one time"),
+            ("tail_ratio", "float > 0", "share or count of unpopular items of tail percentage"),
+        ),
+        _declared(
+            "ranking place",
+            ("ranking_memory_budget", "int >= 1", "bytes of scores held at one time while ranking"),
+            ("confidence", "float in (0, 1) or ~", "level of bootstrap intervals in result.json; ~ computes none"),
+        ),
+        _declared(
+            "place",
+            ("output_dir", "str or ~", "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
+            ("resume", "bool", "continue the run in output_dir from its last checkpoint"),
+            ("checkpoint_dir", "str", "no effect: everything is in output_dir"),
+            ("checkpoint_step", "int >= 1", "epochs between two resumable checkpoints"),
+            ("n_threads", "int >= 1 or ~", "torch threads; ~ leaves torch's choice"),
+            ("num_workers", "int >= 1", "processes of data-parallel training, started by Ray Train"),
+            ("ray_address", "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),
+            ("memory_limit", "int >= 1 or ~", "bytes that training may take; ~ is what is free"),
+            ("loss_memory_budget", "int >= 1 or ~", "bytes of logits alive at once in exact cross-entropy"),
+            ("ease_memory_budget", "int >= 1 or ~", "bytes that EASER may take; ~ is 80% of what is free"),
+            ("fit_cache", "str or ~", "folder where decompositions are kept for other runs"),
+            ("max_rank", "int >= 1 or ~", "factors that the one decomposition keeps for other ranks"),
+            ("protocol_report", "bool", "print what the protocol made of the data before training"),
+            ("save_cases", "bool", "write the rank of every case to parquet files"),
+            ("show_progress", "bool", "progress bars"),
+            ("log_tensorboard", "bool", "write RecBole's tensorboard events into the output folder"),
+            ("state", "str", "level of the log"),
+            ("use_gpu", "bool", "False trains on the CPU"),
+            ("gpu_id", "str or int", "of the GPU; empty is the CPU"),
+        ),
+    )
+    for key in group
+}
+
+
+def deciding(*what: str) -> frozenset[str]:
+    """Return the names of the keys that decide one of ``what``."""
+    return frozenset(name for name, key in KEYS.items() if set(what) & set(key.decides))
+
+
+def check(config: Any) -> None:
+    """Raise ConfigError for the first value of a mapping that is not what its key may be."""
+    for name, value in config.items():
+        if name in KEYS:
+            KEYS[name].check(value)
+
+
+# --- the words for values --------------------------------------------------------------------------------------------
+_RANGE = re.compile(r"(int|float)(?: (>=|>) (\S+)| in ([\[(])(\S+), (\S+)([\])]))?")
+_INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
+
+
+def matches(values: str, value: Any) -> bool:
+    """Return whether ``value`` is what ``values`` says.
+
+    ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a class),
+    interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1" or
+    "in [0, 1)"; any other word stands for itself. A float is a finite number, and may be written without a point.
+    """
+    return any(_one(word, value) for word in _alternatives(values))
+
+
+def _alternatives(values: str) -> list[str]:
+    # the comma of an interval separates nothing
+    return [word.strip() for word in re.split(r", (?![^\[(]*[\])])| or ", values)]
+
+
+def _one(word: str, value: Any) -> bool:
+    if word in _KINDS:
+        return _KINDS[word](value)
+    if word.startswith("two floats"):
+        return (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(_number(word.removeprefix("two floats"), v) for v in value)
+        )
+    ends = _RANGE.fullmatch(word)
+    if ends is None:
+        return value == word
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return (whole or ends[1] == "float") and is_number(value) and _inside(ends, value)
+
+
+def _number(rest: str, value: Any) -> bool:
+    ends = _RANGE.fullmatch("float" + rest)
+    return ends is not None and is_number(value) and _inside(ends, value)
+
+
+def _inside(ends: re.Match[str], value: float) -> bool:
+    _, compare, low, left, least, most, right = ends.groups()
+    if compare:
+        return value > float(low) if compare == ">" else value >= float(low)
+    if left:
+        above = value > float(least) if left == "(" else value >= float(least)
+        return above and (value < float(most) if right == ")" else value <= float(most))
+    return True
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_interval(value: Any) -> bool:
+    """Return whether ``value`` is intervals as RecBole reads them: "[5,inf)" or "(0,1];[3,4]"."""
+    for part in str(value).split(";"):
+        ends = _INTERVAL.fullmatch(part)
+        try:
+            if ends is None or not float(ends[1]) <= float(ends[2]):
+                return False
+        except ValueError:
+            return False
+    return True
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "~": lambda value: value is None,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "list": lambda value: isinstance(value, list),
+    "dict": lambda value: isinstance(value, dict),
+    "part": lambda value: isinstance(value, str | type),
+    "interval": is_interval,
+}
