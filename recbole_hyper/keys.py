@@ -1,6 +1,6 @@
 """Every configuration key of this package, once: what it may be, what it decides, what it means.
 
-``config`` checks values by it, a resumed run, a sweep, ``compare``, ``evaluate`` and reports ask it what a key decides, and
+``config`` checks values by it; a resumed run, a sweep, ``compare``, ``evaluate`` and reports ask it what a key decides;
 a test holds the comments of the YAML files to it. Defaults stand in the YAML files of the parts and models. RecBole's
 own keys that this package reads in its own way are here too; all others keep RecBole's meaning.
 """
@@ -130,7 +130,7 @@ KEYS: dict[str, Key] = {
             ("layer_norm", "bool", "False: DualRec Table 3, w/o LN"),
             ("residual", "bool", "False: DualRec Table 3, w/o RC"),
             ("relative_positions", "transformer_xl, learned or none", "positions of windowed attention"),
-            ("windows", "str, list or ~", "~ or multi_scale: DualRec equation 8; full; [sizes]"),
+            ("windows", "str, list or ~", "~ or multi_scale: DualRec's equation 8; full; [sizes]"),
             ("dual_windows", "str, list or ~", "windows of both directions"),
             ("dual_directions", "both, shared, past or future", "networks of a dual encoder"),
             ("dual_alpha", "float in [0, 1]", "share of the past loss"),
@@ -231,9 +231,9 @@ _INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
 def matches(values: str, value: Any) -> bool:
     """Return whether ``value`` is what ``values`` says.
 
-    ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a class),
-    interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1" or
-    "in [0, 1)"; any other word stands for itself. A float is a finite number, and may be written without a point.
+    ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a
+    class), interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1"
+    or "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point.
     """
     return any(_one(word, value) for word in _alternatives(values))
 
