@@ -35,7 +35,7 @@ LINE = re.compile(r"^(\w+): .*? # \(")
         ("bool", [True, False], [1, 0, "True", None]),
         ("all, last or random", ["all", "random"], ["", "All", None, ["all"]]),
         ("str or int", ["0", 1], [None, True, 1.5]),
-        ("interval or ~", ["[5,inf)", "(0,1];[3,4]", None], ["5", "[5", "[6,5]", "[a,b]", [5, 10]]),
+        ("interval or ~", ["[5,inf)", "(0,1];[3,4]", None], ["5", "[5", "[6,5]", "[a,b]"]),
         ("part", ["ce", int], [None, 3]),
         ("dict or ~", [{}, None], [[], "{}"]),
     ],

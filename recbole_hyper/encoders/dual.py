@@ -97,9 +97,7 @@ class DualEncoder(Encoder):
     @classmethod
     def option_parameters(cls) -> dict[str, inspect.Parameter]:
         """Return the options of both encoders together and those of the backbone that are the same in both."""
-        theirs = cls.backbone.option_parameters()
-        shared = {name: entry for name, entry in theirs.items() if name not in ("direction", "layer_dropout")}
-        return {**super().option_parameters(), **shared}
+        return {**super().option_parameters(), **cls.backbone.option_parameters()}
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -244,6 +245,12 @@ class WindowedAttentionEncoder(Encoder):
 
     has_maps = True
     directed = True
+
+    @classmethod
+    def option_parameters(cls) -> dict[str, inspect.Parameter]:
+        """Return the options but those that tell two directions apart, which a dual encoder sets."""
+        found = super().option_parameters()
+        return {name: entry for name, entry in found.items() if name not in ("direction", "layer_dropout")}
 
     def __init__(
         self,
