@@ -433,11 +433,19 @@ class Endless(io.RawIOBase):
         return len(data)
 
 
+@pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("first", [b"", b"a\tb\tc\n\n"])
-def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(first: bytes) -> None:
-    lines = io.BufferedReader(Lines(Endless(first, b"\0"), "raw.gz"))
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(first: bytes, buffered: bool) -> None:
+    raw = Lines(Endless(first, b"\0"), "raw.gz")
+    lines = io.BufferedReader(raw) if buffered else raw
     with pytest.raises(PrepareError, match=rf"raw\.gz, line {1 + first.count(bytes([10]))}: no end within 16 MiB"):
         max(map(len, iter(lambda: lines.read(1 << 20), b"")))
+
+
+def test_lines_pass_as_they_are() -> None:
+    data = b"".join(b"%d\n" % number for number in range(5000))
+    assert Lines(io.BytesIO(data), "raw").read() == data
+    assert io.BufferedReader(Lines(io.BytesIO(data), "raw"), 100).read(9000) == data[:9000]
 
 
 def test_a_record_without_an_end_is_refused() -> None:

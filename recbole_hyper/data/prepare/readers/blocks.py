@@ -50,8 +50,10 @@ class Lines(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        count = self._stream.readinto(buffer[: LONGEST + 1])  # type: ignore[attr-defined]
-        data = bytes(buffer[:count])
+        # a part of a bytearray, which read() gives, would be a copy
+        view = memoryview(buffer)[: LONGEST + 1]
+        count = self._stream.readinto(view)  # type: ignore[attr-defined]
+        data = bytes(view[:count])
         end = data.find(b"\n")
         if self._open + (end if end >= 0 else count) > LONGEST:
             raise too_long(self._name, self._complete + 1)
