@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import shutil
 import statistics
@@ -20,17 +21,20 @@ import yaml
 from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
 from recbole_hyper.errors import LockedError, NoSpaceError
 from recbole_hyper.evaluation.results import commit, table, versions
-from recbole_hyper.files import locked, plain, write_json, write_text
+from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
+from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.shared import shared_data
 from recbole_hyper.sweep.space import Space, parse_space, read_space
-from recbole_hyper.sweep.trial import FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
+from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
 
 SEARCHES = ("grid", "random", "optuna")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
 # keys that say how trials are scored, the same for all of them
 COMPARED = ("valid_metric", "eval_args", "exclude_seen", "metrics", "topk", "metric_decimal_place")
+# what a sweep.yaml holds
+ASKED_TYPES = {"model": str, "dataset": str, "space": dict, "fixed": dict, "search": str, "scheduler": str}
 # settings of a sweep that a resume may not change
 SAME_ON_RESUME = ("model", "dataset", "fixed", "space", "search", "scheduler")
 
@@ -94,7 +98,7 @@ def sweep(
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    found, content = _space(space, before)
+    found, content = _space(space, before, model)
     constants, found = found.split_constants()
     # a space is closer to the purpose than a file; the command line wins over its constants
     files = {key: value for key, value in files.items() if key not in found.domains}
@@ -137,6 +141,11 @@ def sweep(
             return _Sweep(plan, found, base, goal, chosen, search, num_samples, n_seeds, start).run()
     except LockedError as error:
         raise ConfigError(f"another sweep is running in {folder}") from error
+    except Exception as error:
+        if is_no_space(error):
+            text = f"the disk is full; make room, then continue with --resume=True --output_dir={folder}"
+            raise NoSpaceError(errno.ENOSPC, text) from error
+        raise
 
 
 class _Sweep:
@@ -161,19 +170,12 @@ class _Sweep:
         self.earlier = sum(record.status != UNFINISHED for record in self.records.values())
 
     def run(self) -> dict[str, Any]:
-        config = self._first_config()
-        _, split = shared_data(config, self.plan.data)
+        proposals, self.total = self._proposals()
+        _, split = shared_data(self._first_config(), self.plan.data)
         if not len(split.valid):
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
-        proposals, self.total = self._proposals()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
-        try:
-            self.executor.search(self.plan, proposals, self.goal, self._on_end)
-        except NoSpaceError as error:
-            raise NoSpaceError(
-                error.errno,
-                f"the disk is full; make room, then continue with --resume=True --output_dir={self.folder}",
-            ) from error
+        self.executor.search(self.plan, proposals, self.goal, self._on_end)
         search_seconds = perf_counter() - self.start
         self._write_trials()
         best = select(self.records.values(), self.goal.bigger)
@@ -184,7 +186,8 @@ class _Sweep:
             "valid_metric_bigger": self.goal.bigger,
             "trials": dict(Counter(record.status for record in self.records.values())),
             "planned": self.total,
-            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == "failed"},
+            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == FAILED},
+            "unfinished": {r.name: r.reason for r in self.records.values() if r.status == UNFINISHED},
             "best": None if best is None else asdict(best),
             "seconds": {"search": search_seconds, "trials": sum(r.seconds for r in self.records.values())},
             "versions": versions(),
@@ -192,7 +195,7 @@ class _Sweep:
         }
         if best is None:
             write_json(self.folder / OUTCOME, outcome)
-            reasons = Counter(outcome["failures"].values()).most_common(3)
+            reasons = Counter([*outcome["failures"].values(), *outcome["unfinished"].values()]).most_common(3)
             raise ConfigError(
                 f"none of {len(self.records)} trials finished; see {self.folder / 'trials.csv'}. "
                 + "; ".join(f"{reason} ({count} times)" for reason, count in reasons)
@@ -204,11 +207,15 @@ class _Sweep:
         return plain(outcome)
 
     def _first_config(self) -> Config:
-        """Bind the first setting completely, so that a bad key or value ends the sweep before it begins."""
-        first = list_trials(self.space, self.search, 1, int(self.base["seed"]), self.base.final_config_dict)
-        if not first:
+        """Return the configuration of the first setting; any that cannot run ends the sweep before it begins."""
+        seed, base = int(self.base["seed"]), self.base.final_config_dict
+        trials = list_trials(self.space, self.search, self.num_samples, seed, base)
+        if not trials:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
-        return self.plan.config(first[0].settings)
+        warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], base)
+        if warning:
+            print(f"warning: {warning}")
+        return self.plan.config(trials[0].settings)
 
     def _proposals(self) -> tuple[Proposals, int]:
         seed, base = int(self.base["seed"]), self.base.final_config_dict
@@ -267,10 +274,7 @@ class _Sweep:
         calls = [(self.plan, best, seed, seed == first) for seed in missing]
         # a single one runs here: starting workers again would take longer
         (Local() if len(calls) < 2 else self.executor).map(run_final, calls)
-        results = {
-            seed: json.loads((final_folder(self.plan, best, seed) / "result.json").read_text(encoding="utf-8"))
-            for seed in seeds
-        }
+        results = {seed: read_json(final_folder(self.plan, best, seed) / "result.json") for seed in seeds}
         names = list(results[first]["test"])
         values = {name: [results[seed]["test"][name] for seed in seeds] for name in names}
         return {
@@ -284,6 +288,11 @@ class _Sweep:
     def _print(self, best: Record, outcome: Mapping[str, Any]) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in outcome["trials"].items())
         print(f"\n{self.plan.model} on {self.plan.dataset}: {counts}; selected by validation {self.goal.metric}")
+        if outcome["unfinished"]:
+            print(
+                f"warning: {len(outcome['unfinished'])} trials are unfinished, so that another setting may still win; "
+                f"continue with --resume=True --output_dir={self.folder}"
+            )
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
         rows = []
         for name in outcome["test"] or best.valid:  # a split may have no test part
@@ -358,15 +367,15 @@ def _read_config_file(path: Path) -> dict[str, Any]:
     return read_yaml(path)
 
 
-def _space(space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any]) -> tuple[Space, dict[str, Any]]:
+def _space(
+    space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any], model: str
+) -> tuple[Space, dict[str, Any]]:
     """Return the space and its content, from the interrupted sweep where none is given."""
     if space is None:
         if not before:
             raise ConfigError("a sweep needs --space=FILE; properties/sweep holds the grids of the papers")
         return parse_space(before["space"], ASKED), dict(before["space"])
-    if isinstance(space, Mapping):
-        return parse_space(space), dict(space)
-    found = read_space(space)
+    found = parse_space(space, model=model) if isinstance(space, Mapping) else read_space(space, model)
     return found, _content(found)
 
 
@@ -417,10 +426,39 @@ def _before(resume: bool, output_dir: Any) -> dict[str, Any]:
         return {}
     if not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
-    file = Path(output_dir) / ASKED
-    if not file.is_file():
+    if not (Path(output_dir) / ASKED).is_file():
         raise ConfigError(f"{output_dir} holds no sweep to resume: {ASKED} is missing")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    before = read_asked(Path(output_dir))
+    return {**before, "space": _content(parse_space(before["space"], ASKED, before["model"]))}
+
+
+def read_asked(folder: Path) -> dict[str, Any]:
+    """Return what the sweep in ``folder`` was asked for: the content of sweep.yaml.
+
+    Raises:
+        ConfigError: the file is damaged, or another program's.
+    """
+    file = folder / ASKED
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is damaged: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} is damaged: a mapping is expected, it holds a {type(content).__name__}")
+    for key, kind in {
+        "model": str,
+        "dataset": str,
+        "space": dict,
+        "fixed": dict,
+        "search": str,
+        "scheduler": str,
+    }.items():
+        value = content.get(key, {} if key == "fixed" else None)
+        if not isinstance(value, kind):
+            raise ConfigError(f"{file} is damaged: {key} must be a {kind.__name__}, it is {value!r}")
+        if kind is dict and not all(isinstance(name, str) for name in value):
+            raise ConfigError(f"{file} is damaged: {key} holds a key that is no text")
+    return content
 
 
 def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:

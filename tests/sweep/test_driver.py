@@ -120,15 +120,18 @@ def test_a_split_without_a_test_part(keys: dict, tmp_path: Path, capsys: pytest.
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["best"]["score"] == pytest.approx(score, abs=1e-6)
 
 
-def test_failed_trials_are_recorded_and_the_sweep_goes_on(keys: dict, tmp_path: Path) -> None:
-    # 8 does not divide by 3 heads; a rate of 1e30 makes the loss infinite
-    space = {"n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}
+def test_failed_trials_are_recorded_and_the_sweep_goes_on(
+    keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 8 does not divide by 3 heads, but 9 does; a rate of 1e30 makes the loss infinite
+    space = {"hidden_size": [8, 9], "n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}
     outcome = local(keys, tmp_path / "s", space)
+    assert "warning: 2 of 8 settings cannot run, such as hidden_size=8, n_heads=3" in capsys.readouterr().out
     assert outcome["trials"]["finished"] >= 1
     assert outcome["trials"]["failed"] >= 2
     reasons = " ".join(outcome["failures"].values())
     assert "n_heads" in reasons or "heads" in reasons
-    assert outcome["best"]["settings"] == {"n_heads": 1, "learning_rate": 0.001}
+    assert outcome["best"]["settings"]["learning_rate"] == 0.001
 
 
 def test_a_refusal_for_want_of_memory_is_a_failed_trial(keys: dict, tmp_path: Path) -> None:
@@ -215,6 +218,24 @@ def test_resume_refuses_a_changed_space(keys: dict, tmp_path: Path) -> None:
         local(keys, tmp_path / "s")
 
 
+EVIL = [
+    "!!python/object/apply:os.system [touch hacked]", "- a\n- b", "", "model: [1]", "{model: SASRecCE", "\x00", "3",
+    "model: SASRecCE\ndataset: tiny\nspace: [1]\nfixed: {}\nsearch: grid\nscheduler: none",
+    "model: SASRecCE\ndataset: tiny\nspace: {seed: [1]}\nfixed: {3: x}\nsearch: grid\nscheduler: none",
+    "model: SASRecCE\ndataset: tiny\nspace: {seed: [1]}\nfixed: {}\nsearch: {}\nscheduler: none",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_resume_of_a_damaged_sweep_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"sweep.yaml is damaged") as raised:
+        sweep(config_dict={"output_dir": str(tmp_path), "resume": True}, executor="local")
+    assert "\n" not in str(raised.value)
+    assert (tmp_path / "sweep.yaml").read_text() == text
+    assert not Path("hacked").exists()
+
+
 def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no sweep to resume"):
         local(keys, tmp_path / "nothing", resume=True)
@@ -231,6 +252,11 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
         ({"topk": {"grid": [[1], [5]]}}, "could not be compared"),
         ({"output_dir": {"grid": ["a"]}}, "no key of a trial"),
         ({"learning_rate": {"grid": ["fast"]}}, "a number"),
+        ({"learning_rate": [0.1, "fast"]}, "learning_rate='fast' cannot run.*a number"),
+        ({"n_layers": {"grid": [1, 2]}, "n_heads": {"choice": [1, 2, 3]}}, "n_heads=3 cannot run.*does not divide"),
+        ({"hidden_dropout_prob": {"uniform": [0.1, 1.5]}}, "hidden_dropout_prob=1.5 cannot run"),
+        ({"n_layers": {"quniform": [0, 2, 1]}}, "n_layers=0 cannot run"),
+        ({"loss_type": ["ce", "sce"], "sce_bucket_size_y": {"grid": [-1], "when": {"loss_type": "sce"}}}, "got -1"),
     ],
 )
 def test_faults_of_the_space_end_the_sweep_before_it_begins(
