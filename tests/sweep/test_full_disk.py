@@ -131,11 +131,10 @@ def test_a_small_disk(keys: dict, tmp_path: Path) -> None:
         for room in range(used // 8, used, used // 2):
             free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
             (disk / "ballast").write_bytes(b"x" * max(0, free - room))
-            with pytest.raises((NoSpaceError, ValueError)) as raised:
-                resume = (disk / "s" / "sweep.yaml").is_file()
-                local(keys, disk / "s", space, resume=resume)
-                raise ValueError("there was room")
-            stops += raised.type is NoSpaceError
+            try:
+                local(keys, disk / "s", space, resume=(disk / "s" / "sweep.yaml").is_file())
+            except NoSpaceError:
+                stops += 1
             (disk / "ballast").unlink()
         assert stops >= 2
         outcome = sweep(config_dict={"output_dir": str(disk / "s"), "resume": True}, executor="local")

@@ -88,7 +88,9 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
     assert any(record.epochs > 0 for record in found if record)
 
 
-def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(
+    ray_cluster: Any, keys: dict, tmp_path: Path
+) -> None:
     plan_space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
     long = {**keys, "epochs": 400, "stopping_step": 400}
     killer = subprocess.Popen(
@@ -107,7 +109,9 @@ def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(ray_
     outcome = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
     assert outcome["trials"] == {"finished": 3}
     after = read_record(tmp_path / "s" / "trials" / killed)
-    assert before and after and (before.epochs, before.deaths, after.epochs) == (before.epochs, 1, 400)
+    assert before is not None
+    assert after is not None
+    assert (before.status, before.deaths, after.epochs) == ("unfinished", 1, 400)
     log = (tmp_path / "s" / "trials" / killed / "run.log").read_text()
     assert int(log.rpartition("resuming at epoch ")[2].split()[0]) > 0
 
@@ -147,7 +151,7 @@ def test_what_ray_raises_is_one_line(ray_cluster: Any) -> None:
 
     with pytest.raises(NoSpaceError):
         executors.RayTune().map(full, [()])
-    with pytest.raises(ConnectionError, match="a process of Ray died.*--resume=True"):
+    with pytest.raises(ConnectionError, match=r"a process of Ray died.*--resume=True"):
         executors.RayTune().map(die, [()])
 
 

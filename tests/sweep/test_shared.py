@@ -116,5 +116,5 @@ def test_every_field_of_a_split_survives(config: Config, tmp_path: Path) -> None
         elif isinstance(before, SequenceStore):
             assert before.fingerprint() == after.fingerprint()
         else:
-            assert before is not None and len(before), f"{entry.name} needs a value in this test"
+            assert len(before) > 0, f"{entry.name} needs a value in this test"
             np.testing.assert_array_equal(before, after)
