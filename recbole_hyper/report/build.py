@@ -80,7 +80,8 @@ def _leaderboard(page: Page, found: Collection, target: Path) -> None:
     page.section(
         "Leaderboard",
         "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
-        "each seed. Rows of different data, splits or candidates cannot be compared; all cut-offs: leaderboard.csv.",
+        "each seed. 'epochs' is what was trained. Rows of different data, splits or candidates cannot be compared; all "
+        "cut-offs: leaderboard.csv.",
     )
     frame = leaderboard(found)
     if frame.empty:

@@ -269,6 +269,7 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame()
     frame = pd.DataFrame(rows)
+    frame["epochs"] = frame["epochs"].convert_dtypes()  # whole where they are
     frame["_order"] = frame["_order"].where(~frame["_bigger"], -frame["_order"])
     return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns=["_order", "_bigger"])
 
@@ -356,6 +357,7 @@ def embedding_sizes(costs: pd.DataFrame, metric: str = "ndcg@10") -> pd.DataFram
     best["hidden_size"] = best["hidden_size"].astype(int)
     # of equal values the smallest size
     best["optimum"] = best.index.isin(best.groupby(keys)[metric].idxmax())
+    best["epochs"] = best["epochs"].astype(float).convert_dtypes()
     return best.rename(columns={metric: f"valid {metric}"}).reset_index(drop=True)
 
 
@@ -428,10 +430,11 @@ def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, st
     for (model, *_), group in groups.items():
         settings = [{**entry.read, "data": str(entry.result.get("data_fingerprint"))[:8]} for entry in group]
         keys = differing(settings)
-        for entry, values in zip(group, settings, strict=True):
+        for entry, read in zip(group, settings, strict=True):
+            values = {**entry.settings, **read}
             own = [] if without else [key for key in entry.settings if key not in keys]
             names = [*own, *keys] if own or keys or without else main_keys(model)
-            shown = {key: {**entry.settings, **values}.get(key) for key in names if key != without}
+            shown = {key: values[key] for key in names if key in values and key != without}
             if not own and not keys:
                 shown = {key: value for key, value in shown.items() if value is not None}
                 if "curvature_origin" not in entry.result:

@@ -206,4 +206,6 @@ def _legend(figure: Figure, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
     widest = max(len(line) for label in labels for line in label.split("\n"))
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 15 // (widest + 6))))
+    lines = max(label.count("\n") + 1 for label in labels) * math.ceil(len(labels) / columns)
+    figure.set_figheight(figure.get_figheight() + 0.16 * lines)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import math
 import shutil
 import statistics
 from collections import Counter
@@ -19,6 +20,7 @@ import pandas as pd
 import yaml
 
 from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
+from recbole_hyper.config_checks import is_number
 from recbole_hyper.errors import LockedError, NoSpaceError
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
@@ -76,7 +78,7 @@ def sweep(
 
     Returns:
         The content of sweep.json: best (settings, validation), test, test_mean and test_std over seeds, counts of
-        trials by status, failures with their reasons, seconds.
+        trials by status, failures and unfinished trials with their reasons, seconds.
 
     Raises:
         ConfigError: anything that cannot run, before the first trial.
@@ -87,13 +89,7 @@ def sweep(
     own = {**files, **given}
     resume, output_dir = bool(own.get("resume", False)), own.get("output_dir")
     files, given = ({k: v for k, v in keys.items() if k not in ("resume", "output_dir")} for keys in (files, given))
-    _check_choice("search", search, SEARCHES)
-    _check_choice("scheduler", scheduler, SCHEDULERS)
-    _check_choice("executor", executor, ("ray", "local"))
-    if scheduler == "asha" and executor == "local":
-        raise ConfigError("--scheduler=asha needs trials side by side: leave out --executor=local")
-    if n_seeds < 1:
-        raise ConfigError(f"n_seeds={n_seeds}: at least 1 is needed")
+    _check_options(search, scheduler, executor, {"n_seeds": n_seeds, "max_concurrent": max_concurrent}, time_budget)
     before = _before(resume, output_dir)
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
@@ -107,7 +103,7 @@ def sweep(
     for keys in (files, constants, before.get("fixed", {}), beside, given):
         merge(fixed, keys)
     cpu, gpu = float((resources or {}).get("cpu", 1)), float((resources or {}).get("gpu", 0))
-    if cpu <= 0 or gpu < 0:
+    if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
         raise ConfigError(f"resources={dict(resources or {})}: cpu above 0 and gpu of at least 0 are expected")
     base = _bind_base(model, dataset, fixed, found)
     fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
@@ -126,16 +122,20 @@ def sweep(
         },
         nan_to_null=False,
     )
-    _open_folder(folder, asked, before, resume)
+    _make_folder(folder)
     try:
         with locked(folder / ".lock", wait=False):
+            _open_folder(folder, asked, before, resume)
             plan = Plan(model, dataset, _with_fits(fixed, found, base, folder), str(folder), max(1, int(cpu)))
             chosen: Executor = Local() if executor == "local" else RayTune(cpu, gpu, max_concurrent, ray_address)
+            # of a value that is no number the binding of values tells
+            domains = found.domains.get("epochs", ())
+            epochs = [base["epochs"], *(value for domain in domains for value in domain.values if is_number(value))]
             goal = Goal(
                 base["valid_metric"].lower(),
                 bool(base["valid_metric_bigger"]),
                 scheduler,
-                max([int(base["epochs"]), *(v for d in found.domains.get("epochs", ()) for v in map(int, d.values))]),
+                int(max(epochs)),
                 time_budget,
             )
             return _Sweep(plan, found, base, goal, chosen, search, num_samples, n_seeds, start).run()
@@ -143,8 +143,10 @@ def sweep(
         raise ConfigError(f"another sweep is running in {folder}") from error
     except Exception as error:
         if is_no_space(error):
-            text = f"the disk is full; make room, then continue with --resume=True --output_dir={folder}"
-            raise NoSpaceError(errno.ENOSPC, text) from error
+            again = (
+                f"continue with --resume=True --output_dir={folder}" if (folder / ASKED).is_file() else "start again"
+            )
+            raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {again}") from error
         raise
 
 
@@ -274,7 +276,7 @@ class _Sweep:
         calls = [(self.plan, best, seed, seed == first) for seed in missing]
         # a single one runs here: starting workers again would take longer
         (Local() if len(calls) < 2 else self.executor).map(run_final, calls)
-        results = {seed: read_json(final_folder(self.plan, best, seed) / "result.json") for seed in seeds}
+        results = {seed: read_final(final_folder(self.plan, best, seed)) for seed in seeds}
         names = list(results[first]["test"])
         values = {name: [results[seed]["test"][name] for seed in seeds] for name in names}
         return {
@@ -326,6 +328,15 @@ def read_records(folder: Path) -> dict[str, Record]:
 def final_folder(plan: Plan, best: Record, seed: int) -> Path:
     """Return the folder of the winner's tested run with ``seed``."""
     return Path(plan.folder) / "best" / f"{best.name}-seed-{seed}"
+
+
+def read_final(folder: Path) -> dict[str, Any]:
+    """Read the result of a tested run; ConfigError for a damaged one."""
+    result = read_json(folder / "result.json")
+    tested = result.get("test")
+    if not isinstance(tested, dict) or not all(is_number(value) for value in tested.values()):
+        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' holds no numbers; remove {folder} and resume")
+    return result
 
 
 def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
@@ -461,11 +472,16 @@ def read_asked(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
     except OSError as error:
         raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+
+
+def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:
+    """Write down what is asked for, where it may be; the lock of the folder is held."""
     # a sweep that ended before its first trial, such as for want of a cluster, leaves the folder free
     if (folder / ASKED).is_file() and (folder / "trials").is_dir() and not resume:
         raise ConfigError(
@@ -491,6 +507,21 @@ def _difference(key: str, before: Mapping[str, Any], asked: Mapping[str, Any]) -
         parts = [name for name in {**old, **new} if _normal(old.get(name)) != _normal(new.get(name))]
         return f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in parts[:3])
     return f"{key}: it was {old!r}, now {new!r}"
+
+
+def _check_options(
+    search: str, scheduler: str, executor: str, counts: Mapping[str, int | None], time_budget: float | None
+) -> None:
+    _check_choice("search", search, SEARCHES)
+    _check_choice("scheduler", scheduler, SCHEDULERS)
+    _check_choice("executor", executor, ("ray", "local"))
+    if scheduler == "asha" and executor == "local":
+        raise ConfigError("--scheduler=asha needs trials side by side: leave out --executor=local")
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"{name}={count}: at least 1 is needed")
+    if time_budget is not None and not 0 < time_budget < math.inf:
+        raise ConfigError(f"time_budget={time_budget}: seconds above 0 are expected")
 
 
 def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -238,7 +238,7 @@ def bury_trial(plan: Plan, trial: Trial, reason: str, metric: str, bigger: bool)
     before = read_record(plan.trials / trial.name)
     deaths = 1 + (before.deaths if before else 0)
     if deaths >= MOST_DEATHS:
-        status, advice = FAILED, "it is not tried again"
+        status, advice = FAILED, f"it is not tried again unless {plan.trials / trial.name / RECORD} is removed"
     else:
         status = UNFINISHED
         advice = "resume the sweep to continue it, and where memory ran out with fewer trials at a time"

@@ -90,8 +90,6 @@ def test_keys_that_a_model_does_not_read_are_not_named(tmp_path: Path) -> None:
     at(tmp_path / "pure", 0.1, model="PureSVDN", rank=16, scaling=0.5, learning_rate=7.0, curvature=3.0)
     board = leaderboard(collect([tmp_path]))
     assert sorted(board["settings"]) == [
-        "learning_rate=0.008", "learning_rate=0.064", "rank=16, scaling=0.5", "reg_weight=64.0", "reg_weight=8.0",
-    ] or sorted(board["settings"]) == [
         "learning_rate=0.008", "learning_rate=0.064", "rank=16, scaling=0.5", "reg_weight=64", "reg_weight=8",
     ]  # fmt: skip
 
@@ -108,10 +106,11 @@ def test_reading_of_settings() -> None:
 
 
 def test_lines_over_a_key_of_a_sweep_join_trials_that_differ_in_it_alone(tmp_path: Path) -> None:
+    base = {"status": "finished", "seconds": 1.0, "MiB": 1}
     trials = [
-        {"status": "finished", "score": score, "hidden_size": size, "seconds": 1.0, "MiB": 1, "more": {"n_layers": layers}}
+        {**base, "score": score, "hidden_size": size, "more": {"n_layers": layers}}
         for layers, size, score in ((1, 16, 0.1), (1, 32, 0.2), (2, 16, 0.5), (2, 32, 0.4), (3, 64, 0.9))
-    ]  # fmt: skip
+    ]
     found = collect([write_sweep(tmp_path / "s", trials)])
     figure = parameter_figure(found.sweeps[0], [entry for entry in found.entries if entry.kind == "trial"])
     assert figure is not None

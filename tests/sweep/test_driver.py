@@ -15,6 +15,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.quick_start import run
 from recbole_hyper.sweep import driver, sweep, trial
+from recbole_hyper.sweep.list_keys import list_keys
 from recbole_hyper.sweep.trial import Record
 from tests.sweep.conftest import random_sequences, write_data
 
@@ -236,6 +237,48 @@ def test_resume_of_a_damaged_sweep_is_one_line(text: str, tmp_path: Path) -> Non
     assert not Path("hacked").exists()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"time_budget": float("nan")},
+        {"time_budget": -1.0},
+        {"n_seeds": 0},
+        {"max_concurrent": 0},
+        {"cpu": float("nan")},
+    ],
+)
+def test_options_that_cannot_be(option: dict[str, Any], tmp_path: Path) -> None:
+    more = {"resources": option} if "cpu" in option else option
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        sweep("SASRecCE", "tiny", space=SPACE, config_dict={"output_dir": str(tmp_path / "s")}, **more)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_plain_list_is_a_grid_unless_its_key_takes_a_list(keys: dict, tmp_path: Path) -> None:
+    space = {"learning_rate": [0.001, 0.01], "topk": [1, 5], "adam_betas": [0.9, 0.98], "epochs": 1}
+    kept = {key: value for key, value in keys.items() if key != "topk"}
+    outcome = local(kept, tmp_path / "s", space)
+    assert outcome["trials"] == {"finished": 2}
+    frame = pd.read_csv(tmp_path / "s" / "trials.csv")
+    assert frame["learning_rate"].tolist() == [0.001, 0.01]
+    result = json.loads(next((tmp_path / "s" / "trials").glob("*/result.json")).read_text())
+    assert (result["config"]["topk"], result["config"]["adam_betas"]) == ([1, 5], [0.9, 0.98])
+    # a damaged final result is named, and nothing is reported from it
+    final = next((tmp_path / "s" / "best").glob("*/result.json"))
+    final.write_text("{}")
+    with pytest.raises(ConfigError, match=r"result.json is damaged: 'test' holds no numbers"):
+        sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+
+
+def test_which_keys_take_a_list() -> None:
+    lists = list_keys("SASRecCE")
+    assert {"topk", "metrics", "adam_betas", "mlp_hidden_size", "unload_col"} <= lists
+    assert not lists & {"learning_rate", "seed", "sce_n_buckets", "memory_limit", "loss_type", "curvature", "epochs"}
+    # a number for most models, a list for two of RecBole's
+    assert "reg_weight" not in list_keys("EASER")
+    assert "reg_weight" in list_keys("HGN")
+
+
 def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no sweep to resume"):
         local(keys, tmp_path / "nothing", resume=True)
@@ -256,6 +299,7 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
         ({"n_layers": {"grid": [1, 2]}, "n_heads": {"choice": [1, 2, 3]}}, "n_heads=3 cannot run.*does not divide"),
         ({"hidden_dropout_prob": {"uniform": [0.1, 1.5]}}, "hidden_dropout_prob=1.5 cannot run"),
         ({"n_layers": {"quniform": [0, 2, 1]}}, "n_layers=0 cannot run"),
+        ({"epochs": {"grid": [1, [2]]}}, r"epochs=\[2\] cannot run"),
         ({"loss_type": ["ce", "sce"], "sce_bucket_size_y": {"grid": [-1], "when": {"loss_type": "sce"}}}, "got -1"),
     ],
 )
