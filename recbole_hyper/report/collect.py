@@ -318,7 +318,7 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
                 "train seconds": entry.train_seconds,
                 "peak MiB": memory / 2**20,
                 "epochs": entry.result.get("epochs"),
-                "hidden_size": entry.read.get("hidden_size"),
+                "hidden_size": size if isinstance(size := entry.read.get("hidden_size"), int) else None,
                 "seed": entry.result.get("seed"),
                 "settings": words[entry.folder],
                 "curve": curves[entry.folder],

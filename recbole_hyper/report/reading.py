@@ -25,6 +25,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "best_valid_score": _NUMBER,
     "parameters": _NUMBER,
     "epochs": _NUMBER,
+    "seed": _NUMBER,
     "curvature": _NUMBER,
     "curvature_interval": (list, type(None)),
     "commit": _TEXT,

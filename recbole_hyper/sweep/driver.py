@@ -214,7 +214,12 @@ class _Sweep:
         trials = list_trials(self.space, self.search, self.num_samples, seed, base)
         if not trials:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
-        warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], base)
+        try:
+            warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], base)
+        except ConfigError as error:
+            if not self.records:
+                raise
+            warning = str(error)  # the space of a sweep that has begun cannot be changed: those trials will fail
         if warning:
             print(f"warning: {warning}")
         return self.plan.config(trials[0].settings)

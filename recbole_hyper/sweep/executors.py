@@ -162,8 +162,12 @@ class RayTune(Executor):
                     name="ray", storage_path=plan.folder, verbose=0, callbacks=[callback], failure_config=None
                 ),
             )
-            with _ray_errors():
-                tuner.fit()
+            try:
+                with _ray_errors():
+                    tuner.fit()
+            except ConnectionError as error:
+                callback.bury_open(str(error))
+                raise
             callback.close_open()
             if callback.fatal is not None:
                 raise callback.fatal
@@ -226,6 +230,15 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
             """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
             for trial in list(self.open.values()) if self.fatal is None else ():
                 self._end(trial, UNFINISHED, "the time budget ran out")
+
+        def bury_open(self, reason: str) -> None:
+            """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
+
+            It does not say which: a death counts only for a trial that was alone.
+            """
+            alone = len(self.open) == 1
+            for trial in list(self.open.values()):
+                self._end(trial, None if alone else UNFINISHED, reason)
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             over = goal.time_budget is not None and perf_counter() - start >= goal.time_budget
@@ -304,15 +317,25 @@ def _error(ray_trial: Any) -> Exception | None:
     return None
 
 
-def _raised_itself(error: Exception | None) -> bool:
+def _raised_itself(error: BaseException | None) -> bool:
     """Whether the code of a trial raised ``error``; else its process died: killed, out of memory, its machine gone."""
     from ray.exceptions import RayTaskError
 
     return isinstance(error, RayTaskError)
 
 
-def _short(error: Exception | None) -> str:
-    return " ".join(str(error if error is not None else "no message").split())[-600:]
+def _short(error: BaseException | None) -> str:
+    text = " ".join(str(error if error is not None else "no message").split())
+    return text if len(text) <= 600 else f"{text[:300]} ... {text[-300:]}"
+
+
+def _died(error: BaseException | None) -> BaseException | None:
+    """Return the word of Ray's about a process that died among ``error`` and what led to it, if any."""
+    from ray.exceptions import RayError
+
+    while error is not None and (not isinstance(error, RayError) or _raised_itself(error)):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 @contextlib.contextmanager
@@ -323,15 +346,15 @@ def _ray_errors() -> Iterator[None]:
         NoSpaceError: the disk is full.
         ConnectionError: a process of Ray died, or the cluster went away.
     """
-    from ray.exceptions import RayError
-
     try:
         yield
     except Exception as error:
         if is_no_space(error) or "OutOfDiskError" in f"{type(error).__name__} {error}":
             raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
-        if isinstance(error, RayError) and not _raised_itself(error):
-            raise ConnectionError(f"a process of Ray died: {_short(error)}; continue with --resume=True") from error
+        died = None if _raised_itself(error) else _died(error)
+        if died is not None:
+            advice = "continue with --resume=True, and where memory ran out with a smaller --max_concurrent"
+            raise ConnectionError(f"a process of Ray died: {_short(died)}; {advice}") from error
         raise
 
 

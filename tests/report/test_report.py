@@ -202,6 +202,7 @@ def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
 FOREIGN = [
     "[]", "", "{", "3", '"text"', "{}", '{"accuracy": 0.9}', '{"model": "SASRecCE", "dataset": "tiny", "config": []}',
     '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "valid": {"ndcg@10": "high"}}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seed": [1]}',
     '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seconds": [1]}', "[" * 5000, "\x00",
 ]  # fmt: skip
 

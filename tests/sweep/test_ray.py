@@ -142,6 +142,37 @@ def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkey
     assert outcome["trials"] == {"finished": 3}
 
 
+@pytest.mark.parametrize(("running", "deaths"), [(1, 1), (2, 0)])
+def test_ray_kills_a_trial_for_want_of_memory(
+    running: int, deaths: int, ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray Tune itself ends then, with a RuntimeError, and does not say which trial it was."""
+    from ray import exceptions, tune
+
+    class Tuner:
+        def __init__(self, trainable: Any, *, tune_config: Any, run_config: Any) -> None:
+            self.searcher = tune_config.search_alg
+
+        def fit(self) -> None:
+            for number in range(running):
+                self.searcher.suggest(str(number))
+            try:
+                raise exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
+            except exceptions.OutOfMemoryError as error:
+                raise RuntimeError(f"Caught unexpected exception: {error}") from error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tune, "Tuner", Tuner)
+        with pytest.raises(
+            ConnectionError, match=r"running low on memory; continue with --resume=True.*max_concurrent"
+        ):
+            on_ray(keys, tmp_path / "s", {"learning_rate": [0.01, 0.02]})
+    records = [read_record(path) for path in sorted((tmp_path / "s" / "trials").iterdir())]
+    assert [(record.status, record.deaths) for record in records if record] == [("unfinished", deaths)] * running
+    outcome = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+    assert outcome["trials"] == {"finished": 2}
+
+
 def test_what_ray_raises_is_one_line(ray_cluster: Any) -> None:
     def full() -> None:
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
