@@ -1,16 +1,17 @@
 """What recbole 1.2.0 needs to run on current numpy, scipy, pandas and torch.
 
 The only module that patches another package. Every shim says which RecBole code needs it, is applied once when
-recbole_hyper is imported, and does nothing where the installed versions do not need it. Two gaps of RecBole are closed
+recbole_hyper is imported, and does nothing where the installed versions do not need it; RecBole's dataset alone is
+mended under every version of pandas, so that a file reads the same under all. Two gaps of RecBole are closed
 elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.quick_start`, and its
 checkpoints (not loadable with ``weights_only``) by :mod:`recbole_hyper.training.checkpoint`.
 """
 
 from __future__ import annotations
 
-import csv
 import importlib
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,26 +50,26 @@ def _restore_dok_update() -> None:
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
-    """``Dataset._load_feat``: an empty cell of a sequence column stays empty, the fast reader is used where it can be.
+    """``Dataset._load_feat``: values are taken as they stand in the file, by :mod:`recbole_hyper.data.atomic`.
 
-    The original fills it with ``df[field].fillna(inplace=True)``, which acts on a copy under pandas 3, and then calls
-    ``split`` on a float.
+    The original's ``pd.read_csv`` joins lines between quotation marks, drops ids such as NA, and takes lines of any
+    width; under pandas 3 it also calls ``split`` on the float of an empty sequence.
     """
     from recbole.utils import FeatureSource, FeatureType
+
+    from recbole_hyper.data import atomic
 
     load_col, unload_col = self._get_load_and_unload_col(source)
     if load_col == set():
         return None
     separator, encoding = self.config["field_separator"], self.config["encoding"]
-    with open(filepath, encoding=encoding) as file:
-        header = file.readline().rstrip("\r\n").split(separator)
     columns: dict[str, str] = {}
-    for entry in header:
+    for entry in atomic.header(Path(filepath), separator, encoding):
         field, colon, type_name = entry.partition(":")
         if not colon or type_name not in {kind.value for kind in FeatureType}:
-            raise ValueError(
+            raise atomic.DataError(
                 f"{filepath}: header entry {entry!r} is not 'name:type' with type token, float, token_seq or "
-                f"float_seq, separated by {separator!r}; the header reads {header}"
+                f"float_seq, separated by {separator!r}"
             )
         if (load_col is not None and field not in load_col) or (unload_col is not None and field in unload_col):
             continue
@@ -80,36 +81,24 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
                 self.field2seqlen[field] = 1
             if "float" in kind.value:
                 self.field2bucketnum[field] = 2
-        columns[entry] = field
+        columns[field] = type_name
     if not columns:
         self.logger.warning(f"No columns has been loaded from [{source}]")
         return None
-    frame = pd.read_csv(
-        filepath,
-        sep=separator,
-        usecols=list(columns),
-        dtype={entry: np.float64 if entry.endswith(":float") else str for entry in columns},
+    frame = atomic.read_atomic(
+        Path(filepath),
+        columns,
+        ids=(self.uid_field, self.iid_field),
+        separator=separator,
+        seq_separator=self.config["seq_separator"],
         encoding=encoding,
-        # pandas takes the first column for an index where rows have one value more than the header
-        index_col=False,
-        # ids are taken as they are: a quotation mark that opens one would swallow rows up to the next
-        quoting=csv.QUOTE_NONE if source == FeatureSource.INTERACTION else csv.QUOTE_MINIMAL,
-        engine="c" if len(separator) == 1 else "python",
-        float_precision="round_trip" if len(separator) == 1 else None,
-    ).rename(columns=columns)
-    for field in columns.values():
-        kind = self.field2type[field]
-        if not kind.value.endswith("seq"):
-            continue
-        dtype = str if kind == FeatureType.TOKEN_SEQ else float
-        values = [
-            np.array([dtype(part) for part in cell.split(self.config["seq_separator"]) if part])
-            for cell in frame[field].fillna("")
-        ]
-        length = max(map(len, values))
-        limit = (self.config["seq_len"] or {}).get(field, length)
-        frame[field] = pd.Series([value[:limit] for value in values], index=frame.index, dtype=object)
-        self.field2seqlen[field] = min(limit, length)
+    )
+    for field, type_name in columns.items():
+        if type_name.endswith("seq"):
+            length = max(map(len, frame[field]), default=0)
+            limit = (self.config["seq_len"] or {}).get(field, length)
+            frame[field] = frame[field].map(lambda value, limit=limit: value[:limit])
+            self.field2seqlen[field] = min(limit, length)
     return frame
 
 
@@ -197,10 +186,11 @@ def _benchmark_presets(self: Any) -> None:
     self.inter_feat[self.item_list_length_field] = self.inter_feat[self.item_id_list_field].map(len)
 
 
-def _repair_dataset_on_pandas_3() -> None:
-    """recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell."""
-    if int(pd.__version__.split(".")[0]) < 3:
-        return
+def _repair_dataset() -> None:
+    """One reading of the files whatever the version of pandas, and what pandas 3 broke.
+
+    recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell.
+    """
     dataset = importlib.import_module("recbole.data.dataset.dataset").Dataset
     sequential = importlib.import_module("recbole.data.dataset.sequential_dataset").SequentialDataset
     for method in (_load_feat, _fill_nan, _remap, _normalize):
@@ -220,4 +210,4 @@ def apply() -> None:
     _restore_numpy_aliases()
     _restore_dok_update()
     _quiet_known_warnings()
-    _repair_dataset_on_pandas_3()
+    _repair_dataset()

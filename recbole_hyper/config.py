@@ -48,7 +48,7 @@ TEXT_KEYS = {"output_dir", "data_path"}
 RECBOLE_SILENT_KEYS = {
     "model", "dataset", "local_rank", "nproc", "world_size", "ip", "port", "offset", "additional_feat_suffix",
     "numerical_features", "wandb_project", "log_wandb", "val_interval", "eval_type", "reg_weight", "loss_type",
-    "tail_ratio",
+    "tail_ratio", "encoding",
 }  # fmt: skip
 
 

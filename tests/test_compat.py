@@ -23,6 +23,19 @@ def test_applying_again_changes_nothing() -> None:
     assert len(warnings.filters) <= filters + 3
 
 
+def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    from recbole.data.dataset import Dataset
+
+    for method in ("_load_feat", "_fill_nan", "_remap", "_normalize"):
+        monkeypatch.setattr(Dataset, method, None)
+    monkeypatch.setattr(pd, "__version__", "2.2.0")
+    compat.apply()
+    assert Dataset._load_feat is compat._load_feat
+    assert Dataset._fill_nan is compat._fill_nan
+    assert Dataset._remap is compat._remap
+    assert Dataset._normalize is compat._normalize
+
+
 def test_numpy_names_that_exist_are_left_alone() -> None:
     assert np.bool is np.bool_
     assert np.__dict__["float"] is np.float64

@@ -121,7 +121,8 @@ def gromov_delta(
 
     Args:
         vectors: (n, d) points, n >= 4; give these or ``distances``.
-        distances: (n, n) metric: symmetric, zero diagonal, triangle inequality.
+        distances: (n, n) metric: symmetric, zero diagonal, triangle inequality; each may fail by rounding, 1e-6 of the
+            largest distance.
         base: index of the base point (the paper's fixed base; HSASRec takes the first of a random sample), or ``"all"``
             for the four-point delta over all quadruples.
         time_budget: seconds after which the search stops with certified bounds; None for the exact answer. The check
@@ -339,8 +340,25 @@ def _checked(distances: Any) -> Floats:
         raise ValueError(f"distances must be a square matrix, got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
         raise ValueError("distances hold NaN or infinity: drop or repair these points first")
-    if (matrix < 0).any() or np.diagonal(matrix).any():
-        raise ValueError("distances must not be negative, and those of a point to itself must be 0")
-    if not np.array_equal(matrix, matrix.T):
-        raise ValueError("distances must be symmetric: pass (distances + distances.T) / 2 if they nearly are")
+    largest = float(np.abs(matrix).max(initial=0.0))
+    own = float(np.abs(np.diagonal(matrix)).max(initial=0.0))
+    least = -float(matrix.min(initial=0.0))
+    with np.errstate(over="ignore"):
+        skew = float(np.abs(matrix - matrix.T).max(initial=0.0))
+    allowed = f"rounding of {_SLACK:g} of the largest distance ({largest:.3g}) is accepted"
+    if own > _SLACK * largest:
+        raise ValueError(f"the distance of a point to itself must be 0, it is up to {own:.3g}; {allowed}")
+    if least > _SLACK * largest:
+        raise ValueError(f"distances must not be negative, the smallest is {-least:.3g}; {allowed}")
+    if skew > _SLACK * largest:
+        raise ValueError(
+            f"distances must be symmetric, d(x, y) and d(y, x) differ by up to {skew:.3g}; {allowed}: "
+            "pass (distances + distances.T) / 2 if they measure the same"
+        )
+    if own or least > 0 or skew:
+        matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
+        # both halves of a pair round alike only from one side
+        lower = np.tril_indices(len(matrix), -1)
+        matrix[lower] = matrix.T[lower]
+        np.fill_diagonal(matrix, 0.0)
     return matrix

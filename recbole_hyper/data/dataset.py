@@ -12,14 +12,11 @@ from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
+from recbole_hyper.data.atomic import DataError, header
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.types import Split
 
 TARGET_LIST = "target_list"
-
-
-class DataError(ValueError):
-    """Atomic files that cannot be used; the message says which file and column, and what to do."""
 
 
 class SequenceDataset(SequentialDataset):
@@ -46,15 +43,16 @@ class SequenceDataset(SequentialDataset):
         self._check_header()
         try:
             super()._load_data(token, dataset_path)
-        except UnicodeDecodeError as error:
-            encoding = self.config["encoding"] or "utf-8"
-            raise DataError(f"{dataset_path}: a file is not in {encoding} ({error}); give its --encoding") from error
+        except DataError:
+            raise
         except ValueError as error:
             raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
         times = self.inter_feat[self.time_field].to_numpy()
+        if not len(times):
+            raise DataError(f"{self._file} holds no interactions, only a header; prepare the data set again")
         bad = np.flatnonzero(~np.isfinite(times))
         if len(bad):
-            lines = ", ".join(str(line + 2) for line in bad[:5])
+            lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
             raise DataError(
                 f"{self._file}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} "
                 f"(first at line {lines}); drop these rows or give them a time"
@@ -64,23 +62,17 @@ class SequenceDataset(SequentialDataset):
         if self.time_field is None or self.uid_field is None:
             raise DataError("USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD must all name a column")
         separator = self.config["field_separator"]
-        with open(self._file, encoding=self.config["encoding"], errors="replace") as file:
-            header, first = (file.readline().rstrip("\r\n") for _ in range(2))
-        types = dict(entry.partition(":")[::2] for entry in header.split(separator))
+        entries = header(self._file, separator, self.config["encoding"])
+        types = dict(entry.partition(":")[::2] for entry in entries)
         columns = list(types)
-        if first and len(first.split(separator)) != len(header.split(separator)):
-            raise DataError(
-                f"{self._file}: the header names {len(columns)} columns ({', '.join(columns)}), but line 2 holds "
-                f"{len(first.split(separator))} values: {first!r}"
-            )
         loaded = self.config["load_col"].get("inter", [])
         for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD"):
             field = self.config[key]
             if field not in columns:
                 near = difflib.get_close_matches(field, columns, n=1)
                 raise DataError(
-                    f"{self._file} has no column {field!r} ({key}). Its header is {header!r}, columns: "
-                    f"{', '.join(columns)}. "
+                    f"{self._file} has no column {field!r} ({key}). Its header is {separator.join(entries)!r}, "
+                    f"columns: {', '.join(columns)}. "
                     + (f"Did you mean --{key}={near[0]}? " if near else "")
                     + "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
                 )

@@ -172,6 +172,24 @@ def test_distances_of_near_points_are_accurate() -> None:
 
 
 POINTS = np.arange(20.0).reshape(10, 2)
+ROUND = np.abs(np.subtract.outer(np.arange(10.0), np.arange(10.0)))
+
+
+@pytest.mark.parametrize("base", [0, "all"])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_rounding_of_a_matrix_of_distances_is_accepted(scale: float, base: int | str) -> None:
+    rng = np.random.default_rng(4)
+    exact = euclidean_distances(rng.normal(size=(40, 3))) * scale
+    noise = rng.uniform(-1e-7, 1e-7, exact.shape) * scale
+    rounded = exact + noise
+    given = rounded.copy()
+    found = gromov_delta(distances=rounded, base=base)
+    assert found.delta == pytest.approx(gromov_delta(distances=exact, base=base).delta, abs=1e-6 * scale)
+    assert np.array_equal(rounded, given)
+    # near points whose distance came out below 0
+    exact[0, 1] = exact[1, 0] = -1e-8 * scale
+    exact[1, 2:] = exact[2:, 1] = exact[0, 2:]
+    assert gromov_delta(distances=exact, base=base).exact
 
 
 @pytest.mark.parametrize(
@@ -191,7 +209,13 @@ POINTS = np.arange(20.0).reshape(10, 2)
         ({"vectors": POINTS, "time_budget": 0}, "positive number of seconds"),
         ({"vectors": POINTS, "time_budget": math.nan}, "positive number of seconds"),
         ({"distances": np.ones((4, 5))}, "square matrix"),
-        ({"distances": np.ones((4, 4))}, "to itself must be 0"),
+        ({"distances": np.ones((4, 4))}, "to itself must be 0, it is up to 1; rounding of 1e-06 of the largest"),
+        ({"distances": ROUND + 1e-5 * 9 * np.eye(10)}, "to itself must be 0, it is up to 9e-05; rounding of 1e-06"),
+        (
+            {"distances": ROUND + 1e-4 * np.diag([1.0] * 9, 1)},
+            "symmetric, .* differ by up to 0.0001; rounding",
+        ),
+        ({"distances": ROUND - np.kron(np.eye(2)[::-1], np.ones((5, 5))) * 6}, "not be negative, the smallest is -5"),
         ({"distances": np.full((4, 4), np.nan)}, "NaN"),
         ({"distances": np.triu(np.ones((4, 4)), 1)}, "symmetric"),
         ({"distances": (np.abs(np.subtract.outer(range(6), range(6))) ** 2.0)}, "triangle inequality fails"),

@@ -22,7 +22,7 @@ from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.formats import FORMATS, Layout
 from recbole_hyper.data.prepare.malformed import Malformed
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
-from recbole_hyper.data.prepare.readers.blocks import blocks
+from recbole_hyper.data.prepare.readers.blocks import Lines, blocks
 from recbole_hyper.data.prepare.readers.delimited import read_delimited
 from recbole_hyper.data.prepare.readers.json_lines import read_json_lines
 from recbole_hyper.data.prepare.readers.literals import read_literals
@@ -164,6 +164,19 @@ def test_tokens_that_recbole_would_misread_survive_its_reader(tmp_path: Path) ->
     assert sorted(frame["user_id:token"].unique()) == sorted({escaped(name) for name in NAMES})
 
 
+def test_prepared_names_come_back_in_the_store(tmp_path: Path) -> None:
+    from recbole_hyper.config import Config
+    from recbole_hyper.data.dataset import SequenceDataset
+
+    names = [*NAMES, "[PAD]", "None", "#", "a\u2028b", "a\x85b", "\\"]
+    raw = tmp_path / "raw"
+    raw.write_text("".join(python_line({"username": n, "product_id": n, "date": date(DAY)}) + "\n" for n in names))
+    prepare("mine", source=raw, format="steam", output=tmp_path)
+    store = SequenceDataset(Config("SASRecCE", "mine", config_dict={"data_path": str(tmp_path)})).store
+    changed = {"[PAD]": "%5BPAD]", "None": "%4Eone"}
+    assert store.item_tokens[1:].tolist() == [changed.get(name, escaped(name)) for name in names]
+
+
 CSV_LAYOUT = Layout(columns={"user_id": "who", "item_id": "what", "timestamp": "when", "rating": "stars"})
 
 
@@ -239,6 +252,10 @@ def test_atomic_file_is_checked_and_copied(tmp_path: Path) -> None:
     [
         ("user_id\titem_id\ttimestamp", "no header of an atomic file"),
         ("user_id:token\titem_id:token\ttime:float", "no field 'timestamp'"),
+        (
+            "user_id:token\titem_id:token\titem_id:token\ttimestamp:float",
+            "line 1: the column 'item_id' stands there twice",
+        ),
         ("user_id:token\titem_id:token\ttimestamp:token", "'timestamp' is of type 'token'; expected 'float'"),
     ],
 )
@@ -314,7 +331,7 @@ def test_small_blocks_give_the_same_rows_and_line_numbers(size: int) -> None:
 @pytest.mark.parametrize("size", [5, 64, 1 << 20])
 def test_blocks_of_whole_lines_put_together_are_the_file(size: int) -> None:
     data = b"".join(b"%d:%s\n" % (n, b"x" * (n % 17)) for n in range(200)) + b"no end"
-    seen = list(blocks(io.BytesIO(data), size=size))
+    seen = list(blocks(io.BytesIO(data), "raw", size=size))
     assert b"".join(block.data for block in seen) == data
     lines = [(number, line) for b in seen for number, line in zip(b.numbers(999), b.lines().to_pylist(), strict=False)]
     assert lines == list(enumerate(data.split(b"\n"), start=1))
@@ -398,6 +415,108 @@ def test_a_damaged_download_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"PK nothing")
     with pytest.raises(PrepareError, match="cannot be read as an archive"):
         prepare("behance", source=tmp_path / "x.zip", output=tmp_path / "out")
+
+
+class Endless(io.RawIOBase):
+    """A stream that repeats some bytes for ever."""
+
+    def __init__(self, first: bytes, repeated: bytes) -> None:
+        self._first, self._repeated = first, repeated
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = (self._first + self._repeated * (len(buffer) // len(self._repeated)))[: len(buffer)]
+        buffer[: len(data)] = data
+        self._first = b""
+        return len(data)
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("first", [b"", b"a\tb\tc\n\n"])
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(first: bytes, buffered: bool) -> None:
+    raw = Lines(Endless(first, b"\0"), "raw.gz")
+    lines = io.BufferedReader(raw) if buffered else raw
+    with pytest.raises(PrepareError, match=rf"raw\.gz, line {1 + first.count(bytes([10]))}: no end within 16 MiB"):
+        max(map(len, iter(lambda: lines.read(1 << 20), b"")))
+
+
+def test_lines_pass_as_they_are() -> None:
+    data = b"".join(b"%d\n" % number for number in range(5000))
+    assert Lines(io.BytesIO(data), "raw").read() == data
+    assert io.BufferedReader(Lines(io.BytesIO(data), "raw"), 100).read(9000) == data[:9000]
+
+
+def test_a_record_without_an_end_is_refused() -> None:
+    stream = io.BufferedReader(Endless(b"beer/beerId: 1\n\n", b"beer/beerId: 2\n"))
+    keys = {"user_id": "review/profileName", "item_id": "beer/beerId", "timestamp": "review/time"}
+    with pytest.raises(PrepareError, match=r"raw, line 3: no end within 16 MiB"):
+        for _ in read_records(stream, Malformed("raw", 1.0), keys=keys):
+            pass
+
+
+@pytest.mark.parametrize(
+    "format", ["movielens-tab", "movielens-dat", "amazon-json", "csv", "atomic", "sequences", "steam"]
+)
+@pytest.mark.parametrize("kind", ["gz", "zip"])
+def test_zeros_that_were_compressed_are_one_error(kind: str, format: str, tmp_path: Path) -> None:
+    zeros = bytes(40 << 20)
+    raw = tmp_path / f"raw.{kind}"
+    if kind == "gz":
+        raw.write_bytes(gzip.compress(zeros, 1))
+    else:
+        with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr("raw", zeros)
+    with pytest.raises(PrepareError, match=rf"raw\.{kind}.*, line 1: no end within 16 MiB"):
+        prepare("mine", source=raw, format=format, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def _changed_header(path: Path, flags: int, method: int) -> None:
+    """Write other flags and another method of compression into the headers of a zip file's only member."""
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = data.index(mark) + place
+        data[start : start + 4] = flags.to_bytes(2, "little") + method.to_bytes(2, "little")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("flags", "method", "message"),
+    [(1, 8, "is encrypted; unpack"), (1, 99, "is encrypted; unpack"), (0, 98, "is compressed by a method that Python")],
+)
+def test_a_zip_file_that_python_cannot_unpack(flags: int, method: int, message: str, tmp_path: Path) -> None:
+    raw = tmp_path / "all.zip"
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("u.data", CASES["movielens-tab"][0](ROWS))
+    _changed_header(raw, flags, method)
+    with pytest.raises(PrepareError, match=rf"all\.zip:u\.data {message}"):
+        prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
+def test_a_zip_file_with_damaged_bytes(method: int, tmp_path: Path) -> None:
+    raw = tmp_path / "all.zip"
+    with zipfile.ZipFile(raw, "w", method) as target:
+        target.writestr("u.data", CASES["movielens-tab"][0](ROWS * 20))
+    data = bytearray(raw.read_bytes())
+    data[50:70] = b"\xff" * 20
+    raw.write_bytes(data)
+    with pytest.raises(PrepareError, match=r"all\.zip:u\.data is cut off or damaged"):
+        prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("format", [None, "csv"])
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_a_source_without_files(kind: str, format: str | None, tmp_path: Path) -> None:
+    source = tmp_path / ("in" if kind == "folder" else "in.zip")
+    if kind == "folder":
+        (source / "below").mkdir(parents=True)
+    else:
+        zipfile.ZipFile(source, "w").close()
+    with pytest.raises(PrepareError, match=rf"is a {kind} without files"):
+        prepare("mine", source=source, format=format, output=tmp_path / "out")
 
 
 @pytest.mark.parametrize(

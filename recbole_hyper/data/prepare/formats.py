@@ -39,6 +39,7 @@ class Format:
         read: the reader, called with a stream and the counter of malformed lines.
         files: patterns of the usual file names, without .gz; empty where the format says nothing about names.
         options: which of Layout's fields the reader takes.
+        lines: the files are lines of text.
         positions: the times are positions in the user's sequence, since the format has none.
         check: refuses interactions that cannot be right for this format.
     """
@@ -47,6 +48,7 @@ class Format:
     read: Callable[..., Iterator[RawChunk]]
     files: Sequence[str] = ()
     options: frozenset[str] = frozenset()
+    lines: bool = True
     positions: bool = False
     check: Callable[[Interactions], None] = _no_check
 
@@ -208,6 +210,7 @@ FORMATS: dict[str, Format] = {
         read_parquet,
         ("*.parquet",),
         _GENERIC,
+        lines=False,
     ),
     "sequences": Format(
         "user item item ... a line, in time order; times become positions",

@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import gzip
 import importlib.metadata
 import importlib.util
+import io
 import os
 import re
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pyarrow.compute as pc
 from tqdm import tqdm
@@ -26,8 +23,9 @@ from recbole_hyper.data.prepare.catalogue import Candidate, Entry
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import InteractionBuilder, Interactions
 from recbole_hyper.data.prepare.malformed import Malformed
+from recbole_hyper.data.prepare.readers.blocks import Lines
 from recbole_hyper.data.prepare.recipe import Recipe, apply
-from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
+from recbole_hyper.data.prepare.sources import DAMAGED, SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.prepare.writer import write_interactions
 from recbole_hyper.files import write_json
@@ -139,9 +137,14 @@ def _read(
     say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
     try:
         with file.open(progress=progress) as stream:
-            for chunk in read(stream, malformed):
+            lines = formats.FORMATS[candidate.format].lines
+            whole = cast(BinaryIO, io.BufferedReader(Lines(stream, str(file)), 1 << 20)) if lines else stream
+            for chunk in read(whole, malformed):
                 builder.add(chunk)
-    except (EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile) as error:
+    except (*DAMAGED, OSError) as error:
+        # the system's own errors have numbers; a decompressor's have none
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise PrepareError(f"{file} is cut off or damaged ({error}); fetch it again") from error
     data = builder.finish()
     if malformed.count:

@@ -8,8 +8,10 @@ import fnmatch
 import gzip
 import hashlib
 import io
+import lzma
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ from tqdm import tqdm
 
 from recbole_hyper.data.prepare.errors import PrepareError
 
+# what decompressors raise over bytes that are not theirs
+DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _COMPRESSED = (".gz", ".bz2")
 
@@ -65,7 +69,7 @@ class SourceFile:
                 stream = _decompressed(counted, self.path.name)
             elif self.path.suffix.lower() == ".zip":
                 archive = stack.enter_context(zipfile.ZipFile(counted))
-                stream = _decompressed(cast(BinaryIO, stack.enter_context(archive.open(self.member))), self.member)
+                stream = _decompressed(stack.enter_context(_unzipped(archive, self.member, self)), self.member)
             else:
                 tar = stack.enter_context(tarfile.open(fileobj=counted, mode="r:*"))
                 extracted = tar.extractfile(self.member)
@@ -73,6 +77,18 @@ class SourceFile:
                     raise PrepareError(f"{self} is not a regular file; unpack the archive and give the file itself")
                 stream = _decompressed(cast(BinaryIO, stack.enter_context(extracted)), self.member)
             yield stream
+
+
+def _unzipped(archive: zipfile.ZipFile, member: str, file: SourceFile) -> BinaryIO:
+    try:
+        return cast(BinaryIO, archive.open(member))
+    # zipfile's errors for a password and for a compression that it or this Python lacks
+    except (RuntimeError, NotImplementedError) as error:
+        encrypted = archive.getinfo(member).flag_bits & 1
+        reason = "is encrypted" if encrypted else f"is compressed by a method that Python cannot undo ({error})"
+        raise PrepareError(
+            f"{file} {reason}; unpack the archive by another program and give the file itself"
+        ) from error
 
 
 class _Counted(io.RawIOBase):
@@ -121,7 +137,7 @@ def _members(path: Path) -> list[str]:
                 return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
         with tarfile.open(path) as tar:
             return [entry.name for entry in tar if entry.isfile()]
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except (*DAMAGED, OSError, NotImplementedError) as error:
         raise PrepareError(f"{path} cannot be read as an archive ({error}); fetch it again") from error
 
 
@@ -136,16 +152,24 @@ def contents(source: Path) -> list[SourceFile]:
     """List the raw files that ``source`` (a file, an archive or a folder) offers.
 
     Raises:
-        PrepareError: the path does not exist, or is an archive that cannot be read.
+        PrepareError: the path does not exist, holds no files, or is an archive that cannot be read.
     """
     if not source.exists():
         raise PrepareError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
-    if source.is_file():
-        if is_archive(source):
-            return [SourceFile(source, member) for member in _members(source)]
-        return [SourceFile(source)]
-    if not source.is_dir():
+    if not (source.is_file() or source.is_dir()):
         raise PrepareError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
+    found = _listed(source)
+    if not found:
+        kind = "folder" if source.is_dir() else "archive"
+        raise PrepareError(f"--source={source} is a {kind} without files; give the file that was downloaded")
+    return found
+
+
+def _listed(source: Path) -> list[SourceFile]:
+    if source.is_file():
+        return (
+            [SourceFile(source, member) for member in _members(source)] if is_archive(source) else [SourceFile(source)]
+        )
     found: list[SourceFile] = []
     for path in sorted(source.rglob("*")):
         if path.is_file() and not path.name.startswith("."):

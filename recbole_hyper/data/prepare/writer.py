@@ -14,16 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from recbole_hyper.data.atomic import MISSING, PAD
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.files import replaced
 
 ROWS = 1 << 20
-# RecBole reads tokens by pandas, which takes these for missing values and then drops the row
-_MISSING = {
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
-    *("NULL", "NaN", "None", "n/a", "nan", "null"),
-}
+# RecBole without this package reads by pandas, which drops rows of these; with it, only '' and [PAD] are no ids
+_MISSING = {*MISSING, PAD}
 _STRUCTURAL = '["\\t\\r\\n\\x00]'
 
 
@@ -46,7 +44,8 @@ def safe_tokens(tokens: pa.Array) -> pa.Array:
     """Return the tokens with what RecBole's reader would misread written as %XX.
 
     That is tabs, line ends and double quotes anywhere, and the first character of names that pandas takes for
-    missing values (a user called NA or null).
+    missing values (a user called NA or null) and of [PAD]. Our own reader takes NA and quotes as they are; they stay
+    escaped, since stock RecBole does not, and the same source has to give the same tokens as before.
 
     Raises:
         PrepareError: two tokens became one.

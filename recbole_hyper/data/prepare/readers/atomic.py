@@ -39,6 +39,8 @@ def read_atomic(
                 f"{malformed.name}: the first line {header[:120]!r} is no header of an atomic file; "
                 "expected fields such as user_id:token item_id:token timestamp:float, separated by tabs"
             )
+        if name in fields:
+            raise PrepareError(f"{malformed.name}, line 1: the column {name!r} stands there twice; rename one")
         fields[name] = kind
     chosen: dict[str, str] = {}
     for field, kind in _TYPES.items():

@@ -1,7 +1,8 @@
-"""Streams of lines in blocks that end where a line ends."""
+"""Streams of lines in blocks that end where a line ends, and the largest line that is read."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -11,7 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recbole_hyper.data.prepare.errors import PrepareError
+
 BLOCK_BYTES = 16 << 20
+# a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
+LONGEST = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,49 @@ class Block:
         return np.arange(self.first, self.first + count, dtype=np.int64)
 
 
-def blocks(stream: BinaryIO, *, end: bytes = b"\n", size: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Yield the stream in blocks of at least ``size`` bytes that stop after an ``end`` (the last one may lack it)."""
+class Lines(io.RawIOBase):
+    """A stream of text that refuses a line longer than ``LONGEST`` bytes, before it fills the memory."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._complete = 0
+        self._open = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        # a part of a bytearray, which read() gives, would be a copy
+        view = memoryview(buffer)[: LONGEST + 1]
+        count = self._stream.readinto(view)  # type: ignore[attr-defined]
+        data = bytes(view[:count])
+        end = data.find(b"\n")
+        if self._open + (end if end >= 0 else count) > LONGEST:
+            raise too_long(self._name, self._complete + 1)
+        self._open = count - 1 - data.rfind(b"\n") if end >= 0 else self._open + count
+        self._complete += data.count(b"\n")
+        return count
+
+
+def too_long(name: str, line: int) -> PrepareError:
+    """Return the error about a line, or a record that starts there, that has no end."""
+    return PrepareError(
+        f"{name}, line {line}: no end within {LONGEST >> 20} MiB; the file is damaged or of another format"
+    )
+
+
+def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Yield the stream in blocks of at least ``size`` bytes that stop after an ``end`` (the last one may lack it).
+
+    Raises:
+        PrepareError: there is no ``end`` for more than ``LONGEST`` bytes; ``name`` is the file's, for the message.
+    """
     carry = b""
     first = 1
     while data := stream.read(size):
+        if len(carry) > LONGEST:
+            raise too_long(name, first)
         data = carry + data
         cut = data.rfind(end)
         if cut < 0:

@@ -36,7 +36,7 @@ def read_json_lines(
         block_bytes: size of a chunk before parsing.
     """
     schema = pa.schema([(key, pa.float64() if key in numbers else pa.string()) for key in keys.values()])
-    for block in blocks(stream, size=block_bytes):
+    for block in blocks(stream, malformed.name, size=block_bytes):
         table, lines = _parsed(block, schema) or _line_by_line(block, schema, malformed)
         columns = {field: table.column(key).combine_chunks() for field, key in keys.items()}
         if len(lines):

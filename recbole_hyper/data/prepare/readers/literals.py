@@ -51,7 +51,7 @@ def read_literals(
         block_bytes: size of a chunk before parsing.
     """
     patterns = {field: _pattern(key) for field, key in keys.items()}
-    for block in blocks(stream, size=block_bytes):
+    for block in blocks(stream, malformed.name, size=block_bytes):
         lines = block.lines()
         numbers = block.numbers(len(lines))
         text, filled = to_strings(lines)

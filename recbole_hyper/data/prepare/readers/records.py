@@ -31,7 +31,7 @@ def read_records(
         time_format: see ``values.to_seconds``.
         block_bytes: size of a chunk before parsing.
     """
-    for block in blocks(stream, end=b"\n\n", size=block_bytes):
+    for block in blocks(stream, malformed.name, end=b"\n\n", size=block_bytes):
         lines = block.lines()
         blank = np.asarray(pc.equal(pc.binary_length(lines), 0))
         # a record starts after a blank line (or at the block's start) with a line that is none

@@ -26,7 +26,7 @@ def read_sequences(
         separator: between the values; None takes blanks and tabs.
         block_bytes: size of a chunk before parsing.
     """
-    for block in blocks(stream, size=block_bytes):
+    for block in blocks(stream, malformed.name, size=block_bytes):
         raw = block.lines()
         numbers = block.numbers(len(raw))
         text, filled = to_strings(raw)

@@ -1,0 +1,299 @@
+"""RecBole's atomic files as text that means itself: the reader of ``.inter``, ``.user``, ``.item`` and their like.
+
+The first line names the columns as ``name:type``. A line ends at LF or CRLF, a value at the separator. There are no
+quotation marks, no escapes and no comments, and an id is any text: ``NA``, ``null`` and ``"`` are names like others.
+Wholly blank lines are passed over. Whatever else differs from this is one error that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+TYPES = ("token", "float", "token_seq", "float_seq")
+PAD = "[PAD]"
+# what RecBole, through pandas, takes for a missing value of a feature; never for an id
+MISSING = frozenset(
+    (
+        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"),
+        *("NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+    )
+)
+_BLOCK_BYTES = 64 << 20  # a line must fit
+_SHOWN = 120  # characters of a line that an error shows
+_STAND_INS = b"\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow knows separators of one byte only
+
+
+class DataError(ValueError):
+    """Atomic files that cannot be used; the message says which file, line and column, and what to do."""
+
+
+def header(path: Path, separator: str = "\t", encoding: str | None = None) -> list[str]:
+    """Return the entries ``name:type`` of the first line, a byte order mark left out.
+
+    Raises:
+        DataError: the file is empty, two columns have the same name, or the encoding is unknown.
+    """
+    with path.open(encoding=_codec(encoding), errors="replace", newline="\n") as file:
+        line = file.readline()
+    if not line.strip():
+        raise DataError(
+            f"{path}: the first line is empty; it must name the columns as name:type, such as item_id:token"
+        )
+    entries = line.removesuffix("\n").removesuffix("\r").split(separator)
+    names = [entry.partition(":")[0] for entry in entries]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{path}, line 1: the column {', '.join(map(repr, twice))} stands there twice; rename one")
+    return entries
+
+
+def read_atomic(
+    path: Path,
+    columns: Mapping[str, str],
+    *,
+    ids: Collection[str] = (),
+    separator: str = "\t",
+    seq_separator: str = " ",
+    encoding: str | None = None,
+) -> pd.DataFrame:
+    """Read some columns of an atomic file.
+
+    Args:
+        path: the file.
+        columns: name and type (token, float, token_seq, float_seq) of the columns to read, in the file's order.
+        ids: those token columns whose values are ids: any text that is not empty. In other columns an empty value
+            and pandas' words for one (NA, null, ...) are missing.
+        separator: between values.
+        seq_separator: between the parts of a sequence.
+        encoding: of the text; None is UTF-8.
+
+    Returns:
+        A column per name: text for tokens, float64 for floats (NaN where missing), an array per row for sequences.
+        The index is the number of the line less 2, so that the first line after the header has 0.
+
+    Raises:
+        DataError: a line of another width than the header, an empty id, text for a number, a number that is not
+            finite, bytes that are no text, NUL, carriage returns inside a line; with the number of the line.
+    """
+    text = _Text.of(path, header(path, separator, encoding), separator, encoding)
+    table = text.parsed(list(columns))
+    filled = text.filled(table)
+    lines = np.flatnonzero(filled) + 2 if filled is not None else np.arange(2, len(table) + 2)
+    table = table if filled is None else table.filter(pa.array(filled))
+    result = {}
+    for name, kind in columns.items():
+        column = Column(path, name, table.column(name), lines)
+        if kind == "float":
+            result[name] = pd.Series(column.numbers())
+        elif kind == "token":
+            result[name] = (column.ids() if name in ids else column.texts()).to_pandas()
+        else:
+            result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
+    return pd.DataFrame(result).set_axis(pd.Index(lines - 2) if filled is not None else pd.RangeIndex(len(table)))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What follows the header of one file: ``data`` in UTF-8, with a ``separator`` of one byte."""
+
+    path: Path
+    entries: Sequence[str]
+    data: bytes
+    separator: bytes
+
+    @classmethod
+    def of(cls, path: Path, entries: Sequence[str], separator: str, encoding: str | None) -> _Text:
+        codec = _codec(encoding)
+        with path.open("rb") as file:
+            if codec == "utf-8-sig":
+                first, data = file.readline(), file.read()
+            else:
+                first, _, data = _encoded(path, file.read(), codec).partition(b"\n")
+        mark = separator.encode()
+        if len(mark) > 1:
+            unused = [stand_in for stand_in in _STAND_INS if stand_in not in data]
+            if not unused:
+                raise DataError(f"{path}: field_separator={separator!r} and control characters cannot go together")
+            data, mark = data.replace(mark, bytes(unused[:1])), bytes(unused[:1])
+        text = cls(path, entries, data, mark)
+        text._check_characters(returns=first.removesuffix(b"\n").endswith(b"\r"))
+        return text
+
+    def _check_characters(self, *, returns: bool) -> None:
+        """Refuse NUL, and carriage returns that may or may not belong to a value."""
+        if (at := self.data.find(b"\0")) >= 0:
+            self._refuse_at(at, "there is a NUL character; is the file UTF-16? Then give --encoding=utf-16")
+        ends = self.data.count(b"\r\n")
+        if self.data.count(b"\r") > ends:
+            lone = next(re.finditer(rb"\r(?!\n)", self.data))
+            self._refuse_at(lone.start(), "there is a carriage return inside the line; lines end with LF or CRLF")
+        if ends and not returns and not self.entries[-1].partition(":")[2].startswith("float"):
+            # the last value of such a line may or may not end in CR
+            self._refuse_at(
+                self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; write all ends the same"
+            )
+
+    def parsed(self, names: list[str]) -> pa.Table:
+        """Return the values of some columns, as they stand there, as strings; a blank line gives empty ones."""
+        everything = [entry.partition(":")[0] for entry in self.entries]
+        kinds = {name: pa.string() for name in names}
+        if not self.data:
+            return pa.table({name: pa.array([], pa.string()) for name in names})
+        # Arrow drops a mark at the start, where the first value of line 2 stands
+        data = codecs.BOM_UTF8 + self.data if self.data.startswith(codecs.BOM_UTF8) else self.data
+        try:
+            return pacsv.read_csv(
+                pa.BufferReader(data),
+                pacsv.ReadOptions(column_names=everything, use_threads=False, block_size=_BLOCK_BYTES),
+                pacsv.ParseOptions(delimiter=self.separator.decode(), quote_char=False, ignore_empty_lines=False),
+                pacsv.ConvertOptions(include_columns=names, column_types=kinds, strings_can_be_null=False),
+            )
+        except pa.ArrowInvalid as error:
+            self._refuse(error)
+
+    def filled(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
+        """Return which rows are no blank lines; None where there are no blank lines."""
+        lengths = [pc.binary_length(column).to_numpy() for column in table.columns]
+        empty = ~np.logical_or.reduce([length > 0 for length in lengths])
+        if not empty.any():
+            return None
+        lines = self.data.split(b"\n")
+        blank = [row for row in np.flatnonzero(empty) if not lines[row].strip(b"\r")]
+        filled = np.ones(len(table), dtype=bool)
+        filled[blank] = False
+        return filled if blank else None
+
+    def _refuse(self, error: pa.ArrowInvalid) -> NoReturn:
+        """Say what Arrow could not read, and in which line."""
+        lines = self.data.split(b"\n")
+        width = len(self.entries)
+        for number, line in enumerate(lines, start=2):
+            count = line.count(self.separator) + 1
+            if count != width and line.strip(b"\r"):
+                names = ", ".join(entry.partition(":")[0] for entry in self.entries)
+                raise DataError(
+                    f"{self.path}: the header names {width} columns ({names}), but line {number} holds {count} "
+                    f"values: {line[:_SHOWN].decode(errors='replace')!r}"
+                ) from error
+        try:
+            self.data.decode()
+        except UnicodeDecodeError as fault:
+            raise _undecodable(self.path, self.data, fault, first=2) from fault
+        longest = max(range(len(lines)), key=lambda row: len(lines[row]))
+        raise DataError(
+            f"{self.path} cannot be read ({error}); its longest line, {longest + 2}, has {len(lines[longest])} bytes"
+        ) from error
+
+    def _refuse_at(self, place: int, what: str) -> NoReturn:
+        line = self.data.count(b"\n", 0, place) + 2
+        raise DataError(f"{self.path}, line {line}: {what}")
+
+
+@dataclass(frozen=True)
+class Column:
+    """The values of one column as they stand in the file, and their line numbers."""
+
+    path: Path
+    name: str
+    values: pa.ChunkedArray
+    lines: npt.NDArray[np.int64]
+
+    def ids(self) -> pa.ChunkedArray:
+        """Return the values, none of which is empty or RecBole's name for padding."""
+        for word in ("", PAD):
+            same = pc.equal(self.values, word)
+            if pc.any(same).as_py():
+                self.refuse(np.asarray(same), "RecBole's name for padding" if word else "no id; give every line one")
+        return self.values
+
+    def texts(self) -> pa.ChunkedArray:
+        """Return the values, null where missing."""
+        missing = pc.is_in(self.values, value_set=pa.array(sorted(MISSING)))
+        return pc.if_else(missing, pa.scalar(None, pa.string()), self.values)
+
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """Return float64 numbers, NaN where missing."""
+        try:
+            numbers = self.values.cast(pa.float64()).to_numpy()
+        except pa.ArrowInvalid:
+            numbers = self._parsed()
+        if np.isinf(numbers).any():
+            self.refuse(np.isinf(numbers), "not a finite number")
+        return np.asarray(numbers, dtype=np.float64)
+
+    def _parsed(self) -> npt.NDArray[np.float64]:
+        """Read what Arrow does not, such as '+1', ' 1' and '', by Python's own rules; a distinct text once."""
+        encoded = pc.dictionary_encode(self.values).combine_chunks()
+        known = [_number(text) for text in encoded.dictionary.to_pylist()]
+        codes = np.asarray(encoded.indices)
+        wrong = np.array([number is None for number in known])[codes]
+        if wrong.any():
+            self.refuse(wrong, "not a number (for dates see 'recbole-hyper prepare' --format=csv --time_format)")
+        return np.array(known, dtype=np.float64)[codes]
+
+    def sequences(self, separator: str, numbers: bool) -> list[npt.NDArray[Any]]:
+        """Return the parts of every value, as text or as finite numbers; no parts where the value is missing."""
+        cells = ["" if cell in MISSING else cell for cell in self.values.to_pylist()]
+        parts = [[part for part in cell.split(separator) if part] for cell in cells]
+        if not numbers:
+            return [np.array(words) for words in parts]
+        read = [[_number(part) for part in words] for words in parts]
+        wrong = np.array([any(part is None or not np.isfinite(part) for part in row) for row in read], dtype=bool)
+        if wrong.any():
+            self.refuse(wrong, f"no sequence of finite numbers with {separator!r} between")
+        return [np.array(row, dtype=np.float64) for row in read]
+
+    def refuse(self, wrong: npt.NDArray[np.bool_], what: str) -> NoReturn:
+        """Raise DataError for the first of the rows that are ``wrong``."""
+        row = int(np.flatnonzero(wrong)[0])
+        count = int(wrong.sum())
+        more = f"; {count} lines are like this" if count > 1 else ""
+        value = self.values[row].as_py()[:_SHOWN]
+        raise DataError(f"{self.path}, line {self.lines[row]}: {self.name!r} holds {value!r}, {what}{more}")
+
+
+def _number(text: str) -> float | None:
+    if text.strip() in MISSING:
+        return float("nan")
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _codec(encoding: str | None) -> str:
+    try:
+        "".encode(encoding or "utf-8")
+        name = codecs.lookup(encoding or "utf-8").name
+    except LookupError as error:
+        raise DataError(f"encoding={encoding!r} is no text encoding that Python knows; try utf-8 or latin-1") from error
+    # a byte order mark is no part of the first column's name
+    return "utf-8-sig" if name == "utf-8" else name
+
+
+def _encoded(path: Path, data: bytes, codec: str) -> bytes:
+    """Return the text in UTF-8."""
+    try:
+        return data.decode(codec).encode()
+    except UnicodeDecodeError as error:
+        raise _undecodable(path, data, error, first=1) from error
+
+
+def _undecodable(path: Path, data: bytes, error: UnicodeDecodeError, first: int) -> DataError:
+    """Return the error about bytes that are no text; ``first`` is the number of the first line of ``data``."""
+    line = data.count(b"\n", 0, error.start) + first
+    return DataError(
+        f"{path}, line {line}: the byte 0x{data[error.start]:02x} is not in {error.encoding} ({error.reason}); "
+        "give the file's --encoding"
+    )
