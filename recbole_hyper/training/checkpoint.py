@@ -17,12 +17,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from recbole_hyper.files import replaced
+from recbole_hyper.files import file_digest, replaced
 
 WEIGHTS = "model.safetensors"
 STATE = "checkpoint.pt"
 # entries of the header of a weights file
 _METADATA, _DIGEST = "recbole_hyper", "sha256"
+# in front of the digest at the end of a state
+_SEAL = b"\nsha256 "
 _REMEDY = "restore it, or start again in another output_dir"
 
 
@@ -124,9 +126,13 @@ def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) 
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state of tensors and plain values, to a temporary name first."""
+    """Write a training state of tensors and plain values and the digest of its bytes, to a temporary name first."""
     with replaced(path) as part:
         torch.save(state, part)
+        seal = _SEAL + file_digest(part).encode()
+        # readers of zip files allow for bytes behind the archive
+        with part.open("ab") as file:
+            file.write(seal)
 
 
 def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
@@ -136,16 +142,28 @@ def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
         CheckpointError: a damaged file, or one without the ``needed`` keys.
     """
     with _reading(path):
-        # torch does not look at the checksums that it writes
-        with zipfile.ZipFile(path) as file:
-            damaged = file.testzip()
-        if damaged is not None:
-            raise CheckpointError(f"{path} is damaged: {damaged} is not what was written; {_REMEDY}")
+        if not _is_whole(path):
+            raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
         state = torch.load(path, map_location="cpu", weights_only=True)
     missing = sorted(set(needed) - set(state)) if isinstance(state, dict) else sorted(needed)
     if missing or not isinstance(state, dict):
         raise CheckpointError(f"{path} is no checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")
     return state
+
+
+def _is_whole(path: Path) -> bool:
+    """Compare a state with its digest; one from before it had one, with the checksums that torch never looks at."""
+    with path.open("rb") as file:
+        left = path.stat().st_size - len(_SEAL) - 64
+        found = hashlib.sha256()
+        while chunk := file.read(min(2**20, max(left, 0))):
+            found.update(chunk)
+            left -= len(chunk)
+        seal = file.read()
+    if seal.startswith(_SEAL):
+        return seal == _SEAL + found.hexdigest().encode()
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
 
 
 def random_state(loader: Any) -> dict[str, Any]:

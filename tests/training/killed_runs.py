@@ -95,7 +95,7 @@ def forked(keys: dict[str, Any], kill: list[Any]) -> int:
             sys.stderr = nowhere
             if kill:
                 HOOKS[kill[0]](*kill[1:])
-            run("SASRecCE", "random", config_dict=keys)
+            run("SASRecCE", "cycle", config_dict=keys)
             status = 0
     finally:
         os._exit(status)

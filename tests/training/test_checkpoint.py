@@ -61,6 +61,15 @@ FILES = pytest.mark.parametrize(
 )
 
 
+def refusal(read: Callable, path: Path) -> str:
+    """Return the message of the CheckpointError that reading raises, "" for none."""
+    try:
+        read(path)
+    except CheckpointError as error:
+        return str(error)
+    return ""
+
+
 @FILES
 def test_a_flipped_bit_is_noticed_or_changes_nothing(
     name: str, write: Callable, read: Callable, tmp_path: Path
@@ -69,19 +78,17 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(
     write(path)
     whole, before = path.read_bytes(), read(path)
     noticed = 0
-    positions = range(0, len(whole), max(1, len(whole) // 1500))
+    positions = range(0, len(whole), max(1, len(whole) // 500))
     for position in positions:
         changed = bytearray(whole)
         changed[position] ^= 1 << position % 8
         path.write_bytes(changed)
-        try:
-            assert equal(read(path), before), position
-        except CheckpointError as error:
-            assert str(path) in str(error)
-            assert "\n" not in str(error)
-            noticed += 1
-    # the rest is padding, and fields of the zip format that nobody reads
-    assert noticed > len(positions) / 8
+        message = refusal(read, path)
+        assert str(path) in message if message else equal(read(path), before), position
+        assert "\n" not in message
+        noticed += bool(message)
+    # the rest are the marks of the digests, without which a file is one from before they were written
+    assert noticed > 0.95 * len(positions)
 
 
 @FILES
@@ -106,7 +113,7 @@ def test_what_is_no_checkpoint_is_named(
 ) -> None:
     path = tmp_path / name
     write(path)
-    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
+    path.write_bytes(path.read_bytes()[:600] if content is None else content)
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read \(") as caught:
         read(path)
     assert "\n" not in str(caught.value)
@@ -118,10 +125,10 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "other.safetensors")
     for content in ([1, 2], TENSORS["a"], {"epoch": 1}):
         torch.save(content, tmp_path / "other.pt")
-        with pytest.raises(CheckpointError, match="is no checkpoint of a run: .*model is missing"):
+        with pytest.raises(CheckpointError, match=r"is no checkpoint of a run: .*model is missing"):
             load_state(tmp_path / "other.pt", {"epoch", "model"})
     write_weights(tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match="does not fit this model: .*Missing key") as caught:
+    with pytest.raises(CheckpointError, match=r"does not fit this model: .*Missing key") as caught:
         load_weights(tmp_path / "model.safetensors", nn.Linear(2, 2))
     assert "\n" not in str(caught.value)
 
@@ -131,7 +138,17 @@ def test_weights_from_before_the_digest_are_read(tmp_path: Path) -> None:
     save_file(TENSORS, str(path), metadata={"recbole_hyper": json.dumps({"epoch": 3})})
     tensors, metadata = read_weights(path)
     assert metadata == {"epoch": 3}
-    assert equal(tensors, load_file(path))
+    assert equal(dict(sorted(tensors.items())), dict(sorted(load_file(path).items())))
+
+
+def test_states_from_before_the_digest_are_read_and_their_checksums_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save(STATE, path)
+    assert equal(load_state(path), STATE)
+    whole, raw = path.read_bytes(), TENSORS["a"].numpy().tobytes()
+    path.write_bytes(whole.replace(raw, raw[:-1] + b"\x01"))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_state(path)
 
 
 def test_tensors_that_share_memory_are_written_apart(tmp_path: Path) -> None:

@@ -138,17 +138,8 @@ def test_a_configuration_that_is_none_is_named(random_data: Path, tmp_path: Path
     folder = tmp_path / "run"
     run("SASRecCE", "random", config_dict=settings(random_data, folder, epochs=1))
     evil = f"!!python/object/apply:os.mkdir ['{tmp_path / 'evil'}']\n"
-    for content in (
-        evil,
-        f"model: {evil}",
-        "- a\n- b\n",
-        "",
-        "a: [1\n",
-        "seed: 1\n",
-        "a" * 99,
-        "\xff\xfe\x00",
-        "[" * 5000,
-    ):
+    others = ["- a\n- b\n", "", "a: [1\n", "seed: 1\n", "a" * 99, "\xff\xfe\x00", "[" * 5000]
+    for content in (evil, f"model: {evil}", *others):
         (folder / "config.yaml").write_text(content, encoding="latin-1")
         for use in uses(folder):
             with pytest.raises(ConfigError, match=r"config\.yaml is not the configuration of a run: ") as caught:

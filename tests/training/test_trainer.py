@@ -11,7 +11,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from recbole_hyper import quick_start, recommend, run
+from recbole_hyper import recommend, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.trainer import DivergedError, RunTrainer
