@@ -113,7 +113,7 @@ def test_what_is_no_checkpoint_is_named(
 ) -> None:
     path = tmp_path / name
     write(path)
-    path.write_bytes(path.read_bytes()[:600] if content is None else content)
+    path.write_bytes(path.read_bytes()[:300] if content is None else content)
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read \(") as caught:
         read(path)
     assert "\n" not in str(caught.value)

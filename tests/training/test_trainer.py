@@ -112,11 +112,12 @@ def test_riemannian_resume_gives_the_weights_of_an_uninterrupted_run(random_data
 @pytest.mark.parametrize("model", ["Pop", "EASER", "PureSVDN", "SASRecCE", "BPR", "GRU4Rec"])
 @pytest.mark.parametrize("eval_step", [2, 7])
 def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Path, tmp_path: Path) -> None:
-    reported = []
+    reported: list[tuple[int, float]] = []
+    own = {"rank": 4} if model == "PureSVDN" else {}
     result = run(
         model,
         "random",
-        config_dict=settings(random_data, tmp_path / "run", epochs=3, eval_step=eval_step, embedding_size=8),
+        config_dict=settings(random_data, tmp_path / "run", epochs=3, eval_step=eval_step, **own),
         on_validation=lambda epoch, score: reported.append((epoch, score)),
     )
     scores = pd.read_csv(tmp_path / "run" / "train.csv")["valid_ndcg@10"].dropna()
