@@ -12,7 +12,8 @@ from tests.conftest import SMALL
 
 ROOT = Path(__file__).parents[2]
 POINTS = ("before", "half", "written", "renamed")
-# 5 epochs of 2 steps; validated are the second epoch, the fourth and, as it is the last, the fifth; each is better than the one before
+# 5 epochs of 2 steps; validated are the second epoch, the fourth and, as it is the last, the fifth, each of which is
+# better than the one before
 KEYS = {**SMALL, "epochs": 5, "eval_step": 2, "learning_rate": 0.01, "exclude_seen": False}
 KEYS |= {"n_threads": 1, "use_gpu": False, "show_progress": False}
 
