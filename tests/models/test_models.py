@@ -41,7 +41,7 @@ def test_learns_that_the_next_item_follows(model: str, cycle: Path, tmp_path: Pa
         assert result["test"]["hit@3"] > 0.6
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
         ["config.yaml", "result.json", "model.safetensors", "checkpoint.pt", "train.csv", "run.log",
-         "cases_valid.parquet", "cases_test.parquet"]
+         "cases_valid.parquet", "cases_test.parquet", ".run.lock"]
     )  # fmt: skip
 
 
