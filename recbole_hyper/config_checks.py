@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -97,12 +98,8 @@ def check_combinations(config: Mapping[str, Any]) -> None:
             f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
-    if (config.get("nproc") or 1) > 1:
-        raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
-    if config.get("benchmark_filename"):
-        raise ConfigError(
-            "benchmark_filename is not supported: the parts are made from one .inter file, as eval_args split says"
-        )
+    if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
+        raise ConfigError("log_wandb: true needs the package wandb; install it, or leave it out")
 
 
 def check_interval(key: str, text: Any) -> None:

@@ -112,7 +112,7 @@ def settings_per_model(
 
 
 def check_all(
-    models: Sequence[str], dataset: str, settings: Mapping[str, dict[str, Any]], folder: Path
+    models: Sequence[str], dataset: str, settings: dict[str, dict[str, Any]], folder: Path
 ) -> dict[str, Any]:
     """Build every configuration, so that a mistake shows before the first model is trained; return them by model.
 
@@ -121,8 +121,7 @@ def check_all(
     Raises:
         ConfigError: a configuration that cannot run, or models that are not ranked alike.
     """
-    from recbole_hyper.config import RECBOLE_SILENT_KEYS, Config, ConfigError
-    from recbole_hyper.models.base import HyperRecommender
+    from recbole_hyper.config import Config, ConfigError
 
     configs = {}
     for name in models:
@@ -130,12 +129,8 @@ def check_all(
             configs[name] = Config(name, dataset, config_dict={**settings[name], "output_dir": str(folder / name)})
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
-        if not issubclass(configs[name].model_class, HyperRecommender):
-            # what a model does not read is no part of its run: it may change without a new run
-            read = set(configs[name].internal_config_dict) | RECBOLE_SILENT_KEYS
-            for key in set(settings[name]) - read:
-                del settings[name][key]
-                del configs[name].final_config_dict[key]
+        # what a model does not read is no part of its run: it may change without a new run
+        settings[name] = {key: value for key, value in settings[name].items() if not configs[name].ignores(key)}
     for key in ("eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "refit", "save_cases"):
         values = {name: configs[name][key] for name in models}
         if any(value != values[models[0]] for value in values.values()):
