@@ -1,9 +1,9 @@
 """RecBole's Config with this project's models and properties, bound strictly before any data are read.
 
-Order, later wins: RecBole's own YAMLs, our overall.yaml, the YAMLs of the parts (encoder, geometry, loss), the model YAML
-(ours or RecBole's), our dataset YAML, config files, the dictionary, the command line. What the model YAML says of a part
-that is replaced does not hold: see :mod:`recbole_hyper.config_parts`. ``eval_args`` is merged key by key; every other
-key is replaced as a whole, as RecBole does. What a run does not read: see :mod:`recbole_hyper.recbole_keys`.
+Order, later wins: RecBole's own YAMLs, our overall.yaml, the YAMLs of the parts (encoder, geometry, loss), the model
+YAML (ours or RecBole's), our dataset YAML, config files, the dictionary, the command line. What the model YAML says of
+a part that is replaced does not hold: see :mod:`recbole_hyper.config_parts`. ``eval_args`` is merged key by key; every
+other key is replaced as a whole, as RecBole does. What a run does not read: :mod:`recbole_hyper.recbole_keys`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 import inspect
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from recbole_hyper import components
 from recbole_hyper.config_checks import (
     check_combinations,
     check_eval_args,
+    check_load_col,
     check_metrics,
     check_ranges,
     check_types,
@@ -101,9 +103,9 @@ def parse_value(text: Any) -> Any:
         pass
     if text[:1] in "{[":
         try:
-            return parse_yaml(text, f"the value {text[:60]}")
+            return parse_yaml(text, f"the value {text[:40]!r}")
         except ConfigError as error:
-            if isinstance(error.__cause__, RecursionError) or "given twice" in str(error):
+            if any(word in str(error) for word in ("too deeply", "given twice")):
                 raise
     return text
 
@@ -122,9 +124,8 @@ def config_files(text: str) -> list[str]:
 
 
 @functools.cache
-def all_known_keys() -> frozenset[str]:
-    """Return every key that some YAML of RecBole or of this project, or a part's constructor, names."""
-    known = set(RECBOLE_SILENT_KEYS)
+def _stated() -> dict[str, tuple[Any, ...]]:
+    """Return every key that some YAML of RecBole or of this project names, and the values that it has there."""
     files = [*RECBOLE_PROPERTIES.glob("*.yaml"), *(RECBOLE_PROPERTIES / "model").glob("*.yaml")]
     files += [
         *(RECBOLE_PROPERTIES / "dataset").glob("sample.yaml"),
@@ -138,9 +139,31 @@ def all_known_keys() -> frozenset[str]:
         for folder in ("model", "encoder", "geometry", "loss", "dataset")
         for path in (ours / folder).glob("*.yaml")
     ]
+    found: dict[str, tuple[Any, ...]] = {}
     for path in files:
-        known.update(read_yaml(path))
-    return frozenset(known)
+        for key, value in read_yaml(path).items():
+            found[key] = (*found.get(key, ()), value)
+    return found
+
+
+@functools.cache
+def all_known_keys() -> frozenset[str]:
+    """Return every key that some YAML of RecBole or of this project, or RecBole's own code, names."""
+    return frozenset({*_stated(), *RECBOLE_SILENT_KEYS})
+
+
+def is_flag(key: str) -> bool:
+    """Return whether ``key`` is true or false wherever it has a default."""
+    values = [value for value in _stated().get(key, ()) if value is not None]
+    return bool(values) and all(isinstance(value, bool) for value in values)
+
+
+@functools.cache
+def keys_in_source(model: type) -> frozenset[str]:
+    """Return the keys that the source of a model of RecBole asks for; some stand in no YAML (HRM's reg_weight)."""
+    if not model.__module__.startswith("recbole."):
+        return frozenset()
+    return frozenset(re.findall(r"""config\[["'](\w+)["']\]""", inspect.getsource(inspect.getmodule(model) or model)))
 
 
 class Config(RecBoleConfig):
@@ -262,6 +285,7 @@ class Config(RecBoleConfig):
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
         read = {key: value for key, value in self.external_config_dict.items() if not self.ignores(key)}
         merge(final, copy.deepcopy(read))
+        check_load_col(final.get("load_col"))
         if final.get("load_col") is None:
             final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
         if final.get("loss_type") == "BPR" and "train_neg_sample_args" not in self.external_config_dict:
@@ -297,6 +321,8 @@ class Config(RecBoleConfig):
             return True
         if key in self.internal_config_dict or key in RECBOLE_SILENT_KEYS or key not in all_known_keys():
             return False
+        if key in keys_in_source(self.model_class):
+            return False
         # an option of a part's constructor that no YAML of the part names
         return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
 
@@ -305,7 +331,7 @@ class Config(RecBoleConfig):
 
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
-        known = all_known_keys() | set(self.internal_config_dict)
+        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class)
         for key, value in self.external_config_dict.items():
             if key in known:
                 # what asks for the default, as the configuration of an earlier run does, is no mistake
@@ -318,8 +344,16 @@ class Config(RecBoleConfig):
             raise ConfigError(f"unknown key {key!r}{hint}")
 
     def _check_dataset(self, root: str) -> None:
-        file = Path(self.final_config_dict["data_path"]) / f"{self.dataset}.inter"
+        folder = Path(self.final_config_dict["data_path"])
+        file = folder / f"{self.dataset}.inter"
         if file.is_file():
+            for suffix in self.final_config_dict["load_col"]:
+                if not (folder / f"{self.dataset}.{suffix}").is_file():
+                    found = sorted(path.name for path in folder.glob(f"{self.dataset}.*") if path.is_file())
+                    raise ConfigError(
+                        f"load_col names columns of {suffix!r}, but {folder / f'{self.dataset}.{suffix}'} does not "
+                        f"exist; the folder holds {', '.join(found)}"
+                    )
             return
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
         near = difflib.get_close_matches(self.dataset, siblings, n=1)

@@ -72,7 +72,7 @@ NO_EFFECT = (
     NoEffect(("require_pow",), "the model has no such regularisation", _but("LightGCN", "SimpleX")),
     NoEffect(("worker",), "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
     NoEffect(("train_neg_sample_args",), "losses draw their own negatives: see n_negatives", is_ours),
-    NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "models of this package need none", is_ours),
+    NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "ours read none of it", is_ours),
     NoEffect(
         ("seq_len", "numerical_features", "discretization", "normalize_field", "normalize_all", "preload_weight"),
         "models of this package read no features",

@@ -21,19 +21,24 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 
+# intervals such as [5,inf) leave a bracket open, so that a long file may count some
+_DEEPEST = 1000
+
 
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which makes no objects of tags, with RecBole's numbers; a key may come once."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of ``node``; raises ConstructorError for a key that comes twice."""
-        found: dict[str, int] = {}
+        found: dict[tuple[str, str], int] = {}
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            name, line = str(key.value), key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and found.setdefault(name, line) != line:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {name!r} is given twice, first at line {found[name]}", key.start_mark
-                )
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            name, line = (key.tag, key.value), key.start_mark.line + 1
+            if name in found:
+                problem = f"the key {key.value!r} is given twice, first at line {found[name]}"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            found[name] = line
         return super().construct_mapping(node, deep)
 
 
@@ -46,8 +51,10 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
         ConfigError: no YAML, a tag that stands for an object, a key that comes twice, or nesting without end.
     """
+    if _depth(text) > _DEEPEST:
+        raise ConfigError(f"{where} is nested too deeply to be read")
     try:
-        return yaml.load(text, Loader=Loader)  # noqa: S506  a safe loader
+        return yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -56,6 +63,15 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"{where} is nested too deeply to be read") from error
+
+
+def _depth(text: str) -> int:
+    """Return how many brackets are open at one place at most; PyYAML takes seconds to give up on thousands."""
+    depth = deepest = 0
+    for sign in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if sign in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -75,7 +91,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} must hold 'key: value' lines, but holds a {type(content).__name__}")
     for key in content:
         if not isinstance(key, str):
-            raise ConfigError(f"{path}: the key {key!r} is a {type(key).__name__}, and a key is text")
+            raise ConfigError(f"{path}: the key {key!r} is no text")
     return content
 
 
