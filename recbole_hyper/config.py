@@ -37,7 +37,7 @@ from recbole_hyper.config_checks import (
 )
 from recbole_hyper.config_parts import PARTS, part_keys, settings_of_model
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.recbole_keys import check_refused, without_effect
+from recbole_hyper.recbole_keys import REFUSED, check_refused, without_effect
 from recbole_hyper.yaml_files import Loader, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
@@ -47,7 +47,7 @@ MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
 # a folder called 1 is text
 TEXT_KEYS = {"output_dir", "data_path"}
 # keys that RecBole reads although none of its YAML files names them
-RECBOLE_SILENT_KEYS = {"model", "dataset", "nproc", "tail_ratio", "encoding"}
+RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 
 def recbole_models() -> dict[str, Path]:
@@ -317,7 +317,7 @@ class Config(RecBoleConfig):
     # --- checks ------------------------------------------------------------------------------------------------------
     def ignores(self, key: str) -> bool:
         """Return whether a run of this model does not read the known key ``key``."""
-        if key in self.without_effect:
+        if key in self.without_effect or (key in REFUSED and key not in self.internal_config_dict):
             return True
         if key in self.internal_config_dict or key in RECBOLE_SILENT_KEYS or key not in all_known_keys():
             return False
@@ -331,11 +331,12 @@ class Config(RecBoleConfig):
 
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
-        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class)
+        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
         for key, value in self.external_config_dict.items():
             if key in known:
                 # what asks for the default, as the configuration of an earlier run does, is no mistake
-                if self.ignores(key) and value not in (None, self.internal_config_dict.get(key)):
+                default = (None, self.internal_config_dict.get(key))
+                if key not in REFUSED and self.ignores(key) and value not in default:
                     why = self.without_effect.get(key, "it belongs to other models or parts")
                     logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
                 continue
