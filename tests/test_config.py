@@ -12,7 +12,8 @@ import pytest
 from recbole_hyper import components
 from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError, parse_keys, parse_value, properties_folder, read_yaml
-from recbole_hyper.sweep.driver import _fixed
+from recbole_hyper.sweep.driver import _bind_base, _fixed
+from recbole_hyper.sweep.space import parse_space
 from tests.conftest import SMALL
 
 
@@ -310,6 +311,14 @@ def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureF
         with pytest.raises(SystemExit):
             _parse(["run", "--model=SASRecCE", *typed])
         assert f"--{key} needs a value: --{key}=VALUE" in capsys.readouterr().err
+
+
+def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> None:
+    for key in ("output_dir", "resume"):
+        with pytest.raises(ConfigError, match=f"names '{key}', which is no key of a trial; the sweep sets it"):
+            _bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid": [1, 2]}}))
+    with pytest.raises(ConfigError, match="did you mean hidden_size"):
+        _bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid": [1, 2]}}))
 
 
 def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:
