@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import yaml
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.asked import histories, ids, known, whole
 from recbole_hyper.evaluation.top_items import top_items
+from recbole_hyper.files import read_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build, read_data
-from recbole_hyper.training.checkpoint import WEIGHTS, load_weights
+from recbole_hyper.training.checkpoint import WEIGHTS, CheckpointError, load_weights
+from recbole_hyper.training.run_folder import REFIT, RESULT, read_begun
 from recbole_hyper.types import Split
 
 
@@ -37,12 +38,13 @@ def load(output_dir: str | Path) -> tuple[HyperRecommender, Config, SequenceData
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder, to be read and not to be continued."""
+    """Return the configuration that a run wrote into its folder, to be read and not to be continued.
+
+    Raises:
+        ConfigError: no run there, or a config.yaml that is none of a run.
+    """
     folder = Path(output_dir)
-    if not (folder / "config.yaml").is_file():
-        raise ConfigError(f"{folder} holds no run: config.yaml is missing")
-    content = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    return {**content, "output_dir": str(folder), "resume": False}
+    return {**read_begun(folder), "output_dir": str(folder), "resume": False}
 
 
 def read_finished(config: Config) -> tuple[SequenceDataset, Split]:
@@ -57,12 +59,24 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Hyp
 
     Returns:
         the model in evaluation mode, and whether it was refit on train + validation.
+
+    Raises:
+        CheckpointError: weights that are missing, damaged, of other data, or that a resume has replaced since the
+            result was written.
     """
     folder = Path(config["output_dir"])
-    refit = folder / "refit" / WEIGHTS
+    refit = folder / REFIT / WEIGHTS
     refitted = split.refit_lengths is not None and refit.is_file()
     model, _, _ = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
-    load_weights(refit if refitted else folder / WEIGHTS, model, split.store.fingerprint())
+    path = refit if refitted else folder / WEIGHTS
+    epoch = load_weights(path, model, split.store.fingerprint()).get("epoch")
+    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
+    if result and epoch != tested:
+        raise CheckpointError(
+            f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; end "
+            f"it with 'recbole-hyper run --resume=True --output_dir={folder}'"
+        )
     return model.eval(), refitted
 
 

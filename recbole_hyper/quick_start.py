@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import logging
 import sys
 from collections import Counter
@@ -22,8 +21,8 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, table, versions, write_cases
-from recbole_hyper.files import write_json, write_yaml
+from recbole_hyper.evaluation.results import candidates_text, commit, table, versions, write_cases
+from recbole_hyper.files import cache_folder, read_json, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.protocols.base import repeated_targets
@@ -31,7 +30,7 @@ from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.preflight import require_memory
-from recbole_hyper.training.run_folder import claim_folder, files_of_resumed_run, logging_to
+from recbole_hyper.training.run_folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
 
@@ -66,7 +65,9 @@ def run(
         model, dataset, protocol, seed, valid, test, seconds, peak_memory_bytes, counts, fingerprint and versions.
 
     Raises:
-        ConfigError: a configuration that cannot run, before any data are read.
+        ConfigError: a configuration that cannot run, before any data are read; a folder that holds another run, or in
+            which another process is at work.
+        CheckpointError: a resumed run whose checkpoints are missing, damaged or of other data.
         DataError, ProtocolError: data or a split that cannot be used.
         DivergedError, NonFiniteScoreError: training went wrong.
     """
@@ -74,9 +75,21 @@ def run(
     named = bool(model or settings.get("model") or config_files)
     files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
-    output_dir = claim_folder(config)
-    if int(config["num_workers"] or 1) > 1:
-        return distributed.run_workers(config, output_dir, config["ray_address"])
+    with claimed_folder(config) as output_dir:
+        if int(config["num_workers"] or 1) > 1:
+            return distributed.run_workers(config, output_dir, config["ray_address"])
+        return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)
+
+
+def run_claimed(
+    config: Config,
+    output_dir: Path,
+    *,
+    test: bool = True,
+    read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
+    on_validation: Callable[[int, float], None] | None = None,
+) -> dict[str, Any]:
+    """Do what :func:`run` does in a folder that the caller, or the process that started it, has claimed."""
     start = perf_counter()
     with logging_to(output_dir, config["state"]):
         if config["n_threads"]:
@@ -106,7 +119,7 @@ def run(
         }
         result["seconds"]["load"] = load_seconds
         result["seconds"]["total"] = perf_counter() - start
-        write_json(output_dir / "result.json", result)
+        write_json(output_dir / RESULT, result)
         _print_summary(result, output_dir)
     return result
 
@@ -219,19 +232,17 @@ def _refit(
     logger.info("refit on train + validation for %d epochs", epochs)
     start = perf_counter()
     init_seed(config["seed"], config["reproducibility"])
-    folder = output_dir / "refit"
+    folder = output_dir / REFIT
     folder.mkdir(exist_ok=True)
-    chosen = config["epochs"]
-    config["epochs"] = epochs
     model, loader, _ = build(config, data, split, split.refit_lengths)
     trainer = make_trainer(config, model, folder)
+    trainer.epochs = epochs
     trainer.data_fingerprint = split.store.fingerprint()
     trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
     loader = distributed.prepare(trainer, loader)
     if config["resume"]:
         trainer.resume(loader)
     trainer.fit(loader, None, verbose=True, show_progress=progress)
-    config["epochs"] = chosen
     trainer.load_best()
     return trainer, perf_counter() - start
 
@@ -255,19 +266,16 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split, outpu
     value, kept = config["curvature"], output_dir / CURVATURE
     if value != "auto":
         # a resumed run finds the number in its configuration, and where it came from beside it
-        before = json.loads(kept.read_text(encoding="utf-8")) if config["resume"] and kept.is_file() else {}
-        if before.get("curvature") == value:
+        before = read_json(kept) if config["resume"] and kept.is_file() else {}
+        if before.get("curvature") == value and "origin" in before:
             return before["origin"]
         return {"curvature_origin": "learned" if value == "learn" else "given"}
     from recbole_hyper.curvature import estimate_curvature
 
     matrix = split.store.matrix(split.train_lengths)[:, 1:]
-    folder = Path(config["data_path"])
-    cache = folder / f"{data.dataset_name}.curvature.json"
-    try:
-        estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=_train_fingerprint(split))
-    except OSError:
-        estimate = estimate_curvature(matrix)  # the data folder is read-only
+    fingerprint = _train_fingerprint(split)
+    cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
+    estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
     config["curvature"] = float(estimate.curvature)
     logger.info(
         "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
@@ -328,10 +336,11 @@ def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
         interval = result["test_intervals"].get(row["metric"])
         row["test interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
     seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
-    print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {seen}, seed {result['seed']}")
+    ranked = candidates_text(result["eval_args"]["mode"])
+    print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}, seed {result['seed']}")
     print(
         f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
         f"{result['seconds']['train']:.1f} s training, peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
     print(table(rows))
-    print(output_dir / "result.json")
+    print(output_dir / RESULT)

@@ -15,9 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.prefix.data import PrefixPairs
+from recbole_hyper.training.checkpoint import STATE, fitting, load_state
 from recbole_hyper.training.riemannian import restore_training_state, riemannian_optimizer, training_state
+from recbole_hyper.training.run_folder import alone_in
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -94,7 +97,8 @@ def train_prefix(
     stopped and resumed run gives the same numbers as one that was not stopped.
 
     Raises:
-        ValueError: a setting out of range (nothing is written then), or the checkpoint was made with other settings.
+        ValueError: a setting out of range (nothing is written then), another process at work in ``folder``, or a
+            checkpoint that is damaged or was made with other settings.
         FloatingPointError: the loss is not finite; the last checkpoint is kept.
     """
     check_settings(
@@ -105,7 +109,6 @@ def train_prefix(
         epochs=epochs,
         seed=seed,
     )
-    folder.mkdir(parents=True, exist_ok=True)
     settings = {
         **(settings or {}),
         "learner": learner,
@@ -122,33 +125,38 @@ def train_prefix(
         manifold_learning_rate=manifold_learning_rate,
         stabilize=stabilize,
     )
-    checkpoint, curve, first_epoch = folder / "checkpoint.pt", [], 0
-    best: dict[str, Any] | None = None  # row and weights of the best epoch so far
-    if checkpoint.exists():
-        stored = torch.load(checkpoint, weights_only=True)
-        if stored["settings"] != settings:
-            changed = sorted(key for key in settings if stored["settings"].get(key) != settings[key])
-            raise ValueError(
-                f"{checkpoint} was made with other values of {', '.join(changed)}; use another output folder"
-            )
-        restore_training_state(model, optimizer, stored)
-        curve, first_epoch = stored["curve"], len(stored["curve"])
-        best = stored["best"]
-        report(f"resumed behind epoch {first_epoch}")
-    train = data["train"]
-    for epoch in range(first_epoch, epochs):
+    with alone_in(folder):
+        return _train(model, data, folder, optimizer, settings, epochs, report)
+
+
+def _train(
+    model: nn.Module,
+    data: dict[str, PrefixPairs],
+    folder: Path,
+    optimizer: torch.optim.Optimizer,
+    settings: dict[str, Any],
+    epochs: int,
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    """Do what :func:`train_prefix` does with settings that were checked, in a folder that is held."""
+    checkpoint, train = folder / STATE, data["train"]
+    curve, best = _continued(model, optimizer, checkpoint, settings)
+    if curve:
+        report(f"resumed behind epoch {len(curve)}")
+    for epoch in range(len(curve), epochs):
         model.train()
         start, total, right = time.perf_counter(), 0.0, 0
-        order = np.random.default_rng([seed, epoch]).permutation(len(train))
-        for rows in batches(train, train_batch_size, order):
+        order = np.random.default_rng([settings["seed"], epoch]).permutation(len(train))
+        for rows in batches(train, settings["train_batch_size"], order):
             *sentences, labels = batch_of(train, rows)
             logits = model(*sentences)
             loss = F.cross_entropy(logits, labels)
             value = float(loss.detach())
             if not math.isfinite(value):
+                kept = "the last checkpoint is that of the epoch before" if curve else "no checkpoint was kept before"
                 raise FloatingPointError(
-                    f"the loss is {value} in epoch {epoch + 1}: lower learning_rate ({learning_rate}) or use "
-                    "riemannian_adam; the last checkpoint is that of the epoch before"
+                    f"the loss is {value} in epoch {epoch + 1}: lower learning_rate ({settings['learning_rate']}) or "
+                    f"use riemannian_adam; {kept}"
                 )
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -191,6 +199,27 @@ def train_prefix(
     }
     write_json(folder / "result.json", result)
     return result
+
+
+def _continued(
+    model: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path, settings: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Restore the checkpoint, where there is one, and return the curve so far with row and weights of its best epoch.
+
+    Raises:
+        ConfigError: it was made with other settings.
+        CheckpointError: it is damaged.
+    """
+    if not checkpoint.exists():
+        return [], None
+    stored = load_state(checkpoint, {"model", "optimizer", "settings", "curve", "best"})
+    with fitting(checkpoint):
+        before = stored["settings"]
+        changed = sorted(key for key in settings | before if before.get(key) != settings.get(key))
+        if not changed:
+            restore_training_state(model, optimizer, stored)
+            return list(stored["curve"]), stored["best"]
+    raise ConfigError(f"{checkpoint} was made with other values of {', '.join(changed)}; use another output folder")
 
 
 def _save(state: Any, path: Path) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole.utils import ModelType
-
-from recbole_hyper.config import Config, ConfigError, read_yaml
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.training.build import read_data
-from recbole_hyper.training.run_folder import require_same_run
-
-# keys that a resume may change although they change the outcome: it is exact upwards only (more epochs, a refit added)
-UPWARDS = ("epochs", "refit")
+from recbole_hyper.training.run_folder import CONFIG, RESULT, UPWARDS, is_read, require_continued
 
 
 def is_finished(config: Config, folder: Path) -> bool:
@@ -30,23 +24,17 @@ def is_finished(config: Config, folder: Path) -> bool:
     Raises:
         ConfigError: a run of another configuration is there, one with more epochs or with a refit that is not asked
             for, or one on other data.
+        ValueError: a result that cannot be read.
     """
-    now = config.plain()
-    if (folder / "config.yaml").is_file():
-        begun = read_yaml(folder / "config.yaml")
-        try:
-            require_same_run(config, begun)
-        except ConfigError as error:
-            raise ConfigError(f"{folder}: {error}") from error
-        _require_no_more(config, now, begun, folder)
-    if not (folder / "result.json").is_file():
+    if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
         return False
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    # config.yaml may be that of a resume which was killed before it had a result
+    result = require_continued(config, folder)
+    if not result:
+        return False
+    now = config.plain()
     before = {**now, **result.get("config", {})}
-    _require_no_more(config, now, before, folder)
     _require_same_data(config, now, before, result, folder)
-    return not any(now[key] > before[key] and _is_read(key, config) for key in (*UPWARDS, "save_cases"))
+    return not any(now[key] > before[key] and is_read(key, config) for key in (*UPWARDS, "save_cases"))
 
 
 def resume_keys(config: Config, folder: Path) -> dict[str, Any]:
@@ -56,22 +44,7 @@ def resume_keys(config: Config, folder: Path) -> dict[str, Any]:
     """
     content = config.plain()
     given = {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
-    return {**given, "resume": (folder / "config.yaml").is_file()}
-
-
-def _is_read(key: str, config: Config) -> bool:
-    # models that are fitted in one step have one epoch, whatever is asked for
-    return key != "epochs" or config["MODEL_TYPE"] != ModelType.TRADITIONAL
-
-
-def _require_no_more(config: Config, now: Mapping[str, Any], before: Mapping[str, Any], folder: Path) -> None:
-    """Raise ConfigError where ``before`` has what no resume takes back."""
-    for key in UPWARDS:
-        if now[key] < before.get(key, now[key]) and _is_read(key, config):
-            raise ConfigError(
-                f"{folder} holds a run with {key}={before[key]!r}, but {key}={now[key]!r} is asked for; "
-                "take another output_dir"
-            )
+    return {**given, "resume": (folder / CONFIG).is_file()}
 
 
 def _require_same_data(

@@ -2,56 +2,117 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import random
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
-from recbole_hyper.files import replaced
+from recbole_hyper.files import file_digest, replaced
 
 WEIGHTS = "model.safetensors"
 STATE = "checkpoint.pt"
+# entries of the header of a weights file
+_METADATA, _DIGEST = "recbole_hyper", "sha256"
+# in front of the digest at the end of a state
+_SEAL = b"\nsha256 "
+_REMEDY = "restore it, or start again in another output_dir"
 
 
 class CheckpointError(ValueError):
     """A checkpoint that is missing, damaged, or of another run."""
 
 
-def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:
-    """Write the model's tensors and a JSON text of ``metadata``, to a temporary name first."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    seen: dict[int, str] = {}
-    for name, tensor in list(tensors.items()):
+def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write tensors by name, a JSON text of ``metadata`` and a digest of both, to a temporary name first."""
+    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    seen: set[int] = set()
+    for name, tensor in list(kept.items()):
         # safetensors refuses tensors that share memory
         if tensor.data_ptr() in seen and tensor.numel():
-            tensors[name] = tensor.clone()
-        seen[tensor.data_ptr()] = name
+            kept[name] = tensor.clone()
+        seen.add(tensor.data_ptr())
+    text = json.dumps(metadata)
     with replaced(path) as part:
-        save_file(tensors, str(part), metadata={"recbole_hyper": json.dumps(metadata)})
+        save_file(kept, str(part), metadata={_METADATA: text, _DIGEST: _digest(kept, text)})
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a weights file by name, and its metadata.
+
+    Raises:
+        CheckpointError: no file, a damaged one, or one that this package did not write. The digest is checked where
+            there is one; files from before it have none.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    with _reading(path), safe_open(str(path), framework="pt") as file:
+        header = file.metadata() or {}
+        if _METADATA not in header:
+            raise CheckpointError(f"{path} holds no weights that this package wrote")
+        text = header[_METADATA]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
+        if header.get(_DIGEST, digest := _digest(tensors, text)) != digest:
+            raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
+        return tensors, dict(json.loads(text))
 
 
 def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
     """Load tensors into ``model`` and return the metadata.
 
     Raises:
-        CheckpointError: no file, tensors that do not fit, or data with another ``data_fingerprint`` ("" for any).
+        CheckpointError: no file, a damaged one, tensors that do not fit, or data with another ``data_fingerprint``
+            ("" for any).
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path} does not exist")
-    with safe_open(str(path), framework="pt") as file:
-        metadata = json.loads((file.metadata() or {}).get("recbole_hyper", "{}"))
+    tensors, metadata = read_weights(path)
     require_same_data(path, metadata, data_fingerprint)
-    try:
-        model.load_state_dict(load_file(str(path)))
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} does not fit this model: {error}") from error
+    with fitting(path):
+        model.load_state_dict(tensors)
     return metadata
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
+    """Return the sha256 of names, types, shapes and values in the order of names, and of ``metadata``."""
+    found = hashlib.sha256(metadata.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+@contextlib.contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Turn whatever the content of ``path`` raises where it is put to use into one CheckpointError."""
+    try:
+        yield
+    except Exception as error:
+        raise CheckpointError(f"{path} does not fit this model: {_one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn whatever a reader raises over the bytes of ``path`` into one CheckpointError."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{path} cannot be read ({_one_line(error)}); {_REMEDY}") from error
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) -> None:
@@ -65,17 +126,44 @@ def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) 
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state of tensors and plain values, to a temporary name first."""
+    """Write a training state of tensors and plain values and the digest of its bytes, to a temporary name first."""
     with replaced(path) as part:
         torch.save(state, part)
+        seal = _SEAL + file_digest(part).encode()
+        # readers of zip files allow for bytes behind the archive
+        with part.open("ab") as file:
+            file.write(seal)
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    """Read a training state; no pickled code is run."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise CheckpointError(f"{path} cannot be read ({error}); start again in another output_dir") from error
+def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
+    """Read a training state; no pickled code is run.
+
+    Raises:
+        CheckpointError: a damaged file, or one without the ``needed`` keys.
+    """
+    with _reading(path):
+        if not _is_whole(path):
+            raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    missing = sorted(set(needed) - set(state)) if isinstance(state, dict) else sorted(needed)
+    if missing or not isinstance(state, dict):
+        raise CheckpointError(f"{path} is no checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")
+    return state
+
+
+def _is_whole(path: Path) -> bool:
+    """Compare a state with its digest; one from before it had one, with the checksums that torch never looks at."""
+    with path.open("rb") as file:
+        left = path.stat().st_size - len(_SEAL) - 64
+        found = hashlib.sha256()
+        while chunk := file.read(min(2**20, max(left, 0))):
+            found.update(chunk)
+            left -= len(chunk)
+        seal = file.read()
+    if seal.startswith(_SEAL):
+        return seal == _SEAL + found.hexdigest().encode()
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
 
 
 def random_state(loader: Any) -> dict[str, Any]:

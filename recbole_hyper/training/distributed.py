@@ -195,7 +195,8 @@ def _worker(arguments: Mapping[str, Any]) -> None:
     """Run in every process: rank 0 writes to the folder of the run, the others to one that is removed."""
     import tempfile
 
-    from recbole_hyper.quick_start import run
+    from recbole_hyper.config import Config
+    from recbole_hyper.quick_start import run_claimed
     from recbole_hyper.sweep.shared import shared_data
 
     rank, _ = world()
@@ -205,11 +206,8 @@ def _worker(arguments: Mapping[str, Any]) -> None:
         # Ray has chosen this process's device; RecBole would choose the first one
         settings["gpu_id"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-") as scratch:
-        settings["output_dir"] = str(folder if rank == 0 else Path(scratch) / "run")
-        run(
-            settings["model"],
-            settings["dataset"],
-            config_dict=settings,
-            read=lambda config: shared_data(config, folder / "shared", test=True),
-        )
+        # the process that started this one has claimed the folder
+        own = folder if rank == 0 else Path(scratch)
+        config = Config(settings["model"], settings["dataset"], config_dict={**settings, "output_dir": str(own)})
+        run_claimed(config, own, read=lambda config: shared_data(config, folder / "shared", test=True))
         dist.barrier()

@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.files import plain
+from recbole_hyper.errors import LockedError
+from recbole_hyper.files import locked, plain, read_json
+from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
+
+CONFIG, RESULT, REFIT = "config.yaml", "result.json", "refit"
+# held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
+LOCK = ".run.lock"
 
 # a resumed run may differ in these: they do not change what is learned
 RESUMABLE_KEYS = {
@@ -22,6 +29,8 @@ RESUMABLE_KEYS = {
     "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
     "protocol_report", "num_workers", "ray_address", "refit",
 }  # fmt: skip
+# of these, the ones that change the outcome: a resume is exact upwards only (more epochs, a refit added)
+UPWARDS = ("epochs", "refit")
 
 
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
@@ -32,37 +41,130 @@ def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Pa
     """
     if not settings.get("resume") or not settings.get("output_dir"):
         return []
-    file = Path(settings["output_dir"]) / "config.yaml"
+    file = Path(settings["output_dir"]) / CONFIG
     if not file.is_file() and not named:
-        raise ConfigError(f"{file.parent} holds no run to resume: config.yaml is missing")
+        raise ConfigError(f"{file.parent} holds no run to resume: {CONFIG} is missing")
+    if file.is_file():
+        read_begun(file.parent)
     return [file] if file.is_file() else []
 
 
-def claim_folder(config: Config) -> Path:
-    """Create the folder of the run, and make sure that it is this run's to write to."""
+def read_begun(folder: Path) -> dict[str, Any]:
+    """Return the configuration that a run wrote into its folder.
+
+    Raises:
+        ConfigError: the file is missing, or holds something else.
+    """
+    file = folder / CONFIG
+    if not file.is_file():
+        raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is not the configuration of a run: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not {"model", "dataset"} <= set(content):
+        raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
+    return content
+
+
+@contextlib.contextmanager
+def claimed_folder(config: Config) -> Iterator[Path]:
+    """Give the folder of the run, which is this process's alone until the block ends; it is made where it is missing.
+
+    Raises:
+        ConfigError: a folder that cannot be written, in which another process is at work, or that holds a run which
+            ``config`` does not continue.
+        CheckpointError: a finished run that lacks what a resume goes on from.
+    """
     name = config["output_dir"]
     if not name:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         name = str(Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
         config["output_dir"] = name
     folder = Path(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(f"output_dir={name!r} cannot be written: {error}") from error
-    if (folder / "config.yaml").is_file():
-        if not config["resume"]:
+    with alone_in(folder):
+        _require_free(config, folder)
+        yield folder
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold ``folder``, which is made where it is missing, until the block or this process ends.
+
+    Raises:
+        ConfigError: it cannot be written, or another process holds it.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder / LOCK, wait=False))
+            probe = folder / ".writable"
+            probe.touch()
+            probe.unlink()
+        except LockedError as error:
             raise ConfigError(
-                f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True"
+                f"another run is at work in {folder}; wait for its end, or choose another output_dir"
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+        yield
+
+
+def _require_free(config: Config, folder: Path) -> None:
+    """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
+    if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
+        return
+    if not config["resume"]:
+        raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
+    result = require_continued(config, folder)
+    if not result:
+        return
+    files = [folder / STATE, folder / WEIGHTS]
+    if result.get("refit_epochs"):
+        files += [folder / REFIT / STATE, folder / REFIT / WEIGHTS]
+    missing = [str(file.relative_to(folder)) for file in files if not file.is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{folder} holds a finished run without {' and '.join(missing)}: it would be trained again "
+            "over its result; restore the file, or choose another output_dir"
+        )
+
+
+def require_continued(config: Config, folder: Path) -> dict[str, Any]:
+    """Return the result of the run in ``folder`` that ``config`` continues, {} where it has none yet.
+
+    Raises:
+        ConfigError: a run of another configuration, one with more epochs, or with a refit that is not asked for.
+        ValueError: the result cannot be read.
+    """
+    begun = read_begun(folder)
+    _require_same_run(config, begun, folder)
+    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
+    # config.yaml may be that of a resume which was killed before it had a result
+    for file, before in ((CONFIG, begun), (RESULT, result.get("config", {}))):
+        _require_no_less(config, before, folder, file)
+    return result
+
+
+def is_read(key: str, config: Config) -> bool:
+    """Return whether the model reads ``key``: those that are fitted in one step have one epoch, whatever is asked."""
+    return key != "epochs" or config["MODEL_TYPE"] != ModelType.TRADITIONAL
+
+
+def _require_no_less(config: Config, before: Any, folder: Path, file: str) -> None:
+    """Raise ConfigError where ``before``, read from ``file``, has what no resume takes back."""
+    for key in UPWARDS:
+        value = before.get(key, config[key]) if isinstance(before, dict) else before
+        if not isinstance(value, int):
+            raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
+        if config[key] < value and is_read(key, config):
+            raise ConfigError(
+                f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
+                "take another output_dir"
             )
-        require_same_run(config, yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
-    return folder
 
 
-def require_same_run(config: Config, before: dict[str, Any]) -> None:
+def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> None:
     """Raise ConfigError where ``config`` differs from that of an earlier run in more than a resumed run may change."""
     now = yaml.safe_load(yaml.safe_dump(plain(config.plain(), nan_to_null=False)))
     # a key that came later stands for its default before, or for being off where it has none
@@ -71,12 +173,14 @@ def require_same_run(config: Config, before: dict[str, Any]) -> None:
     changed = sorted(
         key
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
-        if now.get(key) != earlier.get(key) and not (key == "curvature" and now.get(key) == "auto")
+        if not config.ignores(key)
+        and now.get(key) != earlier.get(key)
+        and not (key == "curvature" and now.get(key) == "auto")
     )
     if changed:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
-            f"this run cannot be resumed with another configuration ({detail}); choose another output_dir"
+            f"{folder}: this run cannot be resumed with another configuration ({detail}); choose another output_dir"
         )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +14,7 @@ from typing import Any
 
 import recbole.trainer.trainer as host
 import torch
-from recbole.utils import ModelType, get_trainer
+from recbole.utils import ModelType, early_stopping, get_trainer
 
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import rank_cases
@@ -25,9 +25,11 @@ from recbole_hyper.training.checkpoint import (
     STATE,
     WEIGHTS,
     CheckpointError,
+    fitting,
     load_state,
     load_weights,
     random_state,
+    read_weights,
     require_same_data,
     restore_random_state,
     save_state,
@@ -40,6 +42,8 @@ from recbole_hyper.types import Cases, Ranks, Split
 
 # RecBole's trainers and models of these hold state that is in no parameter and no optimizer
 NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
+# what a resumed trainer takes over as it is
+RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory")
 
 
 class DivergedError(ValueError):
@@ -69,6 +73,10 @@ def make_trainer(config: Any, model: Any, output_dir: Path) -> Any:
 class RunTrainer:
     """Mixin over a RecBole trainer. Its epoch loop and early stopping are RecBole's own.
 
+    The last epoch is validated too where ``eval_step`` leaves it out, and selected where it is the best. That
+    validation counts for nothing else: early stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that
+    a run that goes on with more epochs ends as one that was not stopped there.
+
     What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
     of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
     loss that is not finite names its epoch and step; tensorboard files are written on request only.
@@ -94,6 +102,7 @@ class RunTrainer:
     cur_step: int
     stopping_step: int
     best_valid_score: float
+    valid_metric_bigger: bool
     best_valid_result: Any
 
     def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
@@ -110,9 +119,13 @@ class RunTrainer:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self.scheduler = build_scheduler(self.optimizer, config)
+        # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
+        self.eval_step = config["eval_step"]
         self._step = 0
         self._terms: Counter = Counter()
         self._best_other: dict[str, Any] | None = None
+        # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
+        self._best_by_step: dict[str, torch.Tensor] | None = None
 
     # --- training ----------------------------------------------------------------------------------------------------
     def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
@@ -123,19 +136,39 @@ class RunTrainer:
     def fit(self, train_data: Any, valid_data: Any = None, *, show_progress: bool = False, **kwargs: Any) -> Any:
         """Train with RecBole's loop; returns (best validation score, best validation result)."""
         self._loader = train_data
-        if self.finished:
-            return self.best_valid_score, self.best_valid_result
         saved_validation = valid_data if valid_data is not None and len(valid_data) else None
-        outcome = super().fit(  # type: ignore[misc]
-            train_data,
-            saved_validation,
-            show_progress=show_progress,
-            callback_fn=self._after_validation,
-            **kwargs,
-        )
-        self.finished = True
-        self._save_training_state(self.history[-1]["epoch"] if self.history else -1)
-        return outcome
+        if not self.finished:
+            super().fit(  # type: ignore[misc]
+                train_data,
+                saved_validation,
+                show_progress=show_progress,
+                callback_fn=self._after_validation,
+                **kwargs,
+            )
+            self.finished = True
+            self._save_training_state(self.history[-1]["epoch"] if self.history else -1)
+        unseen = self.history and "valid_seconds" not in self.history[-1]
+        if unseen and saved_validation is not None and self.eval_step > 0:
+            self._validate_last(saved_validation, show_progress)
+        return self.best_valid_score, self.best_valid_result
+
+    def _validate_last(self, valid: Evaluation, show_progress: bool) -> None:
+        """Validate the last epoch, which ``eval_step`` left out, and take it where it is the best."""
+        epoch = self.history[-1]["epoch"]
+        state = self._training_state(epoch)
+        score, result = self._valid_epoch(valid, show_progress)
+        *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
+        if best:
+            if self._best_by_step is None and self.best_epoch >= 0:
+                # before they are replaced: a run with more epochs puts them back
+                self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
+                save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
+            self.best_valid_score, self.best_valid_result = score, result
+            self._save_checkpoint(epoch)
+        elif self._best_by_step is not None:
+            self._save_best(self._best_by_step)
+        if self.on_validation is not None:
+            self.on_validation(epoch, float(score))
 
     def _after_validation(self, epoch: int, score: float) -> None:
         if self.scheduler is not None:
@@ -181,11 +214,14 @@ class RunTrainer:
 
     def _check_nan(self, loss: torch.Tensor) -> None:
         if not bool(torch.isfinite(loss)):
+            kept = f"The last good state is in {self.output_dir}" if self._has_state() else "No state was kept before"
             raise DivergedError(
                 f"the training loss is {float(loss.detach())} at epoch {self._epoch}, step {self._step}; lower "
-                f"learning_rate ({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. "
-                f"The last good state is in {self.output_dir}"
+                f"learning_rate ({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. {kept}"
             )
+
+    def _has_state(self) -> bool:
+        return (self.output_dir / STATE).is_file()
 
     def _valid_epoch(self, valid_data: Evaluation, show_progress: bool = False) -> Any:
         start = perf_counter()
@@ -257,41 +293,53 @@ class RunTrainer:
         self._best_other = dict(self.model.other_parameter())
         without_validation = self.history and "valid_seconds" not in self.history[-1]
         if not without_validation or epoch + 1 >= self.epochs:
-            score = self.best_valid_score
-            metadata = {"model": self.config["model"], "epoch": epoch, "valid_score": float(score)}
-            metadata["data_fingerprint"] = self.data_fingerprint
-            save_weights(self.output_dir / WEIGHTS, self.model, metadata)
+            self._save_best(self.model.state_dict())
         if without_validation:
             self._save_training_state(epoch)
 
+    def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        metadata = {
+            "model": self.config["model"],
+            "epoch": self.best_epoch,
+            "valid_score": float(self.best_valid_score),
+        }
+        metadata["data_fingerprint"] = self.data_fingerprint
+        save_weights(self.output_dir / WEIGHTS, tensors, metadata)
+
     def load_best(self) -> None:
-        """Load the weights of the best epoch."""
-        load_weights(self.output_dir / WEIGHTS, self.model)
+        """Load the weights of the best epoch.
+
+        Raises:
+            CheckpointError: no or damaged weights, or those of another epoch.
+        """
+        path = self.output_dir / WEIGHTS
+        epoch = load_weights(path, self.model).get("epoch")
+        if epoch != self.best_epoch:
+            raise CheckpointError(f"{path} is of epoch {epoch}, but the best one is {self.best_epoch}; train again")
         if self._best_other:
             self.model.load_other_parameter(self._best_other)
 
     def _save_training_state(self, epoch: int) -> None:
-        if not self.finished and (epoch + 1) % int(self.config["checkpoint_step"]):
-            return
-        save_state(
-            self.output_dir / STATE,
-            {
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
-                "data_fingerprint": self.data_fingerprint,
-                "best_other": {k: v for k, v in (self._best_other or {}).items() if isinstance(v, torch.Tensor)},
-                "epoch": epoch,
-                "cur_step": self.cur_step,
-                "best_epoch": self.best_epoch,
-                "best_valid_score": float(self.best_valid_score),
-                "best_valid_result": dict(self.best_valid_result or {}),
-                "history": [dict(row) for row in self.history],
-                "seconds": dict(self.seconds),
-                "peak_memory": dict(self.peak_memory),
-                "random": random_state(self._loader),
-            },
-        )
+        if self.finished or not (epoch + 1) % int(self.config["checkpoint_step"]):
+            save_state(self.output_dir / STATE, self._training_state(epoch))
+
+    def _training_state(self, epoch: int) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
+            "data_fingerprint": self.data_fingerprint,
+            "best_other": {k: v for k, v in (self._best_other or {}).items() if isinstance(v, torch.Tensor)},
+            "epoch": epoch,
+            "cur_step": self.cur_step,
+            "best_epoch": self.best_epoch,
+            "best_valid_score": float(self.best_valid_score),
+            "best_valid_result": dict(self.best_valid_result or {}),
+            "history": [dict(row) for row in self.history],
+            "seconds": dict(self.seconds),
+            "peak_memory": dict(self.peak_memory),
+            "random": random_state(self._loader),
+        }
 
     def resume(self, train_data: Any) -> int:
         """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet.
@@ -300,28 +348,47 @@ class RunTrainer:
             CheckpointError: a damaged checkpoint, other data, or a model of RecBole that cannot be continued exactly.
         """
         path = self.output_dir / STATE
+        if not path.is_file():
+            return 0
+        state = load_state(path, {*RESTORED, "model", "optimizer", "epoch", "history", "random"})
+        require_same_data(path, state, self.data_fingerprint)
         # a model that is fitted in one step is fitted again: not all of it is in the checkpoint
-        if not path.is_file() or self.config["MODEL_TYPE"] == ModelType.TRADITIONAL:
+        if self.config["MODEL_TYPE"] == ModelType.TRADITIONAL:
+            return 0
+        # a run with more epochs may choose an earlier one, whose refit is shorter than the refit that is here
+        if state["epoch"] >= self.epochs:
             return 0
         if self.config["model"] in NOT_RESUMABLE:
             raise CheckpointError(
                 f"{path}: RecBole's {self.config['model']} cannot be continued exactly; start it in another output_dir"
             )
-        state = load_state(path)
-        require_same_data(path, state, self.data_fingerprint)
+        with fitting(path):
+            self._restore(state, train_data)
+        self._restore_best(state.get("best_by_step"))
+        return self.start_epoch
+
+    def _restore(self, state: Mapping[str, Any], train_data: Any) -> None:
         # what the model computed from the best weights; the rest is computed anew from those
         self._best_other = {**self.model.other_parameter(), **state.get("best_other", {})}
         restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):
             self.scheduler.load_state_dict(state["scheduler"])
-        for name in ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory"):
+        for name in RESTORED:
             setattr(self, name, state[name])
         self.history = list(state["history"])
         self.start_epoch = state["epoch"] + 1
         # a run that was stopped early is done; one that had run out of epochs goes on if it now has more
         self.finished = self.cur_step > self.stopping_step or self.start_epoch >= self.epochs
         restore_random_state(state["random"], train_data)
-        return self.start_epoch
+
+    def _restore_best(self, best_by_step: dict[str, torch.Tensor] | None) -> None:
+        """Make sure that the best weights so far are there: they may be asked for after much work."""
+        if best_by_step is not None and not self.finished:
+            self._save_best(best_by_step)
+            return
+        self._best_by_step = best_by_step
+        if self.finished or any("valid_seconds" in row for row in self.history):
+            read_weights(self.output_dir / WEIGHTS)
 
 
 class _NoTensorboard:

@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.commands import prefix as command
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import locked
 from recbole_hyper.prefix import train as training
 from recbole_hyper.prefix.data import PrefixPairs, generate_pairs, load_or_generate
 from recbole_hyper.prefix.model import PrefixClassifier
 from recbole_hyper.prefix.train import accuracy, train_prefix
+from recbole_hyper.training.checkpoint import CheckpointError
 
 
 def make(n_pairs: int = 2000, noise: int = 10, seed: int = 0, **options: int) -> PrefixPairs:
@@ -198,6 +201,21 @@ def test_the_best_epoch_is_one_of_the_curve_whatever_killed_runs_left(
     assert curve_of(monkeypatch, folder, 2, [59.0])["best_epoch"] == 1
     again = torch.load(folder / "best.pt", weights_only=True)
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_a_damaged_checkpoint_is_named_and_a_folder_has_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve_of(monkeypatch, tmp_path, 1, [60.0])
+    whole = (tmp_path / "checkpoint.pt").read_bytes()
+    for content in (b"", whole[:500], whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:]):
+        (tmp_path / "checkpoint.pt").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"checkpoint\.pt (is damaged|cannot be read)"):
+            curve_of(monkeypatch, tmp_path, 2, [61.0])
+    (tmp_path / "checkpoint.pt").write_bytes(whole)
+    with locked(tmp_path / ".run.lock"), pytest.raises(ConfigError, match="another run is at work"):
+        curve_of(monkeypatch, tmp_path, 2, [61.0])
+    assert curve_of(monkeypatch, tmp_path, 2, [61.0])["best_epoch"] == 2
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,6 @@
 import json
 import os
 import pickle
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -20,8 +16,6 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.trainer import DivergedError, RunTrainer
 from tests.conftest import SMALL
-
-ROOT = Path(__file__).parents[2]
 
 
 def settings(path: Path, out: Path, **keys: object) -> dict:
@@ -115,25 +109,74 @@ def test_riemannian_resume_gives_the_weights_of_an_uninterrupted_run(random_data
     assert parts["test"] == whole["test"]
 
 
-def test_kill_in_mid_epoch_then_resume(random_data: Path, tmp_path: Path) -> None:
-    keys = settings(random_data, tmp_path / "killed", epochs=400, stopping_step=400, eval_step=1)
-    command = [sys.executable, str(ROOT / "run_recbole_hyper.py"), "--model=SASRecCE", "--dataset=random"]
-    command += [f"--{key}={value}" for key, value in keys.items()]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
-    state = tmp_path / "killed" / "checkpoint.pt"
-    deadline = time.monotonic() + 60
-    while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.3)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    reached = load_state(state)["epoch"]
-    assert 0 <= reached < 399
-    assert not (tmp_path / "killed" / "result.json").exists()
-    epochs = reached + 3
-    run("SASRecCE", "random", config_dict={**keys, "epochs": epochs, "resume": True})
-    run("SASRecCE", "random", config_dict={**keys, "epochs": epochs, "output_dir": str(tmp_path / "whole")})
-    assert same(tmp_path / "whole", tmp_path / "killed")
+@pytest.mark.parametrize("model", ["Pop", "EASER", "PureSVDN", "SASRecCE", "BPR", "GRU4Rec"])
+@pytest.mark.parametrize("eval_step", [2, 7])
+def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Path, tmp_path: Path) -> None:
+    reported: list[tuple[int, float]] = []
+    own = {"rank": 4} if model == "PureSVDN" else {}
+    result = run(
+        model,
+        "random",
+        config_dict=settings(random_data, tmp_path / "run", epochs=3, eval_step=eval_step, **own),
+        on_validation=lambda epoch, score: reported.append((epoch, score)),
+    )
+    scores = pd.read_csv(tmp_path / "run" / "train.csv")["valid_ndcg@10"].dropna()
+    last = result["epochs"] - 1
+    assert scores.index.tolist() == [epoch for epoch in range(last) if (epoch + 1) % eval_step == 0] + [last]
+    assert reported == [(epoch, pytest.approx(score)) for epoch, score in scores.items()]
+    assert result["best_epoch"] == max(epoch for epoch, score in scores.items() if score == scores.max())
+    assert result["best_valid_score"] == pytest.approx(scores.max(), abs=1e-6)
+
+
+def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Let every validation find the score that ``scores`` holds for its epoch."""
+    validate = RunTrainer._valid_epoch
+
+    def given(self: RunTrainer, *arguments: object, **keywords: object) -> object:
+        _, result = validate(self, *arguments, **keywords)
+        row = self.history[-1]
+        row["valid_ndcg@10"] = scores[row["epoch"]]
+        return scores[row["epoch"]], {**result, "ndcg@10": scores[row["epoch"]]}
+
+    monkeypatch.setattr(RunTrainer, "_valid_epoch", given)
+
+
+@pytest.mark.parametrize(
+    ("scores", "short", "long"),
+    [
+        # validated are 1, 3 and so on; the last of a run of five epochs is 4
+        ([0, 0.5, 0, 0.4, 0.9, 0.3, 0, 0.2], 4, 1),
+        ([0, 0.5, 0, 0.4, 0.9, 0.3, 0, 0.6], 4, 7),
+        ([0, 0.5, 0, 0.4, 0.1, 0.3, 0, 0.2], 1, 1),
+    ],
+)
+def test_the_validation_of_a_last_epoch_is_forgotten_by_a_run_that_goes_on(
+    scores: list[float], short: int, long: int, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored(monkeypatch, scores)
+    keys = {"eval_step": 2, "stopping_step": 3, "lr_plateau": {"factor": 0.5, "patience": 1}, "learning_rate": 0.02}
+    keys |= {"refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    first = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=5))
+    tested = weights(parts)
+    # what is finished stays as it is
+    again = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=5, resume=True))
+    assert [again[key] for key in ("valid", "test")] == [first[key] for key in ("valid", "test")]
+    assert all(torch.equal(tested[name], tensor) for name, tensor in weights(parts).items())
+    last = run("SASRecCE", "random", config_dict=settings(random_data, parts, **keys, epochs=8, resume=True))
+    expected = run("SASRecCE", "random", config_dict=settings(random_data, whole, **keys, epochs=8))
+    assert (first["best_epoch"], last["best_epoch"], expected["best_epoch"]) == (short, long, long)
+    assert [last[key] for key in ("valid", "test", "refit_epochs")] == [
+        expected[key] for key in ("valid", "test", "refit_epochs")
+    ]
+    assert same(parts, whole)
+    assert same(parts / "refit", whole / "refit")
+    states = [load_state(folder / "checkpoint.pt") for folder in (parts, whole)]
+    assert states[0]["scheduler"] == states[1]["scheduler"]
+    assert [row.get("valid_ndcg@10") for row in states[0]["history"]] == [
+        row.get("valid_ndcg@10") for row in states[1]["history"]
+    ]
+    assert all(torch.equal(states[0]["model"][name], tensor) for name, tensor in states[1]["model"].items())
 
 
 def test_a_resumed_model_of_recbole_tests_its_best_epoch(random_data: Path, tmp_path: Path) -> None:
@@ -169,7 +212,10 @@ def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) ->
         recommend(tmp_path / "out", users="u1")
 
 
-def test_a_resumed_run_knows_where_its_curvature_came_from(random_data: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_knows_where_its_curvature_came_from(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     keys = settings(random_data, tmp_path / "out", epochs=1, curvature="auto")
     first = run("HSASRecCE", "random", config_dict=keys)
     del keys["curvature"]
@@ -179,7 +225,10 @@ def test_a_resumed_run_knows_where_its_curvature_came_from(random_data: Path, tm
     assert first["curvature_origin"] == "estimated from the training data"
 
 
-def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(random_data: Path, tmp_path: Path) -> None:
+def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     keys = {"epochs": 1, "curvature": "auto", "geometry": "euclidean"}
     flat = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "flat", **keys))
     assert "curvature_origin" not in flat
@@ -243,6 +292,44 @@ def test_a_damaged_checkpoint_is_named(random_data: Path, tmp_path: Path) -> Non
 def test_a_loss_that_is_not_finite_names_the_step(random_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"loss is (nan|inf) at epoch \d+, step \d+; lower learning_rate"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", learning_rate=1e38, epochs=9))
+
+
+def test_a_good_state_is_promised_only_where_there_is_one(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, steps = RunTrainer._check_nan, [0]
+
+    def broken(self: RunTrainer, loss: torch.Tensor) -> None:
+        steps[0] -= 1
+        check(self, loss * float("nan") if steps[0] == 0 else loss)
+
+    monkeypatch.setattr(RunTrainer, "_check_nan", broken)
+    for first, message in ((1, "No state was kept before$"), (60, r"The last good state is in .*run60$")):
+        steps[0] = first
+        keys = settings(random_data, tmp_path / f"run{first}", epochs=30)
+        with pytest.raises(DivergedError, match=message):
+            run("SASRecCE", "random", config_dict=keys)
+
+
+def test_a_refit_that_fails_leaves_the_epochs_of_the_configuration(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = []
+    train = RunTrainer._train_epoch
+
+    def failing(self: RunTrainer, *arguments: object, **keywords: object) -> object:
+        if self.output_dir.name == "refit":
+            bound.append(self.config)
+            raise MemoryError
+        return train(self, *arguments, **keywords)
+
+    monkeypatch.setattr(RunTrainer, "_train_epoch", failing)
+    keys = settings(
+        random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}}
+    )
+    with pytest.raises(MemoryError):
+        run("SASRecCE", "random", config_dict=keys)
+    assert bound[0]["epochs"] == 6
 
 
 def test_early_stopping_keeps_the_best_epoch(random_data: Path, tmp_path: Path) -> None:

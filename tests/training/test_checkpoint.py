@@ -1,0 +1,183 @@
+"""Files of weights and states: what is damaged, foreign or does not fit is one error; a full disk is another."""
+
+import json
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.training.checkpoint import (
+    CheckpointError,
+    load_state,
+    load_weights,
+    read_weights,
+    save_state,
+    save_weights,
+)
+
+TENSORS = {
+    "a": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "b": torch.tensor([True, False, True]),
+    "c": torch.tensor(7),
+    "none": torch.empty(0, 4),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+}
+STATE = {"model": TENSORS, "epoch": 3, "history": [{"epoch": 0, "train_loss": 0.5}], "random": {"numpy": "text"}}
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return type(one) is type(other) and one == other
+
+
+def write_weights(path: Path) -> None:
+    save_weights(path, TENSORS, {"epoch": 3, "data_fingerprint": "abc"})
+
+
+def write_state(path: Path) -> None:
+    save_state(path, STATE)
+
+
+def content_of_weights(path: Path) -> Any:
+    tensors, metadata = read_weights(path)
+    return [dict(sorted(tensors.items())), metadata]
+
+
+FILES = pytest.mark.parametrize(
+    ("name", "write", "read"),
+    [("model.safetensors", write_weights, content_of_weights), ("checkpoint.pt", write_state, load_state)],
+)
+
+
+def refusal(read: Callable, path: Path) -> str:
+    """Return the message of the CheckpointError that reading raises, "" for none."""
+    try:
+        read(path)
+    except CheckpointError as error:
+        return str(error)
+    return ""
+
+
+@FILES
+def test_a_flipped_bit_is_noticed_or_changes_nothing(
+    name: str, write: Callable, read: Callable, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    write(path)
+    whole, before = path.read_bytes(), read(path)
+    noticed = 0
+    positions = range(0, len(whole), max(1, len(whole) // 500))
+    for position in positions:
+        changed = bytearray(whole)
+        changed[position] ^= 1 << position % 8
+        path.write_bytes(changed)
+        message = refusal(read, path)
+        assert str(path) in message if message else equal(read(path), before), position
+        assert "\n" not in message
+        noticed += bool(message)
+    # the rest are the marks of the digests, without which a file is one from before they were written
+    assert noticed > 0.95 * len(positions)
+
+
+@FILES
+def test_every_value_is_covered(name: str, write: Callable, read: Callable, tmp_path: Path) -> None:
+    path = tmp_path / name
+    write(path)
+    whole = path.read_bytes()
+    raw = TENSORS["a"].numpy().tobytes()
+    assert whole.count(raw) == 1
+    for offset in range(len(raw)):
+        changed = bytearray(whole)
+        changed[whole.index(raw) + offset] ^= 16
+        path.write_bytes(changed)
+        with pytest.raises(CheckpointError, match="is damaged"):
+            read(path)
+
+
+@FILES
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no checkpoint at all" * 50, bytes(500), None])
+def test_what_is_no_checkpoint_is_named(
+    content: bytes | None, name: str, write: Callable, read: Callable, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    write(path)
+    path.write_bytes(path.read_bytes()[:300] if content is None else content)
+    with pytest.raises(CheckpointError, match=rf"{name} cannot be read \(") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    save_file(TENSORS, str(tmp_path / "other.safetensors"))
+    with pytest.raises(CheckpointError, match="holds no weights that this package wrote"):
+        read_weights(tmp_path / "other.safetensors")
+    for content in ([1, 2], TENSORS["a"], {"epoch": 1}):
+        torch.save(content, tmp_path / "other.pt")
+        with pytest.raises(CheckpointError, match=r"is no checkpoint of a run: .*model is missing"):
+            load_state(tmp_path / "other.pt", {"epoch", "model"})
+    write_weights(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"does not fit this model: .*Missing key") as caught:
+        load_weights(tmp_path / "model.safetensors", nn.Linear(2, 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_from_before_the_digest_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file(TENSORS, str(path), metadata={"recbole_hyper": json.dumps({"epoch": 3})})
+    tensors, metadata = read_weights(path)
+    assert metadata == {"epoch": 3}
+    assert equal(dict(sorted(tensors.items())), dict(sorted(load_file(path).items())))
+
+
+def test_states_from_before_the_digest_are_read_and_their_checksums_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save(STATE, path)
+    assert equal(load_state(path), STATE)
+    whole, raw = path.read_bytes(), TENSORS["a"].numpy().tobytes()
+    path.write_bytes(whole.replace(raw, raw[:-1] + b"\x01"))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_state(path)
+
+
+def test_tensors_that_share_memory_are_written_apart(tmp_path: Path) -> None:
+    shared = torch.ones(3)
+    save_weights(tmp_path / "model.safetensors", {"a": shared, "b": shared, "c": shared}, {})
+    assert equal(read_weights(tmp_path / "model.safetensors")[0], dict.fromkeys("abc", shared))
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let the system refuse to make a file larger than ``size``, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@FILES
+@pytest.mark.parametrize("size", [0, 100, 20_000])
+def test_a_full_disk_is_one_error_and_leaves_what_was_there(
+    size: int, name: str, write: Callable, read: Callable, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    write(path)
+    before = path.read_bytes()
+    large = {"large": torch.zeros(10_000)}
+    with largest_file(size), pytest.raises(NoSpaceError, match=f"no space left on the disk of .*{name}"):
+        save_state(path, large) if name == "checkpoint.pt" else save_weights(path, large, {})
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [name]

@@ -1,0 +1,67 @@
+"""Runs that are killed with SIGKILL go on to the bit: anywhere in training, and inside the write of a file."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SMALL
+
+ROOT = Path(__file__).parents[2]
+POINTS = ("before", "half", "written", "renamed")
+# 5 epochs of 2 steps; validated are the second epoch, the fourth and, as it is the last, the fifth, each of which is
+# better than the one before
+KEYS = {**SMALL, "epochs": 5, "eval_step": 2, "learning_rate": 0.01, "exclude_seen": False}
+KEYS |= {"n_threads": 1, "use_gpu": False, "show_progress": False}
+
+FEW = [
+    ["step", 1],
+    ["step", 8],
+    ["validation", 3],
+    *(["write", name, 2, point] for name in ("checkpoint.pt", "model.safetensors") for point in ("half", "renamed")),
+]
+IN_CHECKPOINTS = [
+    ["write", name, number, point]
+    for name, numbers in (("checkpoint.pt", (1, 3, 4)), ("model.safetensors", (1, 3)))
+    for number in numbers
+    for point in POINTS
+]
+IN_OTHER_FILES = [["write", name, 1, point] for name in ("config.yaml", "train.csv", "result.json") for point in POINTS]
+MANY = [
+    *(["step", number] for number in range(1, 11)),
+    *(["validation", number] for number in (1, 2, 3)),
+    *IN_CHECKPOINTS,
+    *IN_OTHER_FILES,
+    *(["write", "train.csv", number, point] for number in (2, 3, 5, 8) for point in POINTS),
+]
+
+
+def kill_and_resume(kills: list[list], data: Path, folder: Path) -> None:
+    asked = {"folder": str(folder), "keys": {**KEYS, "data_path": str(data)}, "kills": kills}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.killed_runs"],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers = json.loads(done.stdout.splitlines()[-1])
+    wanted = {"killed": -signal.SIGKILL, "resumed": 0, "equal": True, "left": []}
+    wrong = [(kill, answer) for kill, answer in zip(kills, answers, strict=True) if answer != wanted]
+    assert not wrong
+
+
+def test_a_killed_run_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    """Seconds: the process that forks has torch to import."""
+    kill_and_resume(FEW, cycle, tmp_path)
+
+
+@pytest.mark.slow
+def test_runs_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    assert len(MANY) >= 60
+    kill_and_resume(MANY, cycle, tmp_path)

@@ -1,0 +1,204 @@
+"""The folder of a run: one process at a time, nothing finished is lost, what is damaged is named."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recbole_hyper import load, recommend, run
+from recbole_hyper.cli import main
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.evaluate import evaluate
+from recbole_hyper.files import locked
+from recbole_hyper.report.reuse import is_finished
+from recbole_hyper.training.checkpoint import CheckpointError, save_weights
+from recbole_hyper.training.trainer import RunTrainer
+from tests.conftest import SMALL
+
+
+def settings(path: Path, out: Path, **keys: object) -> dict[str, Any]:
+    return {**SMALL, "data_path": str(path), "epochs": 2, "output_dir": str(out), **keys}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what a refused run may not change."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "run.log"
+    }
+
+
+def never(*arguments: object, **keywords: object) -> None:
+    raise AssertionError("a refused run trains")
+
+
+def test_a_folder_is_held_for_the_whole_life_of_a_run(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run")
+    refused = []
+
+    def second(epoch: int, score: float) -> None:
+        for more in ({}, {"resume": True}):
+            with pytest.raises(ConfigError, match="another run is at work in"):
+                run("SASRecCE", "random", config_dict={**keys, **more})
+            refused.append(epoch)
+
+    run("SASRecCE", "random", config_dict=keys, on_validation=second)
+    assert refused == [0, 0, 1, 1]
+    again = run("SASRecCE", "random", config_dict={**keys, "resume": True, "epochs": 3}, on_validation=second)
+    assert refused[4:] == [2, 2]
+    assert again["epochs"] == 3
+
+
+def test_the_claim_is_made_under_the_lock(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recbole_hyper.quick_start.run_claimed", never)
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run" / ".run.lock"), pytest.raises(ConfigError, match="another run is at work"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
+
+
+def test_what_a_resume_takes_back_is_refused(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = settings(
+        random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}}
+    )
+    run("SASRecCE", "random", config_dict=keys)
+    monkeypatch.setattr(RunTrainer, "_train_epoch", never)
+    before = contents(tmp_path / "run")
+    for less in ({"epochs": 1}, {"refit": False}):
+        key, value = next(iter(less.items()))
+        asked = {**keys, **less}
+        message = f"holds a run with {key}=.*, but {key}={value} is asked for; take another output_dir"
+        with pytest.raises(ConfigError, match=message):
+            run("SASRecCE", "random", config_dict={**asked, "resume": True})
+        # compare and reproduce ask this
+        with pytest.raises(ConfigError, match=message):
+            is_finished(Config("SASRecCE", "random", config_dict=asked), tmp_path / "run")
+    assert main(["run", "--resume=True", f"--output_dir={tmp_path / 'run'}", "--epochs=1"]) == 1
+    assert "epochs=2, but epochs=1 is asked for" in capsys.readouterr().err
+    assert contents(tmp_path / "run") == before
+
+
+def test_the_epochs_of_the_result_count_where_a_resume_was_killed(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run")
+    run("SASRecCE", "random", config_dict=keys)
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("epochs: 2", "epochs: 1"))
+    with pytest.raises(ConfigError, match="a run with epochs=2, but epochs=1"):
+        run(config_dict={"output_dir": str(tmp_path / "run"), "resume": True})
+
+
+@pytest.mark.parametrize(
+    "gone",
+    ["checkpoint.pt", "model.safetensors", "refit/checkpoint.pt", "refit/model.safetensors", "config.yaml"],
+)
+def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
+    gone: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=1, refit=True)
+    keys["eval_args"] = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
+    run("SASRecCE", "random", config_dict=keys)
+    (tmp_path / "run" / gone).unlink()
+    before = contents(tmp_path / "run")
+    monkeypatch.setattr(RunTrainer, "_train_epoch", never)
+    for more in ({}, {"epochs": 3}):
+        with pytest.raises((CheckpointError, ConfigError), match=gone):
+            run("SASRecCE", "random", config_dict={**keys, "resume": True, **more})
+    assert contents(tmp_path / "run") == before
+
+
+def test_weights_that_a_stopped_resume_left_are_not_taken_for_the_tested_ones(
+    random_data: Path, tmp_path: Path
+) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=1)
+    run("SASRecCE", "random", config_dict=keys)
+    model, _, _ = load(tmp_path / "run")
+    save_weights(tmp_path / "run" / "model.safetensors", model.state_dict(), {"epoch": 1})
+    for use in (load, evaluate, lambda folder: recommend(folder, users=["u1"])):
+        with pytest.raises(CheckpointError, match=r"is of epoch 1, but .*result\.json tested epoch 0"):
+            use(tmp_path / "run")
+
+
+def uses(folder: Path) -> list[Callable[[], object]]:
+    return [
+        lambda: run(config_dict={"output_dir": str(folder), "resume": True}),
+        lambda: load(folder),
+        lambda: evaluate(folder),
+        lambda: recommend(folder, users=["u1"]),
+    ]
+
+
+def test_a_configuration_that_is_none_is_named(random_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run("SASRecCE", "random", config_dict=settings(random_data, folder, epochs=1))
+    evil = f"!!python/object/apply:os.mkdir ['{tmp_path / 'evil'}']\n"
+    others = ["- a\n- b\n", "", "a: [1\n", "seed: 1\n", "a" * 99, "\xff\xfe\x00", "[" * 5000]
+    for content in (evil, f"model: {evil}", *others):
+        (folder / "config.yaml").write_text(content, encoding="latin-1")
+        for use in uses(folder):
+            with pytest.raises(ConfigError, match=r"config\.yaml is not the configuration of a run: ") as caught:
+                use()
+            assert "\n" not in str(caught.value)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_damaged_weights_and_states_are_named_where_they_are_used(random_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run("SASRecCE", "random", config_dict=settings(random_data, folder, epochs=1))
+    resume, *others = uses(folder)
+    for name, readers in (("model.safetensors", [resume, *others]), ("checkpoint.pt", [resume])):
+        whole = (folder / name).read_bytes()
+        for content in (b"", whole[: len(whole) // 2], os.urandom(300), whole[:-300] + bytes(299) + b"\x01"):
+            (folder / name).write_bytes(content)
+            for use in readers:
+                with pytest.raises(CheckpointError, match=name) as caught:
+                    use()
+                assert "\n" not in str(caught.value)
+        (folder / name).write_bytes(whole)
+
+
+def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path) -> None:
+    for name, size in (("one", 16), ("other", 8)):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / name, epochs=1, hidden_size=size))
+    (tmp_path / "other" / "checkpoint.pt").replace(tmp_path / "one" / "checkpoint.pt")
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt does not fit this model: .*size mismatch"):
+        run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"epochs": "six"}}'])
+def test_a_result_that_is_none_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=1)
+    run("Pop", "random", config_dict=keys)
+    (tmp_path / "run" / "result.json").write_text(content)
+    for use in (
+        lambda: is_finished(Config("Pop", "random", config_dict=keys), tmp_path / "run"),
+        lambda: run("Pop", "random", config_dict={**keys, "resume": True}),
+    ):
+        with pytest.raises(ValueError, match=r"result\.json is damaged"):
+            use()
+
+
+def test_a_full_disk_is_one_line(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:815] . PytorchStreamWriter failed writing file data/1")
+
+    keys = settings(random_data, tmp_path / "run")
+    words = [f"--{key}={value}" for key, value in keys.items()]
+    with monkeypatch.context() as patch:
+        patch.setattr("recbole_hyper.training.checkpoint.torch.save", full)
+        with pytest.raises(NoSpaceError, match="no space left"):
+            run("SASRecCE", "random", config_dict=keys)
+        assert main(["run", "--model=SASRecCE", "--dataset=random", "--resume=True", *words]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: [Errno 28] no space left on the disk of")
+    again = run("SASRecCE", "random", config_dict={**keys, "resume": True})
+    whole = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole"))
+    assert again["test"] == whole["test"]
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == whole["test"]
