@@ -11,8 +11,9 @@ from recbole.utils import argument_list
 
 from recbole_hyper import components, run
 from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, read_yaml
+from recbole_hyper.files import write_yaml
 from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED
-from recbole_hyper.training.run_folder import require_same_run
+from recbole_hyper.training.run_folder import CONFIG, require_continued
 from tests.conftest import SMALL
 
 # config_file is what RecBole's code calls the option --config_files
@@ -110,9 +111,11 @@ def test_an_option_of_a_part_that_no_yaml_of_it_names_is_read(cycle: Path, caplo
     assert "SASRecCE does not read gbce_t" in caplog.text
 
 
-def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Path) -> None:
+def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Path, tmp_path: Path) -> None:
     config = bound(cycle, "SASRecCE")
     before = {**config.plain(), "train_neg_sample_args": {"sample_num": 1}, "save_dataset": True, "embedding_size": 128}
-    require_same_run(config, before)
+    write_yaml(tmp_path / CONFIG, before)
+    require_continued(config, tmp_path)
+    write_yaml(tmp_path / CONFIG, {**before, "hidden_size": 8})
     with pytest.raises(ConfigError, match="hidden_size: 8 before"):
-        require_same_run(config, {**before, "hidden_size": 8})
+        require_continued(config, tmp_path)
