@@ -125,13 +125,12 @@ def _found(family: str, part: str) -> type:
 
 
 def name_of(family: str, part: str | type) -> str:
-    """Return the text that names ``part`` in a configuration file: a registered name, or else its path."""
+    """Return the text that names ``part`` in a configuration: its registered name, or else its path, from now on."""
     if isinstance(part, str):
         return part
-    for name, known in _registry[family].items():
-        if known is part:
-            return name
-    return path_of(part)
+    name = next((name for name, known in _registry[family].items() if known is part), path_of(part))
+    _registry[family][name] = part
+    return name
 
 
 def path_of(cls: type) -> str:

@@ -69,7 +69,7 @@ def model_class(name: str) -> type:
         ConfigError: no such model; the message lists the nearest names.
     """
     ours = components.names("models")
-    if name in ours:
+    if name in ours or ":" in name:
         return components.resolve("models", name)
     stock = recbole_models()
     if name in stock:
@@ -238,6 +238,10 @@ class Config(RecBoleConfig):
         self.external_config_dict: dict[str, Any] = {}
         merge(self.external_config_dict, self.file_config_dict)
         merge(self.external_config_dict, self.variable_config_dict)
+        files = self.external_config_dict.get("plugins")
+        if files:
+            # parts must be there before they are named
+            self.external_config_dict["plugins"] = components.load_plugins([files] if isinstance(files, str) else files)
 
     def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
         model = model or self.external_config_dict.get("model")
@@ -332,6 +336,7 @@ class Config(RecBoleConfig):
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
         known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
+        known = known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
         for key, value in self.external_config_dict.items():
             if key in known:
                 # what asks for the default, as the configuration of an earlier run does, is no mistake

@@ -8,7 +8,6 @@ holds else.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,24 +38,27 @@ def part_settings(key: str, name: str) -> dict[str, Any]:
 def part_keys(key: str, name: str) -> frozenset[str]:
     """Return the keys that belong to the part ``name``."""
     family, _, prefix = PARTS[key]
-    parameters = inspect.signature(components.resolve(family, name)).parameters.values()
-    options = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    spelled = {f"{before}{option}" for option in options for before in ("", f"{name}_", f"{prefix}_")}
+    options = components.resolve(family, name).option_parameters()
+    spelled = {spelling for option in options for spelling in components.option_keys(option, name, prefix)}
     return frozenset(spelled | set(part_settings(key, name)))
 
 
+def _named(key: str, part: str | type) -> str:
+    return components.name_of(PARTS[key][0], part if isinstance(part, type) else str(part))
+
+
 def settings_of_model(
-    own: Mapping[str, str], model_yaml: Mapping[str, Any], given: Mapping[str, Any]
+    own: Mapping[str, str | type], model_yaml: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return the parts of a model, and the settings of these parts and of the model, later ones win.
 
     Args:
-        own: names of the parts that the model's class sets.
+        own: the parts that the model's class sets, by name or as classes.
         model_yaml: content of the model's YAML, which may name parts too.
         given: what the user sets; ``encoder``, ``geometry`` and ``loss_type`` replace a part.
     """
-    default = {key: str(model_yaml.get(key) or own[key]) for key in PARTS}
-    parts = {key: str(given.get(key) or default[key]) for key in PARTS}
+    default = {key: _named(key, model_yaml.get(key) or own[key]) for key in PARTS}
+    parts = {key: _named(key, given.get(key) or default[key]) for key in PARTS}
     layers = [part_settings(key, name) for key, name in parts.items()]
     lost, kept = set[str](), set[str]()
     for key, name in default.items():

@@ -38,7 +38,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         loss_terms: the parts of the last training loss by name, for train.csv.
     """
 
-    parts: ClassVar[dict[str, str]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
+    parts: ClassVar[dict[str, str | type]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
     input_type = InputType.POINTWISE
 
     def __init__(self, config: Any, dataset: Any) -> None:
