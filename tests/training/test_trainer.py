@@ -97,6 +97,15 @@ def test_a_refit_lowers_the_rate_where_the_selection_did(cycle: Path, tmp_path: 
     assert same(tmp_path / "later" / "refit", tmp_path / "at_once" / "refit")
 
 
+def test_a_refit_trains_as_long_as_the_best_epoch_took(random_data: Path, tmp_path: Path) -> None:
+    keys = {"learning_rate": 0.05, "epochs": 6, "stopping_step": 20, "refit": True}
+    result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **keys))
+    selected, refit = (pd.read_csv(tmp_path / "run" / name / "train.csv") for name in (".", "refit"))
+    scores = selected["valid_ndcg@10"].tolist()
+    assert result["best_epoch"] == max(epoch for epoch, score in enumerate(scores) if score == max(scores))
+    assert len(refit) == result["refit_epochs"] == result["best_epoch"] + 1 < len(selected) == 6
+
+
 @pytest.mark.parametrize(("learner", "rate"), [("riemannian_adam", 0.02), ("riemannian_sgd", 0.5)])
 def test_riemannian_learners_learn_inside_the_ball(learner: str, rate: float, walk: Path, tmp_path: Path) -> None:
     keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "learner": learner}
