@@ -114,6 +114,11 @@ def test_sign_flips_count_every_assignment() -> None:
     assert sign_flip_p_value(np.zeros(4), 1000, generator) == 1.0
 
 
+def test_the_observed_signs_count_among_the_flips() -> None:
+    differences = np.linspace(1, 2, 100)  # no drawn assignment reaches the sum of all
+    assert sign_flip_p_value(differences, 99, np.random.default_rng(0)) == 1 / 100
+
+
 def test_sign_flips_equal_scipys_permutation_test() -> None:
     differences = np.round(np.random.default_rng(4).normal(0.12, 1.0, 200), 2)
     theirs = scipy.stats.permutation_test(
