@@ -245,3 +245,27 @@ def test_only_a_loss_that_draws_has_a_sampler(loss: str, draws: bool, random_dat
     made, loader, _ = build(config, dataset, split, split.train_lengths)
     assert (made._sampler is not None) == draws
     assert torch.isfinite(made.calculate_loss(next(iter(loader))))
+
+
+class Draws(torch.nn.Module):
+    """A loss that keeps the negatives (S, 20) of a batch."""
+
+    statistics: dict = {}
+
+    def forward(self, states: torch.Tensor, targets: torch.Tensor, head: object, negatives: object) -> torch.Tensor:
+        self.drawn, _ = negatives.per_sequence(20)
+        return states.sum()
+
+
+def test_negatives_avoid_what_their_own_user_was_trained_on(random_data: Path) -> None:
+    config = Config("SASRecBCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    made, loader, _ = build(config, dataset, split, split.train_lengths)
+    made.loss = Draws()
+    seen = split.store.matrix(split.train_lengths).toarray() > 0
+    row_of = {int(user): row for row, user in enumerate(split.store.users)}
+    for batch in loader:
+        made.calculate_loss(batch)
+        for user, items in zip(batch["user_id"].tolist(), made.loss.drawn, strict=True):
+            assert not seen[row_of[user], items].any()
