@@ -10,6 +10,7 @@ import torch
 from hypothesis import settings
 
 import recbole_hyper  # noqa: F401  applies the shims before RecBole is imported
+from tests.reference import planted
 
 # the same examples in every run
 settings.register_profile("repeatable", derandomize=True)
@@ -44,6 +45,18 @@ def cycle(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def walk(tmp_path: Path) -> Path:
+    """Return a data_path that holds "walk": the newest item decides the next, all but 5 in a hundred times."""
+    return write_inter(tmp_path / "data", "walk", planted.walk_rows())
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> Path:
+    """Return a data_path that holds "blocks": items of one block of ten occur together."""
+    return write_inter(tmp_path / "data", "blocks", planted.block_rows())
+
+
+@pytest.fixture
 def random_data(tmp_path: Path) -> Path:
     """Return a data_path that holds the dataset "random": 40 users of 2 to 24 distinct items, some equal times."""
     generator = np.random.default_rng(5)
@@ -66,4 +79,19 @@ SMALL = {
     "show_progress": False,
     "hidden_dropout_prob": 0.1,
     "attn_dropout_prob": 0.1,
+}
+
+# enough to learn "walk", half a second each; a share of 0.92 of its targets can be known, 1 / 52 is chance
+LEARN = {
+    **SMALL,
+    "hidden_size": 32,
+    "inner_size": 32,
+    "train_batch_size": 30,
+    "epochs": 10,
+    "eval_step": 5,
+    "checkpoint_step": 100,
+    "learning_rate": 0.02,
+    "topk": [1, 5, 10],
+    "valid_metric": "NDCG@10",
+    "eval_args": {"mode": "full"},
 }

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recbole_hyper.curvature import curvature_of, delta_rel_of, disk_delta_rel
+from tests.reference import gromov
 
 
 def test_published_values() -> None:
@@ -23,8 +24,7 @@ def test_published_values() -> None:
 def test_round_trip_and_definition(delta_rel: float, eps: float) -> None:
     c = curvature_of(delta_rel, eps)
     assert delta_rel_of(c, eps) == pytest.approx(delta_rel, rel=1e-12)
-    radius = math.log(1 + 2 * (1 - eps) / eps)
-    assert c == pytest.approx((math.log(1 + math.sqrt(2)) / radius / delta_rel) ** 2, rel=1e-12)
+    assert c == pytest.approx(gromov.curvature_of(delta_rel, eps), rel=1e-12)
 
 
 def test_limits_and_faults() -> None:

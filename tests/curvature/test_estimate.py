@@ -15,10 +15,11 @@ import scipy.sparse
 import recbole_hyper.curvature.estimate as module
 import recbole_hyper.curvature.item_vectors as vectors_module
 from recbole_hyper import cli, run
-from recbole_hyper.curvature import curvature_of, estimate_curvature
+from recbole_hyper.curvature import estimate_curvature
 from recbole_hyper.curvature.item_vectors import item_vectors
 from recbole_hyper.curvature.study import run_trials
 from tests.conftest import SMALL
+from tests.reference.gromov import curvature_of
 
 
 def popularity_matrix(users: int = 400, items: int = 300, seed: int = 0) -> scipy.sparse.csr_matrix:

@@ -77,8 +77,9 @@ def test_unidirectional_mlr_is_the_general_one_with_points_along_the_normals() -
     with torch.no_grad():
         layer.offset.copy_(torch.tensor([0.4, -0.7, 0.0]))
     z, c = layer.weight, 0.5
-    p = hyp.exp0(layer.offset[:, None] * z / z.norm(dim=-1, keepdim=True), c)
-    a = 2 / hyp.conformal_factor(p, c) * z  # z carried from 0 to p
+    ball = geoopt.PoincareBall(c=torch.tensor(c, dtype=torch.float64))
+    p = ball.expmap0(layer.offset[:, None] * z / z.norm(dim=-1, keepdim=True))
+    a = ball.transp0(p, z)  # z carried from 0 to p
     x = points(0.95, c, 0, torch.float64)
     torch.testing.assert_close(layer(x), reference.mlr(x, p, a, c), rtol=1e-8, atol=1e-9)
 

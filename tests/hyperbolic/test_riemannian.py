@@ -32,12 +32,11 @@ class Point(nn.Module):
 def test_karcher_mean(learner: str, curvature: float) -> None:
     data = points(0.9, curvature, 0, torch.float64)
     # at the Karcher mean the tangent vectors to all points cancel: fixed-point iteration, independent of the optimizer
+    ball = geoopt.PoincareBall(c=torch.tensor(curvature, dtype=torch.float64))
     mean = torch.zeros(1, 4, dtype=torch.float64)
     for _ in range(200):
-        mean = hyp.exp_map(
-            mean, hyp.log_map(mean.expand_as(data), data, curvature).mean(0, keepdim=True) / 2, curvature
-        )
-    assert float(hyp.log_map(mean.expand_as(data), data, curvature).mean(0).norm()) < 1e-12
+        mean = ball.expmap(mean, ball.logmap(mean.expand_as(data), data).mean(0, keepdim=True) / 2)
+    assert float(ball.logmap(mean.expand_as(data), data).mean(0).norm()) < 1e-12
     model = Point(curvature)
     optimizer = riemannian_optimizer(model, learner=learner, learning_rate=0.05)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
@@ -46,7 +45,7 @@ def test_karcher_mean(learner: str, curvature: float) -> None:
         hyp.square_distance(model.point.as_subclass(torch.Tensor).expand_as(data), data, curvature).mean().backward()
         optimizer.step()
         schedule.step()
-    assert float(hyp.square_distance(model.point.detach().as_subclass(torch.Tensor), mean[0], curvature)) ** 0.5 < 1e-5
+    assert float(ball.dist(model.point.detach().as_subclass(torch.Tensor), mean[0])) < 1e-5
 
 
 def gru_step(model: MoebiusGRU, optimizer: torch.optim.Optimizer, seed: int) -> None:

@@ -13,10 +13,11 @@ from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses import _pairs, rece, sce
+from recbole_hyper.losses import rece, sce
 from recbole_hyper.losses.gbce import calibration
 from recbole_hyper.losses.sampled_ce import sampled_cross_entropy
 from tests.reference import losses as reference
+from tests.reference.poincare import search_vectors as reference_search_vectors
 
 GEOMETRIES = ["euclidean", "poincare"]
 LOSSES = ["bce", "bce_plus", "gbce", "sampled_ce", "sce", "rece"]
@@ -126,8 +127,10 @@ def test_gbce_is_the_power_of_the_sigmoid() -> None:
     states, targets, head = problem("euclidean")
     negatives = Given(with_duplicates(targets, head.n_items, 3))
     loss = components.resolve("losses", "gbce")(n_negatives=3, t=0.75)(states, targets, head, negatives)
-    positive, negative = _pairs.target_and_negative_logits(states, targets, negatives.table, head)
-    beta = calibration(3, head.n_items - 1, 0.75)
+    # the flat logits and beta written out: 29 items, 3 draws
+    scores = states @ head.weight.T + head.offset
+    positive, negative = scores.gather(1, targets[:, None])[:, 0], scores.gather(1, negatives.table)
+    beta = 1 - 0.75 * (1 - 3 / 28)
     transformed = -torch.log(torch.sigmoid(positive) ** -beta - 1)
     logits = torch.cat((transformed[:, None], negative), dim=1)
     labels = torch.zeros_like(logits)
@@ -164,9 +167,9 @@ def test_sampled_ce_over_the_full_catalogue_is_ce(geometry: str) -> None:
 
 
 def search_vectors(states: Tensor, head: OutputHead) -> tuple[Tensor, Tensor]:
-    geometry, curvature = head.geometry, head.curvature
-    rows = geometry.search_states(states.detach(), curvature=curvature, offset=True)
-    return rows, geometry.search_items(head.weight.detach(), head.offset.detach(), curvature=curvature)
+    curvature = float(head.curvature.detach()) if head.geometry.curved else None
+    rows, items = reference_search_vectors(states.detach(), head.weight.detach(), head.offset.detach(), curvature)
+    return torch.tensor(rows, dtype=torch.float64), torch.tensor(items, dtype=torch.float64)
 
 
 @pytest.mark.usefixtures("_pieces")

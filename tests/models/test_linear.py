@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.histories import accumulate, history_matrix, history_steps
@@ -18,6 +21,7 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build
 from recbole_hyper.types import Cases
 from tests.conftest import write_inter
+from tests.reference import planted
 from tests.reference.linear import ease_weights, pure_svd_scores
 
 SUCCESSIVE = {"split": {"GT": {"valid": 0.6, "test": 0.8}}, "successive": True}
@@ -104,6 +108,31 @@ def test_pop_counts_every_training_interaction(random_data: Path) -> None:
         for item in split.store.row(row)[: split.train_lengths[row]]:
             counts[item] += 1
     assert net.score_cases(split.test[:2]).tolist() == [counts, counts]
+
+
+@pytest.mark.parametrize(("model", "keys"), [("EASER", {"reg_weight": 250.0}), ("PureSVDN", {"rank": 6})])
+def test_what_occurs_together_is_recommended_together(model: str, keys: dict, blocks: Path, tmp_path: Path) -> None:
+    """Five items of the user's block are left, one of them comes next: chance of hit@5 is 5 / 54."""
+    settings = {"data_path": str(blocks), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", **keys}
+    result = run(model, "blocks", config_dict={**settings, "output_dir": str(tmp_path / "run")})
+    assert result["test"]["hit@5"] > 0.85
+
+
+def test_pop_ranks_by_counts_of_the_training_part(blocks: Path, tmp_path: Path) -> None:
+    rows: dict[str, list[str]] = {}
+    for user, item, _ in planted.block_rows():
+        rows.setdefault(user, []).append(item)
+    counts = Counter(item for items in rows.values() for item in items[:-2])
+    ranks = []
+    for items in rows.values():
+        left = {f"i{item}" for item in range(planted.ITEMS)} - set(items[:-1])
+        ranks.append(sum(counts[item] >= counts[items[-1]] for item in left))
+    settings = {"data_path": str(blocks), "use_gpu": False, "topk": [5, 20], "valid_metric": "NDCG@5"}
+    result = run("Pop", "blocks", config_dict={**settings, "output_dir": str(tmp_path / "run")})
+    for k in (5, 20):
+        assert result["test"][f"hit@{k}"] == pytest.approx(np.mean(np.array(ranks) <= k), abs=1e-6)
+        gains = [1 / math.log2(rank + 1) if rank <= k else 0.0 for rank in ranks]
+        assert result["test"][f"ndcg@{k}"] == pytest.approx(np.mean(gains), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +228,6 @@ def test_cases_score_the_same_in_any_slices(random_data: Path) -> None:
 
 
 def test_run_refits_on_train_and_validation(random_data: Path, tmp_path: Path) -> None:
-    from recbole_hyper import run
-
     keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "reg_weight": 5.0}
     keys |= {"eval_args": SUCCESSIVE, "show_progress": False}
     once = run("EASER", "random", config_dict={**keys, "output_dir": str(tmp_path / "a")})

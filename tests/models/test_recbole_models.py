@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build
 from recbole_hyper.types import Cases
-from tests.conftest import write_inter
+from tests.conftest import LEARN, write_inter
 
 EVERY = [
     "SASRec", "GRU4Rec", "BERT4Rec", "NARM", "LightSANs", "CORE", "FEARec", "BPR", "LightGCN", "ItemKNN", "EASE",
@@ -87,8 +88,15 @@ def test_bert4rec_gets_its_masks(random_data: Path) -> None:
     batch = next(iter(loader))
     masked = batch["Mask_item_id_list"]
     assert masked.shape == batch["item_id_list"].shape
-    assert bool((masked == net.n_items).any())
-    assert torch.isfinite(net.calculate_loss(batch.to(config["device"])))
+    hidden = masked == net.n_items
+    assert bool(hidden.any())
+    assert torch.equal(masked[~hidden], batch["item_id_list"][~hidden])
+    for row, answers in enumerate(batch["Pos_item_id"]):
+        asked = answers[answers > 0].tolist()  # the last ones, where more are hidden than RecBole asks for
+        assert asked == batch["item_id_list"][row][hidden[row]].tolist()[-len(asked) :]
+    # before training all items are about equally likely
+    loss = float(net.eval().calculate_loss(batch.to(config["device"])).detach())
+    assert loss == pytest.approx(math.log(net.n_items), rel=0.2)
 
 
 def test_negatives_of_bpr_are_never_training_items_of_the_user(random_data: Path) -> None:
@@ -171,9 +179,27 @@ def check_run(result: dict[str, Any], folder: Path) -> None:
     assert np.isfinite(list(result["test"].values())).all()
 
 
-@pytest.mark.parametrize("model", ["BPR", "Pop", "GRU4Rec"])
-def test_one_epoch(model: str, mini: Path, tmp_path: Path) -> None:
-    check_run(one_epoch(model, mini, tmp_path / "run"), tmp_path / "run")
+@pytest.mark.parametrize(
+    ("model", "data", "least", "keys"),
+    [
+        # the newest item decides the next: chance of hit@5 is 5 / 52
+        ("GRU4Rec", "walk", 0.8, {"train_batch_size": 120, "embedding_size": 32, "hidden_size": 32}),
+        # one of the 5 items that the user left in the block comes next: chance of hit@5 is 5 / 54
+        ("BPR", "blocks", 0.4, {"embedding_size": 16, "epochs": 20}),
+        ("EASE", "blocks", 0.8, {"reg_weight": 250.0, "eval_step": 1}),
+        ("ItemKNN", "blocks", 0.8, {"eval_step": 1}),
+    ],
+)
+def test_learns_what_is_planted(
+    model: str, data: str, least: float, keys: dict, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(data)
+    given = {**LEARN, "data_path": str(path), "output_dir": str(path / "run"), "use_gpu": False, **keys}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = run(model, data, config_dict=given)
+    check_run(result, path / "run")
+    assert result["test"]["hit@5"] > least
 
 
 @pytest.mark.slow

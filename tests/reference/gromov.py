@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 
 
@@ -57,3 +58,11 @@ def shortest_paths(weights: np.ndarray) -> np.ndarray:
             for j in range(len(distances)):
                 distances[i, j] = min(distances[i, j], distances[i, k] + distances[k, j])
     return distances
+
+
+def curvature_of(delta_rel: float, eps: float) -> float:
+    """c of section 3.3 of the HSASRec paper in 50 digits: the disk's relative delta over that of the data, squared."""
+    with mpmath.workdps(50):
+        rim = mpmath.mpf(eps)
+        diameter = 2 * mpmath.log(1 + 2 * (1 - rim) / rim)
+        return float((2 * mpmath.log(1 + mpmath.sqrt(2)) / diameter / mpmath.mpf(delta_rel)) ** 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import geoopt.manifolds.stereographic.math as ball
 import mpmath
 import torch
@@ -55,3 +57,30 @@ def exact_logit(state: list[float], z: list[float], r: float, curvature: float, 
         a_norm = mpmath.sqrt(dot(a, a))
         inside = 2 * root * dot(y, a) / ((1 - c * dot(y, y)) * a_norm)
         return 2 / (1 - c * dot(p, p)) * a_norm / root * mpmath.asinh(inside)
+
+
+def search_vectors(
+    states: Tensor, weight: Tensor, offset: Tensor, curvature: float | None
+) -> tuple[list[list[float]], list[list[float]]]:
+    """What sce and rece search by, one row and one item at a time: (n, d + 1) and (m, d + 1); curvature None is flat.
+
+    Flat: (F, 1) and (z, r). Curved, with s = sqrt(c)|F| and b = 2 sqrt(c) r: (sinh(2s) F/|F|, -cosh(2s)) and the unit
+    vector along (cosh(b) z/|z|, sinh(b)) times 2|z|/sqrt(c).
+    """
+    rows, items = [], []
+    for state in states.double().tolist():
+        if curvature is None:
+            rows.append([*state, 1.0])
+            continue
+        norm = math.sqrt(math.fsum(a * a for a in state))
+        s = math.sqrt(curvature) * norm
+        rows.append([*(math.sinh(2 * s) * a / norm for a in state), -math.cosh(2 * s)])
+    for z, r in zip(weight.double().tolist(), offset.double().tolist(), strict=True):
+        if curvature is None:
+            items.append([*z, r])
+            continue
+        norm, b = math.sqrt(math.fsum(a * a for a in z)), 2 * math.sqrt(curvature) * r
+        vector = [*(math.cosh(b) * a / norm for a in z), math.sinh(b)]
+        size = 2 * norm / math.sqrt(curvature) / math.sqrt(math.fsum(a * a for a in vector))
+        items.append([size * a for a in vector])
+    return rows, items

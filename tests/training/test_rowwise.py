@@ -8,7 +8,7 @@ from torch import nn
 
 from recbole_hyper import run
 from recbole_hyper.training.rowwise import RowwiseAdam
-from tests.conftest import SMALL
+from tests.conftest import LEARN
 
 
 def gradients(steps: int, touched: float) -> list[torch.Tensor]:
@@ -62,12 +62,10 @@ def test_weight_decay_is_refused() -> None:
         RowwiseAdam([{"params": [own], "weight_decay": 0.1}], [own])
 
 
-def test_a_run_learns_and_resumes(cycle: Path, tmp_path: Path) -> None:
-    keys = {**SMALL, "data_path": str(cycle), "learning_rate": 0.02, "rowwise_update": True, "exclude_seen": False}
-    keys |= {"loss_type": "bce_plus", "n_negatives": 2, "stopping_step": 50}
-    whole = run("SASRecBCEPlus", "cycle", config_dict={**keys, "epochs": 30, "output_dir": str(tmp_path / "whole")})
-    run("SASRecBCEPlus", "cycle", config_dict={**keys, "epochs": 13, "output_dir": str(tmp_path / "parts")})
-    keys |= {"resume": True, "output_dir": str(tmp_path / "parts")}
-    parts = run("SASRecBCEPlus", "cycle", config_dict={**keys, "epochs": 30})
+def test_a_run_learns_and_resumes(walk: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(walk), "rowwise_update": True, "n_negatives": 8, "checkpoint_step": 1}
+    whole = run("SASRecBCEPlus", "walk", config_dict={**keys, "output_dir": str(tmp_path / "whole")})
+    run("SASRecBCEPlus", "walk", config_dict={**keys, "epochs": 5, "output_dir": str(tmp_path / "parts")})
+    parts = run("SASRecBCEPlus", "walk", config_dict={**keys, "resume": True, "output_dir": str(tmp_path / "parts")})
     assert parts["test"] == whole["test"]
-    assert whole["test"]["hit@10"] == 1.0
+    assert whole["test"]["hit@1"] > 0.7

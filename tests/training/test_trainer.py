@@ -11,11 +11,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from recbole_hyper import recommend, run
+from recbole_hyper import load, recommend, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.trainer import DivergedError, RunTrainer
-from tests.conftest import SMALL
+from tests.conftest import LEARN, SMALL
 
 
 def settings(path: Path, out: Path, **keys: object) -> dict:
@@ -91,12 +91,23 @@ def test_a_refit_lowers_the_rate_where_the_selection_did(cycle: Path, tmp_path: 
     assert same(tmp_path / "later" / "refit", tmp_path / "at_once" / "refit")
 
 
-@pytest.mark.parametrize("learner", ["riemannian_adam", "riemannian_sgd"])
-def test_riemannian_learners_train_inside_the_ball(learner: str, random_data: Path, tmp_path: Path) -> None:
-    keys = {**settings(random_data, tmp_path / "run", epochs=2), "learner": learner, "learning_rate": 0.001}
-    result = run("HGRU4Rec", "random", config_dict={**keys, "hidden_size": 8})
-    assert 0 <= result["test"]["ndcg@10"] <= 1
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in weights(tmp_path / "run").values())
+def test_a_refit_trains_as_long_as_the_best_epoch_took(random_data: Path, tmp_path: Path) -> None:
+    keys = {"learning_rate": 0.05, "epochs": 6, "stopping_step": 20, "refit": True}
+    result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **keys))
+    selected, refit = (pd.read_csv(tmp_path / "run" / name / "train.csv") for name in (".", "refit"))
+    scores = selected["valid_ndcg@10"].tolist()
+    assert result["best_epoch"] == max(epoch for epoch, score in enumerate(scores) if score == max(scores))
+    assert len(refit) == result["refit_epochs"] == result["best_epoch"] + 1 < len(selected) == 6
+
+
+@pytest.mark.parametrize(("learner", "rate"), [("riemannian_adam", 0.02), ("riemannian_sgd", 0.5)])
+def test_riemannian_learners_learn_inside_the_ball(learner: str, rate: float, walk: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "learner": learner}
+    result = run("HGRU4Rec", "walk", config_dict={**keys, "learning_rate": rate, "curvature": 0.5})
+    assert result["test"]["hit@1"] > 0.7
+    model, _, _ = load(tmp_path / "run")
+    norms = model.encoder.gru.bias_l0.detach().norm(dim=-1)
+    assert 0 < norms.max() < 0.5**-0.5  # moved, and still points of the ball
 
 
 def test_riemannian_resume_gives_the_weights_of_an_uninterrupted_run(random_data: Path, tmp_path: Path) -> None:
