@@ -84,7 +84,9 @@ def names(family: str) -> list[str]:
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    return sorted({*_registry[family], *(point.name for point in _entry_points(family))})
+    # a class that was given as it is has its path for a name, and is no offer
+    registered = [name for name in _registry[family] if ":" not in name]
+    return sorted({*registered, *(point.name for point in _entry_points(family))})
 
 
 def resolve(family: str, part: str | type) -> Any:
@@ -125,9 +127,14 @@ def _found(family: str, part: str) -> type:
 
 
 def name_of(family: str, part: str | type) -> str:
-    """Return the text that names ``part`` in a configuration: its registered name, or else its path, from now on."""
+    """Return the text that names ``part`` in a configuration: its registered name, or else its path, from now on.
+
+    Raises:
+        ConfigError: a class that does not derive from the family's base.
+    """
     if isinstance(part, str):
         return part
+    resolve(family, part)
     name = next((name for name, known in _registry[family].items() if known is part), path_of(part))
     _registry[family][name] = part
     return name

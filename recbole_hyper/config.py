@@ -35,7 +35,7 @@ from recbole_hyper.config_checks import (
     check_types,
     check_valid_metric,
 )
-from recbole_hyper.config_parts import PARTS, part_keys, settings_of_model
+from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.recbole_keys import REFUSED, check_refused, without_effect
 from recbole_hyper.yaml_files import Loader, parse_yaml, properties_folder, read_yaml
@@ -242,6 +242,8 @@ class Config(RecBoleConfig):
         if files:
             # parts must be there before they are named
             self.external_config_dict["plugins"] = components.load_plugins([files] if isinstance(files, str) else files)
+        for key in PARTS.keys() & self.external_config_dict.keys():
+            self.external_config_dict[key] = part_name(key, self.external_config_dict[key])
 
     def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
         model = model or self.external_config_dict.get("model")

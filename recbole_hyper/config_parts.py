@@ -22,8 +22,12 @@ PARTS = {
 }
 
 
+# of an encoder from outside the package that has no YAML: the item vectors have a width whatever encodes them
+WIDTH = {"hidden_size": 64}
+
+
 def part_settings(key: str, name: str) -> dict[str, Any]:
-    """Return the YAML of the part ``name``, {} where it has none; ``key`` is encoder, geometry or loss_type.
+    """Return the YAML of the part ``name``, or what it needs where it has none; ``key`` names it.
 
     Raises:
         UnknownComponentError: no such part.
@@ -31,7 +35,9 @@ def part_settings(key: str, name: str) -> dict[str, Any]:
     family, folder, _ = PARTS[key]
     components.resolve(family, name)
     file = properties_folder() / folder / f"{name}.yaml"
-    return read_yaml(file) if file.is_file() else {}
+    if file.is_file():
+        return read_yaml(file)
+    return dict(WIDTH) if key == "encoder" else {}
 
 
 @functools.cache
@@ -43,8 +49,13 @@ def part_keys(key: str, name: str) -> frozenset[str]:
     return frozenset(spelled | set(part_settings(key, name)))
 
 
-def _named(key: str, part: str | type) -> str:
-    return components.name_of(PARTS[key][0], part if isinstance(part, type) else str(part))
+def part_name(key: str, part: Any) -> Any:
+    """Return the name of a part that is given by name or as a class; anything else, which is refused later, as it is.
+
+    Raises:
+        ConfigError: a class that is no such part.
+    """
+    return components.name_of(PARTS[key][0], part) if isinstance(part, type) else part
 
 
 def settings_of_model(
@@ -57,8 +68,8 @@ def settings_of_model(
         model_yaml: content of the model's YAML, which may name parts too.
         given: what the user sets; ``encoder``, ``geometry`` and ``loss_type`` replace a part.
     """
-    default = {key: _named(key, model_yaml.get(key) or own[key]) for key in PARTS}
-    parts = {key: _named(key, given.get(key) or default[key]) for key in PARTS}
+    default = {key: part_name(key, model_yaml.get(key) or own[key]) for key in PARTS}
+    parts = {key: part_name(key, given.get(key) or default[key]) for key in PARTS}
     layers = [part_settings(key, name) for key, name in parts.items()]
     lost, kept = set[str](), set[str]()
     for key, name in default.items():

@@ -1,0 +1,157 @@
+"""Parts from outside the package: by file, by path, by entry point, as classes; README's own loss among them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import recbole_hyper
+from recbole_hyper import components, load, run
+from recbole_hyper.config import Config
+from recbole_hyper.encoders.transformer import TransformerEncoder
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json
+from recbole_hyper.geometry.euclidean import Euclidean
+from recbole_hyper.losses.base import Loss
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.protocols.leave_one_out import LeaveOneOut
+from tests.conftest import LEARN, SMALL
+
+CHECKOUT = Path(recbole_hyper.__file__).parents[1]
+
+
+class Doubled(Loss):
+    """Cross-entropy times ``factor``."""
+
+    def __init__(self, *, factor: float = 2.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, states: Any, targets: Any, head: Any, negatives: Any = None) -> torch.Tensor:
+        return self.factor * F.cross_entropy(head.logits(states)[:, 1:], targets - 1)
+
+
+class Plain(Euclidean):
+    """The dot product under another name."""
+
+
+class Backwards(TransformerEncoder):
+    """A transformer under another name."""
+
+
+class LastTwo(LeaveOneOut):
+    """Leave-one-out under another name."""
+
+    title = "last two"
+
+
+class Own(HyperRecommender):
+    """A model of one's own."""
+
+    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": Doubled}
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the parts of these tests, which other tests would find among those of the package."""
+    for family in components.FAMILIES:
+        components.names(family)
+        monkeypatch.setitem(components._registry, family, dict(components._registry[family]))
+
+
+def readme_loss() -> str:
+    """Return the block of README that begins with the name of the file."""
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    return next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "my_parts.py" in block)
+
+
+def test_the_loss_of_the_readme_learns_from_outside_the_checkout(walk: Path, tmp_path: Path) -> None:
+    own = tmp_path / "elsewhere"
+    own.mkdir()
+    (own / "my_parts.py").write_text(readme_loss(), encoding="utf-8")
+    keys = {**LEARN, "data_path": walk, "output_dir": own / "run", "focal_gamma": 1.5, "plugins": "my_parts.py"}
+    command = [sys.executable, "-m", "recbole_hyper", "run", "--model=SASRecCE", "--dataset=walk", "--loss_type=focal"]
+    command += [f"--{key}={value}" for key, value in keys.items()]
+    path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, cwd=own, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = read_json(own / "run" / "result.json")
+    assert result["test"]["hit@1"] > 0.7
+    assert (result["config"]["loss_type"], result["config"]["focal_gamma"]) == ("focal", 1.5)
+    assert result["config"]["plugins"] == [str(own / "my_parts.py")]
+    # the folder names the file, so that the run loads again from anywhere
+    model, _, _ = load(own / "run")
+    assert model.loss.gamma == 1.5
+
+
+def test_a_class_is_taken_as_it_is_and_found_again_by_its_path(cycle: Path, tmp_path: Path) -> None:
+    parts = {"loss_type": Doubled, "geometry": Plain, "encoder": Backwards, "factor": 3.0}
+    keys = {**SMALL, **parts, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "epochs": 1}
+    result = run("SASRecCE", "cycle", config_dict=keys)
+    assert result["config"]["loss_type"] == "tests.test_plugins:Doubled"
+    model, config, _ = load(tmp_path / "run")
+    assert isinstance(model.loss, Doubled)
+    assert isinstance(model.encoder, Backwards)
+    assert isinstance(model.head.geometry, Plain)
+    assert config["factor"] == model.loss.factor == 3.0
+
+
+def test_models_and_protocols_of_ones_own(cycle: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "epochs": 1}
+    split = {"split": {"tests.test_plugins:LastTwo": "valid_and_test"}}
+    first = {**keys, "eval_args": split, "output_dir": str(tmp_path / "a")}
+    result = run("tests.test_plugins:Own", "cycle", config_dict=first)
+    assert (result["model"], result["protocol"]) == ("Own", "last two")
+    again = run(Own, "cycle", config_dict={**keys, "output_dir": str(tmp_path / "b")})
+    assert again["test"] == result["test"]
+
+
+def test_the_defaults_of_a_replacing_part_hold(cycle: Path) -> None:
+    """SASRecBCE's one negative belongs to bce: a part of one's own has the default of its constructor."""
+    own = Config("SASRecBCE", "cycle", config_dict={"data_path": str(cycle), "loss_type": Doubled})
+    assert "n_negatives" not in own
+    assert HyperRecommender.build_loss(own).factor == 2.0
+
+
+def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("doubled", "tests.test_plugins:Doubled", "recbole_hyper.losses")
+    monkeypatch.setattr(components, "entry_points", lambda group: [point] if group == point.group else [])
+    assert "doubled" in components.names("losses")
+    assert components.resolve("losses", "doubled").__name__ == "Doubled"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"plugins": "missing.py"}, r"plugins: 'missing.py' is no Python file"),
+        ({"plugins": ["broken.py"]}, r"broken.py failed: ZeroDivisionError"),
+        ({"plugins": ["twice.py"]}, r"losses 'ce' is registered twice"),
+        ({"loss_type": "nowhere:Loss"}, r"losses: 'nowhere:Loss' cannot be imported \(No module named 'nowhere'\)"),
+        ({"loss_type": "json:dumps"}, r"'json:dumps' is a function, a class is expected"),
+        ({"loss_type": "json:JSONDecoder"}, r"must derive from recbole_hyper.losses.base.Loss"),
+        ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from recbole_hyper.losses.base.Loss"),
+        ({"loss_type": "focall"}, r"'focall' is unknown; known: bce, .*--plugins=FILE.py"),
+        ({"loss_type": Doubled, "factors": 1}, r"unknown key 'factors'; did you mean factor"),
+    ],
+)
+def test_what_is_no_part_is_one_error(
+    keys: dict[str, Any], message: str, cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.py").write_text("1 / 0\n")
+    Path("twice.py").write_text(
+        "from recbole_hyper.components import component\nfrom recbole_hyper.losses.base import Loss\n"
+        "@component('losses', 'ce')\nclass Mine(Loss):\n    pass\n"
+    )
+    components.resolve("losses", "ce")
+    with pytest.raises(ConfigError, match=message):
+        Config("SASRecCE", "cycle", config_dict={"data_path": str(cycle), **keys})
