@@ -9,7 +9,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # a stage may import its own and earlier ones
 STAGES = [
-    {"components", "compat", "compiled", "errors", "files", "matmul"},
+    {"components", "compat", "errors", "files", "kernels", "matmul", "svd"},
     {"config_checks", "geometry"},
     {"config"},
     {"data", "types", "hyperbolic", "curvature"},
