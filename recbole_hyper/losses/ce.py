@@ -13,7 +13,7 @@ from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._catalogue_sweep import CatalogueSweep, Gradients
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
 
 
@@ -132,20 +132,16 @@ class CrossEntropy(Loss):
             memory_budget=self.memory_budget,
         )
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
+    def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes of the tiles and terms that the budget allows, plus what grows with n alone."""
-        itemsize = max(4, torch.empty((), dtype=dtype).element_size())
-        linked = geometry is None or geometry.has_link
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
-        arrays, terms = (2, 6) if linked else (1, 0)
+        arrays, terms = (2, 6) if problem.linked else (1, 0)
         return _chunks.plan(
-            n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=self.memory_budget
+            problem.rows,
+            problem.n_items,
+            problem.width + 1,
+            arrays=arrays,
+            terms=terms,
+            itemsize=problem.itemsize,
+            budget=self.memory_budget,
         ).bytes
