@@ -16,6 +16,8 @@ from recbole_hyper.losses._catalogue_sweep import CatalogueSweep, Gradients
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
 
+REDUCTIONS = ("mean", "sum", "none")
+
 
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
@@ -91,13 +93,32 @@ def exact_cross_entropy(
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
     Equals ``F.cross_entropy(geometry.logits(states, weight, offset, curvature=curvature), targets)`` with the padding
-    column left out. See ``recbole_hyper.functional.cross_entropy`` for shapes and units; inputs are
-    not checked here.
+    column left out. Gradients are computed in the forward pass: for "mean" and "sum" a second backward through the same
+    result raises RuntimeError; "none" computes them in the backward pass. Tensors are not checked here.
+
+    Args:
+        states: (n, d). targets: (n,) int64. weight: (m, d). offset: (m,) or None.
+        geometry, curvature: how they are scored; gradient flows to a curvature that is a tensor.
+        padding_idx: an item that is never scored.
+        memory_budget: see :class:`CrossEntropy`.
+        reduction: "mean", "sum" or "none", which returns (n,) losses.
+
+    Raises:
+        ValueError: another reduction, or a budget not above 0 or under the lifts and one row of logits.
     """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
+    check_budget(memory_budget)
     budget = None if memory_budget is None else int(memory_budget)
     return _ExactCrossEntropy.apply(
         states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled()
     )
+
+
+def check_budget(memory_budget: int | None) -> None:
+    """Raise ValueError for a budget that is not above 0."""
+    if memory_budget is not None and memory_budget <= 0:
+        raise ValueError(f"loss_memory_budget must be above 0 bytes, got {memory_budget}")
 
 
 @component("losses", "ce")
@@ -115,8 +136,7 @@ class CrossEntropy(Loss):
 
     def __init__(self, *, memory_budget: int | None = None) -> None:
         super().__init__()
-        if memory_budget is not None and memory_budget <= 0:
-            raise ValueError(f"loss_memory_budget must be above 0 bytes, got {memory_budget}")
+        check_budget(memory_budget)
         self.memory_budget = memory_budget
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:

@@ -73,6 +73,8 @@ def reduced_cross_entropy(
     Like the code: plain Gaussian directions, no rotations, no sign pairs. Unlike it, the items that fill up the last
     chunk are left out instead of being scored as zero vectors.
 
+    Options as in :class:`ReducedCrossEntropy`.
+
     Raises:
         ValueError: a number below 1 (n_extra_chunks: below 0), or buckets_per_chunk not dividing n_buckets.
     """

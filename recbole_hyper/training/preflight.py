@@ -67,7 +67,7 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     loss = config.model_class.build_loss(config)
-    linked = components.resolve("geometry", config["geometry"]).has_link
+    linked = components.resolve("geometry", config["geometry"])().has_link
     return MemoryEstimate(
         parameters=parameters,
         # the encoder's gradient of a shared item matrix and the head's meet as two tensors of its size
