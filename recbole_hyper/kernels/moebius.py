@@ -1,7 +1,7 @@
 """The Moebius GRU recurrence on CPU in float32, compiled: all steps of a tile of rows stay in the cache.
 
 Plain twin: ``hyperbolic.recurrence.plain_recurrence``, which serves every other device and precision.
-Kept for: a training step of the layer in 0.20 of the plain twin's time at d = 64 (L 50, B 128), 0.13 at d = 5.
+Kept for: a training step of HGRU4Rec (d 64, L 50, B 128) in 0.42 of the time with the twin, of the prefix task in 0.29.
 
 Arrays are features first; the innermost loops run over the rows of a tile, so that the compiler turns them into vector
 instructions. exp and log are polynomials for the same reason: a call into libm would not be vectorised.

@@ -1,6 +1,7 @@
 """One pass over a block of scores: ranks, ties, best items and the check for numbers, where torch needs six passes.
 
-Plain twin: ``evaluation.ranking._rank_with_torch``. Kept because evaluation with it is twice as fast (make bench-rank).
+Plain twin: ``evaluation.ranking._rank_with_torch``.
+Kept for: ranks of a million items in 1.04 times their product (make bench-rank).
 """
 
 from __future__ import annotations
