@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -32,7 +32,14 @@ def geometry_of(name: str) -> Geometry:
 
 
 def checked_head(
-    states: Tensor, targets: Tensor, weight: Tensor, offset: Tensor | None, **options: Unpack[HeadOptions]
+    states: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    *,
+    geometry: str = "euclidean",
+    curvature: Curvature = 1.0,
+    padding_idx: int | None = None,
 ) -> OutputHead:
     """Return the head of ``weight`` (m, d) and ``offset`` (m,) that scores states (n, d) with targets (n,) int64.
 
@@ -41,9 +48,7 @@ def checked_head(
             above 0, or a padding class that is out of range, the only one, or a target.
     """
     check_shapes(states, weight, offset)
-    geometry = geometry_of(options.get("geometry", "euclidean"))
-    curvature, padding_idx = options.get("curvature", 1.0), options.get("padding_idx")
-    head = OutputHead(geometry, weight, offset=offset, curvature=curvature, padding_idx=padding_idx)
+    head = OutputHead(geometry_of(geometry), weight, offset=offset, curvature=curvature, padding_idx=padding_idx)
     n_items = weight.shape[0]
     if targets.dtype != torch.int64:
         raise ValueError(f"targets must be int64, got {targets.dtype}; use targets.long()")
