@@ -30,6 +30,7 @@ from bench_ce import environment
 
 from recbole_hyper import components
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.base import Problem
 from recbole_hyper.losses.sce import scalable_cross_entropy
 from tests.reference.allocation import peak_bytes
 
@@ -127,7 +128,7 @@ def table(options: argparse.Namespace) -> list[dict]:
                     sizes,
                     repeats,
                 )
-                estimate = loss.memory_bytes(rows, options.width, n_items, geometry=head.geometry)
+                estimate = loss.memory_bytes(Problem(rows, options.width, n_items, linked=head.geometry.has_link))
                 results.append((name, seconds, memory, estimate / memory))
             for name, seconds, memory, ratio in results:
                 found.append(

@@ -162,7 +162,6 @@ KEYS: dict[str, Key] = {
             ("reg_weight", "float > 0", "ridge of EASER"),
             ("rank", "int >= 1", "factors of PureSVDN"),
             ("scaling", "float in [0, 1]", "columns times popularity^((s-1)/2); 1 is plain SVD"),
-            ("svd_solver", "auto, gram, arpack or randomized", "gram is exact"),
         ),
         _declared("training grows", ("epochs", "int >= 0", "most epochs")),
         _declared(

@@ -2,12 +2,14 @@
 
 On processors with AVX-512 that are not Intel's, torch's MKL multiplies with half-width instructions; oneDNN, which
 torch asks only where less than float32 precision is allowed, is two to three times faster there. Without AMX units it
-has no lower precision to use, and its products are as exact as MKL's: that is tried before it is relied upon.
+has no lower precision to use, and its products are as exact as MKL's: that is tried before it is relied upon. The two
+round differently, so results name the one that made them (:func:`product_library`).
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -17,14 +19,35 @@ import torch
 _TOLERANCE = 2e-5
 
 
-@contextmanager
-def _allowing(precision: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+class _Allowing:
+    """Let torch use less than float32; its flag is one for all threads, so the last one to leave restores it."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, "highest"
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision("medium")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.set_float32_matmul_precision(self._before)
+
+    def untouched(self) -> bool:
+        """Whether the precision is torch's default, or allowed here only."""
+        with self._lock:
+            try:
+                return bool(self._inside) or torch.get_float32_matmul_precision() == "highest"
+            except RuntimeError:  # set per library, which torch cannot express as one word
+                return False
+
+
+_allowing = _Allowing()
 
 
 @functools.cache
@@ -39,7 +62,7 @@ def exact_when_allowed_less() -> bool:
     left, right = (torch.randn(rows, 64, generator=generator) for rows in (256, 2048))
     tile = left @ right.t()
     factors = ((left, right.t()), (tile, right), (tile.t(), left))
-    with _allowing("medium"):
+    with _allowing:
         found = [one @ other for one, other in factors]
     for product, (one, other) in zip(found, factors, strict=True):
         exact = one.double() @ other.double()
@@ -48,16 +71,19 @@ def exact_when_allowed_less() -> bool:
     return True
 
 
+def product_library(device: torch.device | str = "cpu") -> str:
+    """Return the library that makes the float32 products of losses and rankings: "oneDNN", or "torch" for its own."""
+    faster = torch.device(device).type == "cpu" and _allowing.untouched() and exact_when_allowed_less()
+    return "oneDNN" if faster else "torch"
+
+
 @contextmanager
 def float32_products(device: torch.device) -> Iterator[None]:
     """Leave autocast, and on a CPU let the faster library make the float32 products where that costs no precision.
 
     A precision that the user has set stays. Meant for products of unvarying shapes: oneDNN compiles a kernel for each.
+    Threads may overlap: the precision comes back when the last of them leaves.
     """
-    try:
-        untouched = torch.get_float32_matmul_precision() == "highest"
-    except RuntimeError:  # set per library, which torch cannot express as one word
-        untouched = False
-    faster = device.type == "cpu" and untouched and exact_when_allowed_less()
-    with torch.autocast(device.type, enabled=False), _allowing("medium") if faster else nullcontext():
+    faster = product_library(device) == "oneDNN"
+    with torch.autocast(device.type, enabled=False), _allowing if faster else nullcontext():
         yield

@@ -9,7 +9,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # a stage may import its own and earlier ones
 STAGES = [
-    {"components", "compat", "compiled", "errors", "files", "matmul"},
+    {"components", "compat", "errors", "files", "kernels", "matmul", "svd"},
     {"config_checks", "geometry"},
     {"config"},
     {"data", "types", "hyperbolic", "curvature"},
@@ -81,3 +81,18 @@ def test_only_compat_patches_other_packages() -> None:
                     wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}")
     # the trainer lends RecBole's trainer another tensorboard writer while it is built, and gives it back
     assert [entry for entry in wrong if not entry.startswith("training/trainer.py")] == []
+
+
+def test_what_is_compiled_stands_in_kernels() -> None:
+    """numba is imported in kernels/ only, where every file names its plain twin and what it is kept for."""
+    for file in ROOT.rglob("*.py"):
+        source = file.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        modules = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        compiled = any(name.split(".")[0] == "numba" for name in modules)
+        assert not compiled or file.parent == ROOT / "kernels", file
+        if compiled:
+            description = ast.get_docstring(tree) or ""
+            assert "Plain twin: " in description, file
+            assert "Kept for: " in description, file

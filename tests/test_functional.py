@@ -54,6 +54,11 @@ def test_bad_input(changes: dict, message: str) -> None:
         cross_entropy(**arguments(**changes))
 
 
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'curvatur'"):
+        cross_entropy(**arguments(curvatur=0.5))
+
+
 def test_one_class() -> None:
     loss = cross_entropy(torch.randn(3, 2), torch.zeros(3, dtype=torch.int64), torch.randn(1, 2))
     assert loss == 0

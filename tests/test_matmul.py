@@ -1,10 +1,13 @@
 """Products by the faster library: as exact as float32, and nothing stays switched."""
 
+import threading
+
 import pytest
 import torch
 
 from recbole_hyper import matmul
-from recbole_hyper.matmul import float32_products
+from recbole_hyper.evaluation.results import versions
+from recbole_hyper.matmul import float32_products, product_library
 
 CPU = torch.device("cpu")
 
@@ -41,6 +44,34 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.get_float32_matmul_precision() == "medium"
     with float32_products(torch.device("cuda")):
         assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_overlapping_threads_leave_nothing_switched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first thread leaves while the second is inside, whose products keep their library."""
+    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
+    entered, leave, seen = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with float32_products(CPU):
+            entered.set()
+            leave.wait(10)
+            seen.append(torch.get_float32_matmul_precision())
+
+    with float32_products(CPU):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert entered.wait(10)
+    leave.set()
+    thread.join()
+    assert seen == ["medium"]
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.parametrize(("exact", "library"), [(True, "oneDNN"), (False, "torch")])
+def test_results_name_the_library(exact: bool, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: exact)
+    assert product_library() == library == versions()["cpu products"]
+    assert product_library("cuda") == "torch"
 
 
 def test_an_inexact_cpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

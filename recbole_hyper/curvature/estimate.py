@@ -17,10 +17,11 @@ import numpy as np
 import scipy.sparse
 
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
-from recbole_hyper.curvature.item_vectors import item_vectors, largest_rank
+from recbole_hyper.curvature.item_vectors import item_vectors
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
 from recbole_hyper.curvature.verdict import Verdict, judge
 from recbole_hyper.files import read_json, write_json
+from recbole_hyper.svd import largest_rank
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -101,7 +102,7 @@ def choose_ranks(
     """
     if ranks is not None:
         return cut_list(ranks, default, min(shape), what), []
-    allowed = largest_rank(shape)
+    allowed = largest_rank(min(shape))
     left_out = [rank for rank in default if allowed < rank <= min(shape)]
     line = f"ranks {', '.join(map(str, left_out))} left out: at this size memory allows ranks up to {allowed}"
     return cut_list(None, default, allowed, what), [line] if left_out else []

@@ -191,7 +191,7 @@ def search_base(
     Raises:
         ValueError: the distances to the base break the triangle inequality.
     """
-    from recbole_hyper.curvature import _kernels as kernels  # compiling waits until something is searched
+    from recbole_hyper.kernels import gromov as kernels  # compiling waits until something is searched
 
     slack = _SLACK * diameter
     to_base = distances[base, others]
@@ -249,7 +249,7 @@ def search_all_bases(
     threads: int | None = None,
 ) -> Search:
     """The four-point delta of all points; ``share`` of a diameter bounds the delta of any of its subsets."""
-    from recbole_hyper.curvature import _kernels as kernels
+    from recbole_hyper.kernels import gromov as kernels
 
     n = len(distances)
     slack = _SLACK * diameter

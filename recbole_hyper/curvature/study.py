@@ -171,7 +171,7 @@ def _measure(
     space: Workspace,
 ) -> list[Trial]:
     """All sizes of one repeat."""
-    from recbole_hyper.curvature import _kernels as kernels
+    from recbole_hyper.kernels import gromov as kernels
 
     first = int(order[0])
     if matrix is None:

@@ -14,9 +14,8 @@ from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.gru import resolve_width
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic
-from recbole_hyper.hyperbolic._fused import FusedRecurrence
-from recbole_hyper.hyperbolic._recurrence import ACTIVATIONS, RESETS, MoebiusRecurrence
 from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
+from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
 
 INPUTS = ("tangent", "ball")
 
@@ -43,12 +42,11 @@ class MoebiusGRU(nn.Module):
 
     **float32**: points are handled as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that 1 - c|x|^2 is never formed.
     Projections, all to s <= 7 (radius 0.9999983/sqrt(c); 15 in float64): W (x) h, U (x) x, biases and the new state.
-    Derivatives are those of the projected functions. One function covers all steps, forward and backward; it has
-    first derivatives only. It never runs in half precision, also under autocast.
+    Derivatives are those of the projected functions, first ones only. It never runs in half precision, also under
+    autocast.
 
-    **Speed**: on CPU in float32 with a fixed curvature the recurrence runs compiled (numba; the first call of a machine
-    takes about 20 seconds to compile, then it is cached), in as many threads as torch uses. Elsewhere it is a loop of
-    torch operations.
+    **Speed**: on CPU in float32 the recurrence runs compiled (numba; the first call of a machine takes about 20 seconds
+    to compile, then it is cached), in as many threads as torch uses. Elsewhere it is a loop of torch operations.
 
     Args:
         input_size, hidden_size: widths.
@@ -197,7 +195,7 @@ class MoebiusGRU(nn.Module):
             return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
 
     def _run_layers(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        length, batch = self._check(inputs, lengths)
+        batch = self._check(inputs, lengths)
         curvature = self.curvature
         root = curvature**0.5 if isinstance(curvature, Tensor) else inputs.new_tensor(curvature**0.5)
         if self.inputs == "ball":
@@ -216,8 +214,6 @@ class MoebiusGRU(nn.Module):
                 )
             hyperbolic.check_points(h0, float(root.detach()) ** 2, "h0")
             starts = hyperbolic.log0(h0.to(inputs.dtype), curvature) * root
-        # the compiled form has no gradient for the curvature
-        compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32 and not root.requires_grad
         last = []
         states = tangent
         for layer in range(self.num_layers):
@@ -226,25 +222,15 @@ class MoebiusGRU(nn.Module):
             weight_ih, weight_hh = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
             bias = hyperbolic.lift_point(getattr(self, f"bias_l{layer}").as_subclass(Tensor), curvature)
             moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
-            options = (self.nonlinearity, self.reset)
-            if compiled:
-                states = FusedRecurrence.apply(
-                    moved, bias, weight_hh, starts[layer], 1 / float(root.detach()), *options
-                )
-            else:
-                # (L, B, 3d) -> (L, 3, d, B)
-                moved = moved.permute(0, 2, 1).reshape(length, 3, self.hidden_size, batch)
-                lifted = hyperbolic.lift_tangent(moved, dim=2)
-                start = starts[layer].t().contiguous()
-                hidden = MoebiusRecurrence.apply(lifted, bias, weight_hh, start, 1 / root, *options)
-                states = hidden.transpose(1, 2)
+            states = recurrence(moved, bias, weight_hh, starts[layer], 1 / root, self.nonlinearity, self.reset)
             if lengths is None:
                 last.append(states[-1])
             else:
                 last.append(states[lengths.to(states.device) - 1, torch.arange(batch, device=states.device)])
         return states / root, torch.stack(last) / root
 
-    def _check(self, inputs: Tensor, lengths: Tensor | None) -> tuple[int, int]:
+    def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:
+        """Raise ValueError for inputs or lengths that cannot be; return the batch size."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
             raise ValueError(
                 f"inputs have shape {tuple(inputs.shape)}; the last of 3 (or 2) axes must be {self.input_size}"
@@ -260,7 +246,7 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(
                     f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
                 )
-        return length, batch
+        return batch
 
 
 class MoebiusGRUCell(nn.Module):

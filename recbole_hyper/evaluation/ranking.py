@@ -11,7 +11,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recbole_hyper.data.sequences import ranges
-from recbole_hyper.evaluation._rank_kernel import rank_rows
 from recbole_hyper.types import Cases, Ranks
 
 # scores in float32 and one comparison of them
@@ -95,6 +94,8 @@ def _rank_here(
         np.cumsum(lengths, out=offsets[1:])
         seen = store.items[ranges(store.offsets[part.rows] + part.starts, lengths)]
     values = scores.contiguous().numpy()
+    from recbole_hyper.kernels.ranks import rank_rows  # numba is imported when scores are ranked
+
     at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
     if bad.any():
         _require_finite(_scores(score, part, values.shape[1]), part)  # the first scores have been overwritten

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from recbole_hyper.files import replaced
+from recbole_hyper.matmul import product_library
 from recbole_hyper.types import Cases, Ranks
 
 PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
@@ -37,14 +38,14 @@ def write_cases(path: Path, cases: Cases, ranks: Ranks) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of python, of the platform and of the packages that decide a result."""
+    """Return the versions of python, platform and packages, and the library of CPU products: what decides a result."""
     found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for name in PACKAGES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "not installed"
-    return found
+    return {**found, "cpu products": product_library()}
 
 
 def commit() -> str | None:

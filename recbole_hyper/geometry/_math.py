@@ -1,6 +1,6 @@
 """Pure functions under the geometries: hyperbolic functions that neither overflow nor lose digits, with gradients.
 
-A leaf module: it imports torch and a kernel.
+A leaf module: it imports torch.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import math
 
 import torch
 from torch import Tensor
-
-from recbole_hyper.geometry._asinh_kernel import asinh_slope
 
 # below this square the series is exact to float64 and its derivative has no 0/0
 _SERIES_BELOW = 0.25
@@ -72,11 +70,8 @@ def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
 
     ``slope`` and ``scratch`` are buffers of u's shape and dtype. |u| must stay below exp(exponent_limit(dtype)).
     Accurate to a few units in the last place for every u, tiny ones included; more than ten times faster than
-    torch.asinh on CPU, which is not vectorised there. float32 on CPU takes one pass, in a compiled kernel.
+    torch.asinh on CPU, which is not vectorised there.
     """
-    if u.device.type == "cpu" and u.dtype == torch.float32 and u.is_contiguous() and slope.is_contiguous():
-        asinh_slope(u.detach().view(-1).numpy(), slope.detach().view(-1).numpy())
-        return
     one = torch.ones((), dtype=u.dtype, device=u.device)
     torch.addcmul(one, u, u, out=scratch)  # 1 + u^2
     torch.rsqrt(scratch, out=slope)

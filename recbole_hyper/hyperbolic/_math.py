@@ -95,14 +95,14 @@ class _Radial(torch.autograd.Function):
         return torch.addcmul(gradient * ratio, slope * along, x), None, None, None
 
 
-def lift_tangent(tangent: Tensor, dim: int = -1) -> Tensor:
-    """Return the lifted point exp_0(t) of a tangent vector t at the origin, in the ball of curvature 1."""
-    return _Radial.apply(tangent, dim, max_rapidity(tangent.dtype), exp_factors)
+def lift_tangent(tangent: Tensor, dim: int = -1, limit: float | None = None) -> Tensor:
+    """Return the lifted point exp_0(t) of a tangent vector t at the origin, s <= ``limit`` (None: max_rapidity)."""
+    return _Radial.apply(tangent, dim, max_rapidity(tangent.dtype) if limit is None else limit, exp_factors)
 
 
-def tangent_of_lifted(lifted: Tensor, dim: int = -1) -> Tensor:
-    """Return log_0 of a lifted point, in the ball of curvature 1."""
-    return _Radial.apply(lifted, dim, max_rapidity(lifted.dtype), log_factors)
+def tangent_of_lifted(lifted: Tensor, dim: int = -1, limit: float | None = None) -> Tensor:
+    """Return log_0 of a lifted point, s <= ``limit`` (None: max_rapidity)."""
+    return _Radial.apply(lifted, dim, max_rapidity(lifted.dtype) if limit is None else limit, log_factors)
 
 
 def lift_point(x: Tensor, curvature: Curvature, dim: int = -1) -> Tensor:
@@ -203,8 +203,7 @@ def lifted_square_distance(first: Tensor, second: Tensor, curvature: Curvature =
     r"""Return the squared distance :math:`(4/c)\,\mathrm{asinh}^2|C_2\sigma_1 - C_1\sigma_2|` of two lifted points."""
     cosh_first, cosh_second = (1 + square_norm(first, dim)).sqrt(), (1 + square_norm(second, dim)).sqrt()
     difference = cosh_second * first - cosh_first * second
-    half = _Radial.apply(difference, dim, math.inf, log_factors)
-    return 4 / curvature * half.square().sum(dim)
+    return 4 / curvature * tangent_of_lifted(difference, dim, math.inf).square().sum(dim)
 
 
 def check_curvature(curvature: float) -> None:

@@ -1,91 +1,33 @@
-"""How many bytes the sampled losses take at their peak, in terms of their pieces."""
+"""How many bytes the sampled losses take at their peak: the copies that a piece holds in its backward pass, counted."""
 
 from __future__ import annotations
 
-import torch
-
-from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import rows_of_a_piece, scores_all
+from recbole_hyper.losses.base import Problem
 
 INDEX = 8
 
 
-def _itemsize(dtype: torch.dtype) -> int:
-    return max(4, torch.empty((), dtype=dtype).element_size())
+def piece_bytes(problem: Problem, logits: int, gathered: int) -> int:
+    """Return the bytes of one piece of ``logits`` logits and ``gathered`` numbers of items and states.
+
+    Logits: product, softmax or sigmoid, gradient; with a link also its value and its slope. Gathered numbers: as they
+    are and as the product reads them, with the gradients of both; with a link also lifted, with the gradient of that.
+    """
+    of_logit, of_vector = (5, 6) if problem.linked else (3, 4)
+    return problem.itemsize * (of_logit * logits + of_vector * gathered)
 
 
-def _linked(geometry: Geometry | None) -> bool:
-    return geometry is None or geometry.has_link
+def candidates_bytes(problem: Problem, k: int) -> int:
+    """Return the bytes of the largest piece where each row has k candidates of its own (see ``pair_pieces``)."""
+    rows = min(problem.rows, rows_of_a_piece(problem.n_items, k, problem.width))
+    if scores_all(problem.n_items, k):
+        return piece_bytes(problem, rows * problem.n_items, problem.n_items * (problem.width + 1))
+    return piece_bytes(problem, rows * k, rows * k * (problem.width + 1))
 
 
-def pair_bytes(n: int, k: int, d: int, n_items: int, dtype: torch.dtype, geometry: Geometry | None) -> int:
-    """Return the peak of losses over own negatives (n, k): the draws, or the logits with one piece."""
-    size = _itemsize(dtype)
-    cells = n * (k + 1)
-    rows = min(n, rows_of_a_piece(n_items, k + 1, d))
-    if scores_all(n_items, k + 1):
-        piece = _all_items_piece(rows, d, n_items, size, geometry)
-    else:
-        piece = _pair_piece(rows, k, d, size, geometry)
-    return max(3 * cells * INDEX, cells * (INDEX + 2 * size) + piece + n * d * size)
-
-
-def _pair_piece(rows: int, k: int, d: int, size: int, geometry: Geometry | None) -> int:
-    """Return the bytes of one piece of gathered items with its states: few candidates leave more states to a piece."""
-    copies = 5 + 2.4 / (k + 1) if _linked(geometry) else 3 + 3.6 / (k + 1)
-    return int(rows * (k + 1) * (d + 1) * size * copies)
-
-
-def _all_items_piece(rows: int, d: int, n_items: int, size: int, geometry: Geometry | None) -> int:
-    """Return the bytes of the logits of some states with all items, and of the items."""
-    tile, items = rows * n_items * size, n_items * (d + 1) * size
-    return int(5 * tile + 2.4 * items) if _linked(geometry) else int(1.9 * tile + 1.4 * items)
-
-
-def group_bytes(n: int, k: int, d: int, dtype: torch.dtype, geometry: Geometry | None, rows: int) -> int:
-    """Return the peak of losses over groups of ``rows`` rows that share k candidates."""
-    size = _itemsize(dtype)
-    piece = min(rows * k, _gather.LOGITS) * size * (6.5 if _linked(geometry) else 4.2)
-    targets = int(min(n * (d + 1), _gather.PIECE) * size * (7.4 if _linked(geometry) else 3.2))
-    return max(int(piece), targets) + 2 * n * d * size + 6 * n * INDEX
-
-
-def sce_bytes(
-    n: int,
-    d: int,
-    n_buckets: int,
-    size_x: int,
-    size_y: int,
-    block: int,
-    dtype: torch.dtype,
-    geometry: Geometry | None,
-) -> int:
-    """Return the peak of SCE: the logits of some buckets, or the search."""
-    size = _itemsize(dtype)
-    together = min(n_buckets, max(1, _gather.LOGITS // (size_x * size_y)))
-    logits = together * size_x * size_y * size * (4 if _linked(geometry) else 3)
-    gathered = together * (size_x + size_y) * d * size
-    found = n_buckets * (size_x + size_y) * INDEX
-    search = n_buckets * (n + block) * size + (n + block) * d * size
-    return max(logits + gathered + n * d * size, search) + found
-
-
-def rece_bytes(
-    n: int,
-    d: int,
-    n_items: int,
-    buckets: int,
-    together: int,
-    rows: int,
-    met: int,
-    rounds: int,
-    dtype: torch.dtype,
-    geometry: Geometry | None,
-) -> int:
-    """Return the peak of RECE: all rounds' orders and chunks, and the logits of some chunks."""
-    size = _itemsize(dtype)
-    logits = together * rows * met * size * (4 if _linked(geometry) else 8)
-    gathered = together * (met + rows) * d * size * (4.5 if _linked(geometry) else 3)
-    orders = rounds * (n + n_items) * (INDEX + 4)
-    return logits + int(gathered) + orders + n * d * size + rounds * n * (3 * INDEX + 3 * size)
+def pair_bytes(problem: Problem, k: int) -> int:
+    """Return the peak of losses over k own negatives for each row: the draws, or the logits with one piece."""
+    cells = problem.rows * (k + 1)
+    logits = cells * (INDEX + 2 * problem.itemsize) + candidates_bytes(problem, k + 1)
+    return max(3 * cells * INDEX, logits) + problem.state_bytes

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from recbole_hyper.data.negatives import check_k
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory
-from recbole_hyper.losses.base import Loss
+from recbole_hyper.losses.base import Loss, Problem
 
 
 class SampledLoss(Loss):
@@ -24,14 +21,6 @@ class SampledLoss(Loss):
         check_k(n_negatives)
         self.n_negatives = n_negatives
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
+    def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes of drawing, of the logits and of one piece of gathered items."""
-        return _memory.pair_bytes(n, self.n_negatives, d, n_items, dtype, geometry)
+        return _memory.pair_bytes(problem, self.n_negatives)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import Part
@@ -49,6 +49,30 @@ class Negatives(Protocol):
         """Return (S, k) item ids, one set per sequence, and the sequence of each row (n,)."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """The size of one call of a loss.
+
+    Attributes:
+        rows: n, supervised positions.
+        width: d of the states.
+        n_items: items, padding included.
+        itemsize: bytes of a number in which the loss computes.
+        linked: whether logits are more than products (``Geometry.has_link``); if not known True, which needs more.
+    """
+
+    rows: int
+    width: int
+    n_items: int
+    itemsize: int = 4
+    linked: bool = True
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states, or of their gradient."""
+        return self.rows * self.width * self.itemsize
+
+
 class Loss(Part, nn.Module, ABC):
     """A loss that stores its options; the computation stands in a pure function beside it.
 
@@ -74,22 +98,13 @@ class Loss(Part, nn.Module, ABC):
             negatives: draws items the user has not seen; without it a loss draws from all items but the target.
         """
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
+    def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes that one call needs at its peak, forward and backward, on CPU.
 
         Counted: everything allocated beyond the parameters, their gradients and the states (their gradient is
-        counted). ``geometry`` None stands for the one that needs most. A loss that does not say is taken for one that
-        allocates nothing else.
+        counted). A loss that does not say is taken for one that allocates nothing else.
         """
-        return 4 * n * d
+        return problem.state_bytes
 
 
 def check_whole(name: str, value: int, least: int) -> None:

@@ -13,8 +13,10 @@ from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._catalogue_sweep import CatalogueSweep, Gradients
-from recbole_hyper.losses.base import Head, Loss, Negatives
+from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
+
+REDUCTIONS = ("mean", "sum", "none")
 
 
 class _ExactCrossEntropy(torch.autograd.Function):
@@ -91,13 +93,32 @@ def exact_cross_entropy(
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
     Equals ``F.cross_entropy(geometry.logits(states, weight, offset, curvature=curvature), targets)`` with the padding
-    column left out. See ``recbole_hyper.functional.cross_entropy`` for shapes and units; inputs are
-    not checked here.
+    column left out. Gradients are computed in the forward pass: for "mean" and "sum" a second backward through the same
+    result raises RuntimeError; "none" computes them in the backward pass. Tensors are not checked here.
+
+    Args:
+        states: (n, d). targets: (n,) int64. weight: (m, d). offset: (m,) or None.
+        geometry, curvature: how they are scored; gradient flows to a curvature that is a tensor.
+        padding_idx: an item that is never scored.
+        memory_budget: see :class:`CrossEntropy`.
+        reduction: "mean", "sum" or "none", which returns (n,) losses.
+
+    Raises:
+        ValueError: another reduction, or a budget not above 0 or under the lifts and one row of logits.
     """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
+    check_budget(memory_budget)
     budget = None if memory_budget is None else int(memory_budget)
     return _ExactCrossEntropy.apply(
         states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled()
     )
+
+
+def check_budget(memory_budget: int | None) -> None:
+    """Raise ValueError for a budget that is not above 0."""
+    if memory_budget is not None and memory_budget <= 0:
+        raise ValueError(f"loss_memory_budget must be above 0 bytes, got {memory_budget}")
 
 
 @component("losses", "ce")
@@ -115,8 +136,7 @@ class CrossEntropy(Loss):
 
     def __init__(self, *, memory_budget: int | None = None) -> None:
         super().__init__()
-        if memory_budget is not None and memory_budget <= 0:
-            raise ValueError(f"loss_memory_budget must be above 0 bytes, got {memory_budget}")
+        check_budget(memory_budget)
         self.memory_budget = memory_budget
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
@@ -132,20 +152,16 @@ class CrossEntropy(Loss):
             memory_budget=self.memory_budget,
         )
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
+    def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes of the tiles and terms that the budget allows, plus what grows with n alone."""
-        itemsize = max(4, torch.empty((), dtype=dtype).element_size())
-        linked = geometry is None or geometry.has_link
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
-        arrays, terms = (2, 6) if linked else (1, 0)
+        arrays, terms = (2, 6) if problem.linked else (1, 0)
         return _chunks.plan(
-            n, n_items, d + 1, arrays=arrays, terms=terms, itemsize=itemsize, budget=self.memory_budget
+            problem.rows,
+            problem.n_items,
+            problem.width + 1,
+            arrays=arrays,
+            terms=terms,
+            itemsize=problem.itemsize,
+            budget=self.memory_budget,
         ).bytes

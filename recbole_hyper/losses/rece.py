@@ -10,9 +10,8 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, check_whole
+from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
 from recbole_hyper.losses.sce import SEARCH_BLOCK
 
 
@@ -73,6 +72,8 @@ def reduced_cross_entropy(
     row's candidates over all rounds, each weighted by 1 / (times it occurs there), and its target make a softmax.
     Like the code: plain Gaussian directions, no rotations, no sign pairs. Unlike it, the items that fill up the last
     chunk are left out instead of being scored as zero vectors.
+
+    Options as in :class:`ReducedCrossEntropy`.
 
     Raises:
         ValueError: a number below 1 (n_extra_chunks: below 0), or buckets_per_chunk not dividing n_buckets.
@@ -184,19 +185,14 @@ class ReducedCrossEntropy(Loss):
             rounds=self.rounds,
         )
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
+    def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes of the orders of all rounds and of one piece of logits."""
+        n, n_items, per_chunk = problem.rows, problem.n_items, self.buckets_per_chunk
         buckets = self.buckets(n, n_items)
-        n_chunks = buckets // self.buckets_per_chunk
-        rows = math.ceil(n / buckets) * self.buckets_per_chunk
-        met = min(2 * self.n_extra_chunks + 1, 2 * n_chunks - 1) * math.ceil(n_items / buckets) * self.buckets_per_chunk
-        together = min(n_chunks, chunks_at_once(rows, met, d))
-        return _memory.rece_bytes(n, d, n_items, buckets, together, rows, met, self.rounds, dtype, geometry)
+        n_chunks, rows = buckets // per_chunk, math.ceil(n / buckets) * per_chunk
+        met = min(2 * self.n_extra_chunks + 1, 2 * n_chunks - 1) * math.ceil(n_items / buckets) * per_chunk
+        together = min(n_chunks, chunks_at_once(rows, met, problem.width))
+        piece = _memory.piece_bytes(problem, together * rows * met, together * (rows + met) * problem.width)
+        # of each round: the orders and chunks of rows and items; places, sums and their order of the rows
+        orders = (n + n_items) * (_memory.INDEX + 4) + 3 * n * (_memory.INDEX + problem.itemsize)
+        return piece + problem.state_bytes + self.rounds * orders

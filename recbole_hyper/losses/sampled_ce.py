@@ -8,10 +8,9 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses._sampled import SampledLoss
-from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.losses.base import Head, Negatives, Problem
 
 
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
@@ -40,6 +39,10 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
     return _pairs.softmax_loss(candidates, positive[order]).mean()
 
 
+# rows that share a set of negatives are those of a sequence; the estimate of memory takes them for so many at most
+_LONGEST = 200
+
+
 @component("losses", "sampled_ce")
 class SampledCrossEntropy(SampledLoss):
     """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction.
@@ -57,14 +60,9 @@ class SampledCrossEntropy(SampledLoss):
             drawn, rows = negatives.per_sequence(self.n_negatives, exclude_seen=True, replacement=False)
         return sampled_cross_entropy(states, targets, head, drawn, rows)
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
-        """Return the bytes of one piece: at most all rows of a sequence against its set."""
-        return _memory.group_bytes(n, self.n_negatives, d, dtype, geometry, min(n, 200))
+    def memory_bytes(self, problem: Problem) -> int:
+        """Return the bytes of one piece, all rows of a sequence against its set or some targets, and of the states."""
+        k, rows = self.n_negatives, min(problem.rows, _LONGEST)
+        group = _memory.piece_bytes(problem, min(rows * k, _gather.LOGITS), (rows + k) * problem.width)
+        piece = max(group, _memory.candidates_bytes(problem, 1))
+        return piece + 2 * problem.state_bytes + 6 * problem.rows * _memory.INDEX

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, check_whole
+from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
 
 #: items whose projections are alive at once, per bucket
 SEARCH_BLOCK = 1 << 13
@@ -213,16 +212,13 @@ class ScalableCrossEntropy(Loss):
         )
         return loss
 
-    def memory_bytes(
-        self,
-        n: int,
-        d: int,
-        n_items: int,
-        dtype: torch.dtype = torch.float32,
-        *,
-        geometry: Geometry | None = None,
-    ) -> int:
+    def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes of the search and of one piece of bucket logits."""
-        n_buckets, size = self.sizes(n)
-        block = min(n_items, SEARCH_BLOCK)
-        return _memory.sce_bytes(n, d, n_buckets, size, self.bucket_size_y, block, dtype, geometry)
+        n_buckets, size = self.sizes(problem.rows)
+        block, size_y = min(problem.n_items, SEARCH_BLOCK), self.bucket_size_y
+        together = min(n_buckets, max(1, _gather.LOGITS // (size * size_y)))
+        # without gradient: the product and its copy without the targets, the mask; the link
+        logits = (4 if problem.linked else 3) * size * size_y + (size + size_y) * problem.width
+        search = n_buckets * (problem.rows + block) + block * problem.width
+        numbers = max(together * logits, search) * problem.itemsize
+        return numbers + problem.state_bytes + n_buckets * (size + size_y) * _memory.INDEX

@@ -15,6 +15,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.evaluation.results import table
+from recbole_hyper.losses.base import Problem
 
 _FLOAT = 4
 # moments of an optimizer per parameter
@@ -66,14 +67,14 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     loss = config.model_class.build_loss(config)
-    geometry = components.resolve("geometry", config["geometry"])()
+    linked = components.resolve("geometry", config["geometry"])().has_link
     return MemoryEstimate(
         parameters=parameters,
         # the encoder's gradient of a shared item matrix and the head's meet as two tensors of its size
         gradients=parameters + (matrix if tied else 0),
         optimizer=moments * parameters,
         activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width),
-        loss=loss.memory_bytes(tokens, width, n_items, geometry=geometry),
+        loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=linked)),
     )
 
 

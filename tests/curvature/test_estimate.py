@@ -13,8 +13,7 @@ import pytest
 import scipy.sparse
 
 import recbole_hyper.curvature.estimate as module
-import recbole_hyper.curvature.item_vectors as vectors_module
-from recbole_hyper import cli, run
+from recbole_hyper import cli, run, svd
 from recbole_hyper.curvature import estimate_curvature
 from recbole_hyper.curvature.item_vectors import item_vectors
 from recbole_hyper.curvature.study import run_trials
@@ -145,8 +144,8 @@ def test_default_ranks_are_cut_at_what_memory_allows(tmp_path: Path, monkeypatch
     matrix = module.trained_items(popularity_matrix())
     whole = estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3)
     assert not any("memory" in reason for reason in whole.reasons)
-    monkeypatch.setattr(vectors_module, "_DENSE", 10)
-    monkeypatch.setattr(vectors_module, "_BASIS_BYTES", 8 * min(matrix.shape) * 6 * 35)
+    monkeypatch.setattr(svd, "DENSE", 10)
+    monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * min(matrix.shape) * 6 * 35)
     monkeypatch.setattr(module, "AUTO_RANKS", (8, 16, 32, 64, 128))
     path = tmp_path / "curvature.json"
     cut = estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3, cache_path=path)
@@ -158,7 +157,7 @@ def test_default_ranks_are_cut_at_what_memory_allows(tmp_path: Path, monkeypatch
     assert estimate_curvature(matrix, sample_sizes=[60, 120], repeats=3, cache_path=path).reasons == cut.reasons
     with pytest.raises(ValueError, match=r"rank 40 of .* choose a rank of at most 35"):
         estimate_curvature(matrix, ranks=[40])
-    monkeypatch.setattr(vectors_module, "_BASIS_BYTES", 8)
+    monkeypatch.setattr(svd, "_BASIS_BYTES", 8)
     assert module.choose_ranks(None, (64, 128), matrix.shape, "ranks")[0] == [1]
 
 

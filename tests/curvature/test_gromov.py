@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.curvature import _kernels, gromov_delta
+from recbole_hyper.curvature import gromov_delta
 from recbole_hyper.curvature.distances import euclidean_distances
 from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, search_base
+from recbole_hyper.kernels import gromov as _kernels
 from tests.reference.gromov import delta_fixed_base, delta_four_points, shortest_paths, tree_distances
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from scipy.spatial.distance import cdist
 
-import recbole_hyper.curvature.item_vectors as module
+from recbole_hyper import svd
 from recbole_hyper.curvature.item_vectors import item_vectors
 
 
@@ -40,7 +40,7 @@ def test_equal_to_a_dense_svd(shape: tuple[int, int], scaling: float) -> None:
 def test_the_iteration_equals_the_dense_path(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = interactions(*shape, seed=1)
     dense = distances(item_vectors(matrix, 30))
-    monkeypatch.setattr(module, "_DENSE", 10)
+    monkeypatch.setattr(svd, "DENSE", 10)
     found = item_vectors(matrix, 30)
     np.testing.assert_allclose(distances(found), dense, atol=1e-4 * dense.max())
     norms = np.linalg.norm(found, axis=0)
@@ -69,22 +69,22 @@ def test_rank_out_of_range(rank: int) -> None:
 
 
 def test_a_rank_that_memory_does_not_allow_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_DENSE", 10)
-    monkeypatch.setattr(module, "_BASIS_BYTES", 8 * 300 * 240)
-    monkeypatch.setattr(module.scipy.sparse, "diags", None)  # not reached
+    monkeypatch.setattr(svd, "DENSE", 10)
+    monkeypatch.setattr(svd, "_BASIS_BYTES", 8 * 300 * 240)
+    monkeypatch.setattr(svd.scipy.sparse, "diags", None)  # not reached
     matrix = interactions(500, 300, seed=1)
-    message = r"rank 45 of 500 users x 300 items needs .* 270 vectors, but 240 fit .* at most 40, or give the curvature"
+    message = r"rank 45 of a Gram matrix of 300 x 300 needs .* 270 vectors, but 240 fit .* at most 40, or give"
     with pytest.raises(ValueError, match=message):
         item_vectors(matrix, 45, scaling=0.5)
     assert item_vectors(matrix, 50).shape == (300, 50)  # decomposed whole: no basis
 
 
 def test_memory_allows_a_rank_at_any_size() -> None:
-    assert module.largest_rank((5000, 3000)) == 3000
-    assert module.largest_rank((10**6, 23_170)) == 23_170
-    assert module.largest_rank((233_000, 10**7)) == 384
-    assert module.largest_rank((300_000, 300_000)) == 298
-    assert module.largest_rank((10**9, 10**9)) == 1
+    assert svd.largest_rank(3000) == 3000
+    assert svd.largest_rank(23_170) == 23_170
+    assert svd.largest_rank(233_000) == 384
+    assert svd.largest_rank(300_000) == 298
+    assert svd.largest_rank(10**9) == 1
 
 
 def test_empty_matrix() -> None:

@@ -11,9 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from recbole_hyper.encoders.gru import GRUEncoder
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU, MoebiusGRUCell, MoebiusGRUEncoder
 from recbole_hyper.hyperbolic import exp0, log0
-from recbole_hyper.hyperbolic._fused import FusedRecurrence
-from recbole_hyper.hyperbolic._math import lift_tangent
-from recbole_hyper.hyperbolic._recurrence import MoebiusRecurrence
+from recbole_hyper.hyperbolic.recurrence import plain_recurrence, recurrence
 from tests.reference import moebius as reference
 
 VARIANTS = [("identity", "before"), ("tanh", "before"), ("identity", "after"), ("tanh", "after")]
@@ -94,38 +92,27 @@ def test_compiled_recurrence_is_the_plain_one(
     inputs, bias = torch.randn(5, batch, 3 * hidden) / hidden**0.5, torch.randn(3, hidden) * 0.2 / hidden**0.5
     weight, start = torch.randn(3 * hidden, hidden) * 0.5 / hidden**0.5, torch.randn(batch, hidden) * 0.3
     upstream = torch.randn(5, batch, hidden)
-    given = [value.clone().requires_grad_() for value in (inputs, bias, weight, start)]
+    rho = torch.tensor(1.3)
+    given, again, exact = (
+        [value.clone().to(dtype).requires_grad_() for value in (inputs, bias, weight, start, rho)]
+        for dtype in (torch.float32, torch.float32, torch.float64)
+    )
     previous = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        ours = FusedRecurrence.apply(*given, 1.3, nonlinearity, reset)
-        (ours * upstream).sum().backward()
+        compiled = recurrence(*given, nonlinearity, reset)
+        (compiled * upstream).sum().backward()
     finally:
         torch.set_num_threads(previous)
-    exact = [value.double().requires_grad_() for value in (inputs, bias, weight, start)]
-    lifted = lift_tangent(exact[0].view(5, batch, 3, hidden).permute(0, 2, 3, 1), dim=2)
-    scale = torch.tensor(1.3, dtype=torch.float64)
-    plain = MoebiusRecurrence.apply(lifted, exact[1], exact[2], exact[3].t(), scale, nonlinearity, reset)
-    (plain * upstream.transpose(1, 2)).sum().backward()
-    assert relative_error(ours.transpose(1, 2), plain) < 3e-6
-    for name, value, truth in zip(("x", "b", "W", "h0"), given, exact, strict=True):
-        assert relative_error(value.grad, truth.grad) < 1e-5, name
-
-
-def test_plain_recurrence_in_float32() -> None:
-    # what runs on devices other than the CPU; a learned curvature takes the same path
-    torch.manual_seed(0)
-    plain, compiled = MoebiusGRU(3, 4, curvature="learn"), MoebiusGRU(3, 4, curvature=1.0)
-    compiled.load_state_dict(plain.state_dict())
-    inputs = torch.randn(6, 9, 3)
-    gradients = []
-    for module in (plain, compiled):
-        x = inputs.clone().requires_grad_()
-        output, _ = module(x)
-        output.square().sum().backward()
-        gradients.append((output, x.grad, module.weight_hh_l0.grad, module.bias_l0.grad))
-    for first, second in zip(*gradients, strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
+    # in float32 the loop is what runs on devices other than the CPU
+    plain, truth = (plain_recurrence(*values, nonlinearity, reset) for values in (again, exact))
+    for found in (plain, truth):
+        (found * upstream).sum().backward()
+    assert relative_error(compiled, truth) < 3e-6
+    assert relative_error(plain, truth) < 3e-6
+    for values, tolerance in ((given, 1e-5), (again, 2e-5)):
+        for name, value, exactly in zip(("x", "b", "W", "h0", "rho"), values, exact, strict=True):
+            assert relative_error(value.grad, exactly.grad) < tolerance, name
 
 
 def test_far_states_are_exact_beyond_the_reach_of_geoopt() -> None:

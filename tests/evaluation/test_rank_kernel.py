@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation._rank_kernel import _BLOCK
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError, rank_cases
+from recbole_hyper.kernels.ranks import _BLOCK
 from recbole_hyper.types import Cases
 
 

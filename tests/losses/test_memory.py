@@ -8,6 +8,8 @@ from torch import nn
 
 from recbole_hyper import components
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.base import Loss, Problem
+from recbole_hyper.matmul import product_library
 from tests.reference.allocation import peak_bytes
 
 SETTINGS = {
@@ -53,7 +55,7 @@ def test_the_record_of_the_allocator() -> None:
     ("n", "n_items"),
     [(400, 3000), pytest.param(3200, 3000, marks=pytest.mark.slow), pytest.param(800, 100_000, marks=pytest.mark.slow)],
 )
-def test_estimate_is_within_a_quarter(name: str, geometry: str, n: int, n_items: int) -> None:
+def test_estimate_is_near_the_measurement(name: str, geometry: str, n: int, n_items: int) -> None:
     loss = components.resolve("losses", name)(**SETTINGS[name])
     d = 64
     states = torch.randn(n, d, requires_grad=True)
@@ -62,30 +64,36 @@ def test_estimate_is_within_a_quarter(name: str, geometry: str, n: int, n_items:
     targets = torch.randint(1, n_items, (n,))
     leaves = [t for t in (states, weight, head.offset) if t is not None]
     negatives = SequenceSets(n, n_items) if name == "sampled_ce" else None
+    product_library()  # its trial of this processor, once a process, is no part of the loss
     measured = peak_bytes(
         lambda: torch.autograd.grad(loss(states, targets, head, negatives), leaves), 4 * n_items * d, 4 * n_items
     )
-    estimate = loss.memory_bytes(n, d, n_items, geometry=head.geometry)
-    assert 0.75 <= estimate / measured <= 1.25, (estimate, measured)
+    estimate = loss.memory_bytes(Problem(n, d, n_items, linked=head.geometry.has_link))
+    # counted copies, not fitted ones: rather too much than too little
+    assert 0.8 <= estimate / measured <= 1.6, (estimate, measured)
 
 
-def test_without_a_geometry_the_estimate_is_the_larger() -> None:
+def test_a_link_and_float64_need_more() -> None:
     for name, options in SETTINGS.items():
         loss = components.resolve("losses", name)(**options)
-        sizes = [
-            loss.memory_bytes(800, 64, 3000, geometry=components.resolve("geometry", geometry)())
-            for geometry in ("euclidean", "poincare")
-        ]
-        assert loss.memory_bytes(800, 64, 3000) == max(sizes)
-        double = loss.memory_bytes(800, 64, 3000, dtype=torch.float64)
-        assert max(sizes) < double <= 2.5 * max(sizes)
+        flat, linked = (loss.memory_bytes(Problem(800, 64, 3000, linked=link)) for link in (False, True))
+        assert flat < linked < loss.memory_bytes(Problem(800, 64, 3000, itemsize=8)) <= 2.5 * linked
 
 
 def test_only_rece_grows_with_the_catalogue() -> None:
     """The exact cross-entropy keeps tiles while they are small, and sweeps a large catalogue twice."""
     for name, options in SETTINGS.items():
         loss = components.resolve("losses", name)(**options)
-        growth = loss.memory_bytes(800, 64, 1_000_000) / loss.memory_bytes(800, 64, 10_000)
+        growth = loss.memory_bytes(Problem(800, 64, 1_000_000)) / loss.memory_bytes(Problem(800, 64, 10_000))
         assert (growth < 1.3) == (name != "rece"), (name, growth)
     exact, scalable = (components.resolve("losses", name)(**SETTINGS[name]) for name in ("ce", "sce"))
-    assert exact.memory_bytes(12_800, 64, 1_000_000) < 2 * scalable.memory_bytes(12_800, 64, 1_000_000)
+    large = Problem(12_800, 64, 1_000_000)
+    assert exact.memory_bytes(large) < 2 * scalable.memory_bytes(large)
+
+
+def test_a_loss_that_does_not_say_counts_as_its_states_gradient() -> None:
+    class Silent(Loss):
+        def forward(self, states, targets, head, negatives=None) -> torch.Tensor:
+            return states.sum()
+
+    assert Silent().memory_bytes(Problem(10, 8, 100)) == 10 * 8 * 4

@@ -1,5 +1,7 @@
 """Compiled loops of the Gromov delta: serial, without the interpreter lock, so that threads may share the rows.
 
+Plain twin: ``tests.reference.gromov``. Kept for: 200 times the speed (make bench-delta).
+
 All of them work on Gromov products of points against one base (``products``, p x p, symmetric, the diagonal set to
 minus infinity because a point paired with itself never beats zero). Only comparisons and one subtraction follow the
 products, and rounding is monotone, so a bound that prunes here prunes nothing that exact evaluation would keep.

@@ -1,6 +1,8 @@
 """The Moebius GRU recurrence on CPU in float32, compiled: all steps of a tile of rows stay in the cache.
 
-Formulas as in ``_recurrence`` (which serves every other device and precision, and is the reference in the tests).
+Plain twin: ``hyperbolic.recurrence.plain_recurrence``, which serves every other device and precision.
+Kept for: a training step of HGRU4Rec (d 64, L 50, B 128) in 0.42 of the time with the twin, of the prefix task in 0.29.
+
 Arrays are features first; the innermost loops run over the rows of a tile, so that the compiler turns them into vector
 instructions. exp and log are polynomials for the same reason: a call into libm would not be vectorised.
 """
@@ -373,10 +375,14 @@ def backward_tiles(
     g_arguments,
     g_start,
     g_bias,
+    g_rho,
     begin,
     end,
 ):
-    """Backward of ``forward_tiles`` from gradients (L, B, d); the weights are transposed; adds to g_bias (3, d)."""
+    """Backward of ``forward_tiles`` from gradients (L, B, d); the weights are transposed.
+
+    Adds to g_bias (3, d), and rho times the gradient by rho to the columns of g_rho (w,).
+    """
     length, width, w = inputs.shape[0], bias.shape[1], saved.shape[3]
     bias_cosh = np.empty(3, F)
     for q in range(3):
@@ -449,7 +455,9 @@ def backward_tiles(
                 radial_backward(gc, step, fq, slope_q, g1)
                 for i in range(width):
                     for j in range(w):
+                        g_rho[j] -= g1[i, j] * step[i, j]
                         g1[i, j] *= ONE - rho * rho * step[i, j] * step[i, j]
+                        g_rho[j] += g1[i, j] * f[j] * work[4, i, j]
                 radial_backward(g1, work[4], f, slope, gc)
             chain_backward(gc, argument, x, work, line, g_last, gx, g_bias[2], spare)
             store(gx, g_inputs[t], first, 2 * width)
@@ -478,6 +486,9 @@ def backward_tiles(
                 load(inputs[t], first, q * width, x)
                 chain(argument, x, bias[q], bias_cosh[q], limit, work, line)
                 log_radial(line[7], FAR, f, slope)
+                for i in range(width):
+                    for j in range(w):
+                        g_rho[j] += g1[i, j] * f[j] * work[4, i, j]
                 radial_backward(g1, work[4], f, slope, step)
                 chain_backward(step, argument, x, work, line, ga[q * width : (q + 1) * width], gx, g_bias[q], spare)
                 store(gx, g_inputs[t], first, q * width)

@@ -1,7 +1,13 @@
-"""The compiled recurrence as a differentiable function; rows are divided among torch's number of threads."""
+r"""The Moebius GRU recurrence over all steps: as a loop over the pure functions, and compiled.
+
+Both work in the ball of curvature 1 (see ``_math``) on the same arguments: ``inputs`` (L, B, 3d) tangent vectors U x
+for r, z, candidate; ``bias`` (3, d) lifted; ``weight`` (3d, d) recurrent matrices; ``start`` (B, d) tangent states;
+``rho`` 0-d, :math:`1/\sqrt c`, by which what the gates and phi see is multiplied. They return tangent states (L, B, d).
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +18,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper.hyperbolic import _kernels
-from recbole_hyper.hyperbolic._math import max_rapidity
+from recbole_hyper.hyperbolic._math import lift_tangent, lifted_sum, max_rapidity, tangent_of_lifted
+
+ACTIVATIONS = ("identity", "tanh")
+RESETS = ("before", "after")
+
+
+def recurrence(
+    inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
+) -> Tensor:
+    """Run the recurrence, compiled where that is possible: on a CPU in float32."""
+    compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32
+    run = _Compiled.apply if compiled else plain_recurrence
+    return run(inputs, bias, weight, start, rho, activation, reset)
+
+
+def plain_recurrence(
+    inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
+) -> Tensor:
+    """Run the recurrence in torch operations, for any device and precision."""
+    length, batch, width = len(inputs), len(start), bias.shape[1]
+    moved = lift_tangent(inputs.view(length, batch, 3, width))
+    gates, last = weight[: 2 * width].t(), weight[2 * width :].t()
+    state, states = start, []
+    for x in moved:
+        pair = lift_tangent((state @ gates).view(batch, 2, width))
+        pair = lifted_sum(lifted_sum(pair, x[:, :2]), bias[:2])
+        r, z = torch.sigmoid(rho * tangent_of_lifted(pair, limit=math.inf)).unbind(1)
+        argument = r * (state @ last) if reset == "after" else (r * state) @ last
+        candidate = lifted_sum(lifted_sum(lift_tangent(argument), x[:, 2]), bias[2])
+        if activation == "tanh":
+            candidate = lift_tangent(torch.tanh(rho * tangent_of_lifted(candidate, limit=math.inf)) / rho)
+        point = lift_tangent(state)
+        move = z * tangent_of_lifted(lifted_sum(-point, candidate), limit=math.inf)
+        state = tangent_of_lifted(lifted_sum(point, lift_tangent(move, limit=math.inf)))
+        states.append(state)
+    return torch.stack(states)
 
 
 @lru_cache(maxsize=1)
@@ -38,22 +78,19 @@ def _run(task: Callable[[int, int], Any], tiles: int) -> list[Any]:
     )
 
 
-class FusedRecurrence(torch.autograd.Function):
-    r"""All steps of the Moebius GRU in the ball of curvature 1, float32 on CPU.
-
-    As MoebiusRecurrence, but rows first, and the inputs are not yet lifted: ``inputs`` (L, B, 3d) tangent vectors U x
-    for r, z, candidate; ``bias`` (3, d) lifted; ``weight`` (3d, d); ``start`` (B, d) tangent; ``rho`` a number,
-    :math:`1/\sqrt c`. Output: tangent states (L, B, d).
-    """
+class _Compiled(torch.autograd.Function):
+    """The compiled recurrence as a differentiable function; rows are divided among torch's number of threads."""
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: float, activation: str, reset: str
+        ctx: Any, inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
     ) -> Tensor:
+        from recbole_hyper.kernels import moebius  # numba is imported when something is compiled
+
         length, batch, _ = inputs.shape
         width = bias.shape[1]
         tanh, after = activation == "tanh", reset == "after"
-        constants = np.float32(rho), np.float32(max_rapidity(torch.float32)), tanh, after
+        constants = np.float32(float(rho)), np.float32(max_rapidity(torch.float32)), tanh, after
         tile = tile_width(width, batch)
         tiles = -(-batch // tile)
         states = inputs.new_empty(length, batch, width)
@@ -63,7 +100,7 @@ class FusedRecurrence(torch.autograd.Function):
         outputs = [tensor.numpy() for tensor in (start.detach().contiguous(), states, saved)]
 
         def task(begin: int, end: int) -> None:
-            _kernels.forward_tiles(*arrays, *constants, *outputs, begin, end)
+            moebius.forward_tiles(*arrays, *constants, *outputs, begin, end)
 
         _run(task, tiles)
         ctx.save_for_backward(*given, saved)
@@ -75,6 +112,8 @@ class FusedRecurrence(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from recbole_hyper.kernels import moebius
+
         inputs, bias, weight, saved = ctx.saved_tensors
         after = ctx.constants[3]
         length, batch, _ = inputs.shape
@@ -85,12 +124,13 @@ class FusedRecurrence(torch.autograd.Function):
         before = [tensor.numpy() for tensor in (gradients[0].contiguous(), inputs, bias, *transposed)]
         after_them = [tensor.numpy() for tensor in (saved, g_inputs, g_arguments, g_start)]
 
-        def task(begin: int, end: int) -> np.ndarray:
-            g_bias = np.zeros((3, width), np.float32)
-            _kernels.backward_tiles(*before, *ctx.constants, *after_them, g_bias, begin, end)
-            return g_bias
+        def task(begin: int, end: int) -> tuple[np.ndarray, float]:
+            g_bias, g_rho = np.zeros((3, width), np.float32), np.zeros(saved.shape[3], np.float32)
+            moebius.backward_tiles(*before, *ctx.constants, *after_them, g_bias, g_rho, begin, end)
+            return g_bias, float(g_rho.sum())
 
-        g_bias = torch.from_numpy(np.sum(_run(task, tiles), axis=0))
+        by_bias, by_rho = zip(*_run(task, tiles), strict=True)
+        g_bias, g_rho = torch.from_numpy(np.sum(by_bias, axis=0)), inputs.new_tensor(sum(by_rho) / ctx.constants[0])
         g_weight = None
         if ctx.needs_input_grad[2]:
             previous = torch.cat([ctx.start[None], ctx.states[:-1]]).view(length * batch, width)
@@ -102,4 +142,4 @@ class FusedRecurrence(torch.autograd.Function):
                 reset_gate = slots[:, :, 3].permute(1, 0, 3, 2).reshape(length, -1, width)[:, :batch]
                 moved = reset_gate.reshape(length * batch, width) * previous
                 g_weight = torch.cat([flat[:, : 2 * width].t() @ previous, flat[:, 2 * width :].t() @ moved])
-        return g_inputs, g_bias, g_weight, g_start, None, None, None
+        return g_inputs, g_bias, g_weight, g_start, g_rho, None, None

@@ -1,0 +1,1 @@
+"""Everything compiled by numba; each file names its plain twin and the gain it is kept for."""

@@ -1,0 +1,117 @@
+"""Tensors of anyone's own training loop, checked: every message says what is allowed."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from recbole_hyper import components
+from recbole_hyper.data.negatives import uniform_negatives
+from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.geometry.head import OutputHead
+
+
+class HeadOptions(TypedDict, total=False):
+    """How states are scored against classes.
+
+    geometry: a registered geometry, "euclidean" (the default) or "poincare".
+    curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows); 1 by default.
+    padding_idx: a class that is never scored and may not be a target; None by default.
+    """
+
+    geometry: str
+    curvature: Curvature
+    padding_idx: int | None
+
+
+def geometry_of(name: str) -> Geometry:
+    """Return the registered geometry."""
+    return components.resolve("geometry", name)()
+
+
+def checked_head(
+    states: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    offset: Tensor | None,
+    *,
+    geometry: str = "euclidean",
+    curvature: Curvature = 1.0,
+    padding_idx: int | None = None,
+) -> OutputHead:
+    """Return the head of ``weight`` (m, d) and ``offset`` (m,) that scores states (n, d) with targets (n,) int64.
+
+    Raises:
+        ValueError: shapes, dtypes or targets that do not agree, no row, an unknown geometry, a curvature that is not
+            above 0, or a padding class that is out of range, the only one, or a target.
+    """
+    check_shapes(states, weight, offset)
+    head = OutputHead(geometry_of(geometry), weight, offset=offset, curvature=curvature, padding_idx=padding_idx)
+    n_items = weight.shape[0]
+    if targets.dtype != torch.int64:
+        raise ValueError(f"targets must be int64, got {targets.dtype}; use targets.long()")
+    if targets.shape != states.shape[:1]:
+        raise ValueError(f"targets must have shape ({states.shape[0]},), one per state, got {tuple(targets.shape)}")
+    if not len(targets):
+        raise ValueError("there is no row: the loss of zero supervised positions is undefined")
+    if padding_idx is not None and not 0 <= padding_idx < n_items:
+        raise ValueError(f"padding_idx must be None or in 0..{n_items - 1}, got {padding_idx}")
+    if padding_idx is not None and n_items < 2:
+        raise ValueError("the padding class is the only class; there is nothing to score")
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= n_items:
+        raise ValueError(f"targets must be in 0..{n_items - 1}, got values from {low} to {high}")
+    if padding_idx is not None and bool((targets == padding_idx).any()):
+        raise ValueError(f"a target equals padding_idx={padding_idx}, which is never scored; drop these rows before")
+    return head
+
+
+def checked_negatives(
+    negatives: Tensor | None, k: int, targets: Tensor, head: OutputHead, generator: torch.Generator | None
+) -> Tensor:
+    """Return the given negatives (n, k), or k drawn for each row: uniform with replacement, never target or padding.
+
+    Raises:
+        ValueError: no negatives, one out of range, or one that is its row's target or padding.
+    """
+    if negatives is None:
+        return uniform_negatives(targets, k, head.n_items, head.padding_idx, generator)
+    if negatives.dim() != 2 or len(negatives) != len(targets) or not negatives.shape[1]:
+        raise ValueError(f"negatives must have shape ({len(targets)}, k) with k >= 1, got {tuple(negatives.shape)}")
+    check_items(negatives, head)
+    if bool((negatives == targets.unsqueeze(1)).any()):
+        raise ValueError("a negative equals its own target; draw again")
+    return negatives
+
+
+def check_items(items: Tensor, head: OutputHead) -> None:
+    """Raise ValueError for an item out of range or padding."""
+    low, high = int(items.min()), int(items.max())
+    if low < 0 or high >= head.n_items:
+        raise ValueError(f"negatives must be in 0..{head.n_items - 1}, got values from {low} to {high}")
+    if head.padding_idx is not None and bool((items == head.padding_idx).any()):
+        raise ValueError(f"a negative equals padding_idx={head.padding_idx}, which is never scored")
+
+
+def check_rows(rows: Tensor, n: int, n_sets: int) -> None:
+    """Raise ValueError unless ``rows`` (n,) are numbers of sets."""
+    if rows.shape != (n,) or rows.dtype == torch.bool or rows.is_floating_point() or rows.is_complex():
+        raise ValueError(f"rows must be whole numbers of shape ({n},), got {rows.dtype} of shape {tuple(rows.shape)}")
+    low, high = int(rows.min()), int(rows.max())
+    if low < 0 or high >= n_sets:
+        raise ValueError(f"rows must be in 0..{n_sets - 1}, the sets of negatives, got values from {low} to {high}")
+
+
+def check_shapes(states: Tensor, weight: Tensor, offset: Tensor | None) -> None:
+    """Raise ValueError unless states (n, d), weight (m, d) and offset (m,) agree and are floating point."""
+    if states.dim() != 2 or weight.dim() != 2 or states.shape[1] != weight.shape[1]:
+        raise ValueError(
+            f"states (n, d) and weight (m, d) must share d, got {tuple(states.shape)} and {tuple(weight.shape)}"
+        )
+    if offset is not None and offset.shape != weight.shape[:1]:
+        raise ValueError(f"offset must have shape ({weight.shape[0]},), got {tuple(offset.shape)}")
+    for name, tensor in (("states", states), ("weight", weight), ("offset", offset)):
+        if tensor is not None and not tensor.is_floating_point():
+            raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
