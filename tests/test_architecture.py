@@ -9,8 +9,8 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # a stage may import its own and earlier ones
 STAGES = [
-    {"components", "compat", "compiled", "errors", "files", "matmul"},
-    {"config_checks", "geometry"},
+    {"components", "compat", "compiled", "errors", "files", "matmul", "recbole_keys", "yaml_files"},
+    {"config_checks", "config_parts", "geometry"},
     {"config"},
     {"data", "types", "hyperbolic", "curvature"},
     {"losses", "encoders", "protocols"},
