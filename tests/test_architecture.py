@@ -9,8 +9,8 @@ ROOT = Path(recbole_hyper.__file__).parent
 
 # a stage may import its own and earlier ones
 STAGES = [
-    {"components", "compat", "errors", "files", "kernels", "matmul", "svd"},
-    {"config_checks", "geometry"},
+    {"components", "compat", "errors", "files", "kernels", "keys", "matmul", "recbole_keys", "svd", "yaml_files"},
+    {"config_checks", "config_parts", "geometry"},
     {"config"},
     {"data", "types", "hyperbolic", "curvature"},
     {"losses", "encoders", "protocols"},
