@@ -93,10 +93,10 @@ def _value_of(key: str, words: list[str], parser: argparse.ArgumentParser) -> st
     """Take the value of ``--key`` from the words that follow it."""
     if words and words[0] and not words[0].startswith("--"):
         return words.pop(0)
-    from recbole_hyper.config import is_flag
+    from recbole_hyper.config import is_switch
 
     # compare's --MODEL.key
-    if not is_flag(key.rpartition(".")[2]):
+    if not is_switch(key.rpartition(".")[2]):
         parser.error(f"--{key} needs a value: --{key}=VALUE")
     return "True"
 

@@ -31,12 +31,12 @@ from recbole_hyper.config_checks import (
     check_eval_args,
     check_load_col,
     check_metrics,
-    check_ranges,
-    check_types,
     check_valid_metric,
+    check_values,
 )
 from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_keys import REFUSED, check_refused, without_effect
 from recbole_hyper.yaml_files import Loader, parse_yaml, properties_folder, read_yaml
 
@@ -44,8 +44,6 @@ logger = logging.getLogger("recbole_hyper")
 
 RECBOLE_PROPERTIES = Path(recbole.__file__).parent / "properties"
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
-# a folder called 1 is text
-TEXT_KEYS = {"output_dir", "data_path"}
 # keys that RecBole reads although none of its YAML files names them
 RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
@@ -88,13 +86,17 @@ def model_class(name: str) -> type:
     )
 
 
+# what spells no value at all
+NOTHING = ("None", "~", "null")
+
+
 def parse_value(text: Any) -> Any:
     """Turn a command-line string into the Python value that it spells; anything else stays a string. Runs no code."""
     if not isinstance(text, str):
         return text
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    if text in ("None", "~", "null"):
+    if text in NOTHING:
         return None
     try:
         value = ast.literal_eval(text)
@@ -112,10 +114,7 @@ def parse_value(text: Any) -> Any:
 
 def parse_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Turn strings into the values that they spell, except where text is meant: the interval "[5,10]" is no list."""
-    return {
-        key: value if key.endswith("_num_interval") or key in TEXT_KEYS else parse_value(value)
-        for key, value in keys.items()
-    }
+    return {key: value if is_text(key) and value not in NOTHING else parse_value(value) for key, value in keys.items()}
 
 
 def config_files(text: str) -> list[str]:
@@ -124,7 +123,7 @@ def config_files(text: str) -> list[str]:
 
 
 @functools.cache
-def _stated() -> dict[str, tuple[Any, ...]]:
+def stated_values() -> dict[str, tuple[Any, ...]]:
     """Return every key that some YAML of RecBole or of this project names, and the values that it has there."""
     files = [*RECBOLE_PROPERTIES.glob("*.yaml"), *(RECBOLE_PROPERTIES / "model").glob("*.yaml")]
     files += [
@@ -149,13 +148,13 @@ def _stated() -> dict[str, tuple[Any, ...]]:
 @functools.cache
 def all_known_keys() -> frozenset[str]:
     """Return every key that some YAML of RecBole or of this project, or RecBole's own code, names."""
-    return frozenset({*_stated(), *RECBOLE_SILENT_KEYS})
+    return frozenset({*stated_values(), *RECBOLE_SILENT_KEYS})
 
 
-def is_flag(key: str) -> bool:
-    """Return whether ``key`` is true or false wherever it has a default."""
-    values = [value for value in _stated().get(key, ()) if value is not None]
-    return bool(values) and all(isinstance(value, bool) for value in values)
+def is_switch(key: str) -> bool:
+    """Return whether ``key`` is true or false, by its declaration or wherever RecBole gives it a default."""
+    values = [value for value in stated_values().get(key, ()) if value is not None]
+    return is_flag(key) or (bool(values) and all(isinstance(value, bool) for value in values))
 
 
 @functools.cache
@@ -195,8 +194,7 @@ class Config(RecBoleConfig):
         except (TypeError, KeyError, AttributeError) as error:
             # RecBole does not look at the form of every value that it takes apart
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
-        check_types(self.external_config_dict, self.internal_config_dict)
-        check_ranges(self.final_config_dict, self.internal_config_dict)
+        check_values(self.external_config_dict, self.final_config_dict, self.internal_config_dict)
         check_combinations(self.final_config_dict)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
         if issubclass(self.model_class, _own_model()):

@@ -8,6 +8,7 @@ from typing import Any
 
 from recbole.evaluator.register import metric_information
 
+from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError, merge, parse_keys
 from recbole_hyper.config_checks import check_metrics
 from recbole_hyper.evaluation.results import table
@@ -17,10 +18,7 @@ from recbole_hyper.quick_start import evaluate_part, evaluations, provenance
 from recbole_hyper.training.trainer import make_trainer
 
 # what may differ from the run: nothing that was learned, and no case
-EVALUATION_KEYS = {
-    "eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "metric_decimal_place", "confidence",
-    "ranking_memory_budget", "eval_batch_size", "window_at_eval", "data_path",
-}  # fmt: skip
+EVALUATION_KEYS = keys.deciding(keys.RANKING) | {"data_path"}
 
 
 def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = None) -> dict[str, Any]:

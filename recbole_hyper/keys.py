@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ DATA = "data"  # what is read from the files
 SPLIT = "split"  # who is trained on, validated and tested
 TRAINING = "training"  # what is learned
 SCORE = "score"  # the validation score, and so what is selected
-RANKING = "ranking"  # how cases are ranked and what is computed of the ranks
+RANKING = "ranking"  # how cases are ranked: may differ when a finished run is evaluated
+METRICS = "metrics"  # of these, what is computed of the ranks alone
 PLACE = "place"  # where, how fast and how loud: no number of the result
 GROWS = "grows"  # a resumed run may raise it, never lower it
 
@@ -44,7 +45,7 @@ class Key:
     def check(self, value: Any) -> None:
         """Raise ConfigError unless ``value`` is what the key may be."""
         if not matches(self.values, value):
-            raise ConfigError(f"{self.name}={value!r}: {self.values} is expected")
+            raise ConfigError(f"{self.name}={value!r}: {in_words(self.values)} is expected")
 
 
 def _declared(decides: str, *rows: tuple[str, str, str]) -> Iterable[Key]:
@@ -139,14 +140,15 @@ KEYS: dict[str, Key] = {
             ("dual_future_dropout", "bool", "False: the layers of the future network have no dropout"),
             (
                 "curvature",
-                "float > 0, auto or learn",
+                "float32 > 0, auto or learn",
                 "c of curved heads and encoders; auto is estimated from the data",
             ),
-            ("curvature_init", "float > 0", "where a learned curvature starts"),
+            ("curvature_init", "float32 > 0", "where a learned curvature starts"),
             ("curvature_learning_rate", "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
             ("item_bias", "bool", "trained offset per item in the output head"),
             ("item_bias_init", "float", "where the offsets start"),
             ("reuse_item_embeddings", "bool", "the encoder's item vectors are the head's"),
+            ("loss_memory_budget", "int >= 1 or ~", "bytes of logits alive at once in exact cross-entropy"),
             ("n_negatives", "int >= 1", "negatives per position or sequence"),
             ("gbce_t", "float in [0, 1]", "calibration: 0 is BCE+, 1 fully calibrated"),
             ("sce_n_buckets", "int >= 1 or ~", "buckets per batch"),
@@ -167,14 +169,20 @@ KEYS: dict[str, Key] = {
         _declared(
             "score ranking",
             ("exclude_seen", "bool", "items of the case's history are no candidates"),
+            ("valid_metric", "str", "what selection looks at"),
+        ),
+        _declared(
+            "score ranking metrics",
             ("metrics", "list or str", "RecBole's names"),
             ("topk", "list or int", "cut-offs"),
-            ("valid_metric", "str", "what selection looks at"),
             ("metric_decimal_place", "int in [0, 15]", "digits that metrics are rounded to"),
         ),
         _declared(
             "ranking",
             ("window_at_eval", "bool", "keep the windows of attention outside training"),
+        ),
+        _declared(
+            "ranking metrics",
             ("eval_batch_size", "int >= 1", "rows that RecBole's models score at one time"),
             ("tail_ratio", "float > 0", "share or count of unpopular items of tail percentage"),
         ),
@@ -193,7 +201,6 @@ KEYS: dict[str, Key] = {
             ("num_workers", "int >= 1", "processes of data-parallel training, started by Ray Train"),
             ("ray_address", "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),
             ("memory_limit", "int >= 1 or ~", "bytes that training may take; ~ is what is free"),
-            ("loss_memory_budget", "int >= 1 or ~", "bytes of logits alive at once in exact cross-entropy"),
             ("ease_memory_budget", "int >= 1 or ~", "bytes that EASER may take; ~ is 80% of what is free"),
             ("fit_cache", "str or ~", "folder where decompositions are kept for other runs"),
             ("max_rank", "int >= 1 or ~", "factors that the one decomposition keeps for other ranks"),
@@ -201,6 +208,9 @@ KEYS: dict[str, Key] = {
             ("save_cases", "bool", "write the rank of every case to parquet files"),
             ("show_progress", "bool", "progress bars"),
             ("log_tensorboard", "bool", "write RecBole's tensorboard events into the output folder"),
+            ("log_wandb", "bool", "report to Weights and Biases, through RecBole's logger"),
+            ("wandb_project", "str", "project there"),
+            ("worker", "int >= 0", "processes that make the batches of RecBole's general models"),
             ("state", "str", "level of the log"),
             ("use_gpu", "bool", "False trains on the CPU"),
             ("gpu_id", "str or int", "of the GPU; empty is the CPU"),
@@ -215,15 +225,44 @@ def deciding(*what: str) -> frozenset[str]:
     return frozenset(name for name, key in KEYS.items() if set(what) & set(key.decides))
 
 
-def check(config: Any) -> None:
-    """Raise ConfigError for the first value of a mapping that is not what its key may be."""
-    for name, value in config.items():
-        if name in KEYS:
+def check(values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
+    """Raise ConfigError for the first value that is not what its key may be.
+
+    Args:
+        values: by key; keys of RecBole alone are passed over.
+        defaults: of the model. A model of RecBole whose default is something else uses the name in its own way.
+    """
+    for name, value in values.items():
+        default = (defaults or {}).get(name)
+        open_default = value is None and default is None and defaults is not None
+        if has_own(name, default) and not open_default:
             KEYS[name].check(value)
 
 
+def has_own(name: str, default: Any) -> bool:
+    """Return whether ``name`` has the meaning of this package for a model whose default it is."""
+    return name in KEYS and (default is None or matches(KEYS[name].values, default))
+
+
+def is_text(name: str) -> bool:
+    """Return whether a word on the command line is the value of ``name`` as it stands: a folder called 1 is text."""
+    return name in KEYS and set(_alternatives(KEYS[name].values)) <= {"str", "interval", "~"}
+
+
+def is_flag(name: str) -> bool:
+    """Return whether ``name`` is true or false."""
+    return name in KEYS and set(_alternatives(KEYS[name].values)) <= {"bool", "~"}
+
+
+def takes_list(name: str) -> bool:
+    """Return whether a list may be the one value of ``name``."""
+    return name in KEYS and any(word == "list" or word.startswith("two") for word in _alternatives(KEYS[name].values))
+
+
 # --- the words for values --------------------------------------------------------------------------------------------
-_RANGE = re.compile(r"(int|float)(?: (>=|>) (\S+)| in ([\[(])(\S+), (\S+)([\])]))?")
+# the smallest number that float32 holds in full
+_SMALLEST = 2.0**-126
+_RANGE = re.compile(r"(int|float|float32)(?: (>=|>) (\S+)| in ([\[(])(\S+), (\S+)([\])]))?")
 _INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
 
 
@@ -232,9 +271,24 @@ def matches(values: str, value: Any) -> bool:
 
     ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a
     class), interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1"
-    or "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point.
+    or "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point, a
+    float32 one that its 32 bits hold in full.
     """
     return any(_one(word, value) for word in _alternatives(values))
+
+
+def in_words(values: str) -> str:
+    """Return what ``values`` says in plain words: "a whole number of at least 1 or ~"."""
+    found = []
+    for word in _alternatives(values):
+        text = _WORDS.get(word, word)
+        if (ends := _RANGE.fullmatch(word.replace("two floats", "float"))) is not None:
+            noun = "two numbers" if word.startswith("two") else "a whole number" if ends[1] == "int" else "a number"
+            bound = {">=": f" of at least {ends[3]}", ">": f" above {ends[3]}"}.get(ends[2], "")
+            text = noun + bound + (word[word.index(" in ") :] if ends[4] else "")
+            text += " that float32 holds" if ends[1] == "float32" else ""
+        found.append(text)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"
 
 
 def _alternatives(values: str) -> list[str]:
@@ -246,21 +300,14 @@ def _one(word: str, value: Any) -> bool:
     if word in _KINDS:
         return _KINDS[word](value)
     if word.startswith("two floats"):
-        return (
-            isinstance(value, list)
-            and len(value) == 2
-            and all(_number(word.removeprefix("two floats"), v) for v in value)
-        )
+        one = word.replace("two floats", "float")
+        return isinstance(value, list) and len(value) == 2 and all(_one(one, entry) for entry in value)
     ends = _RANGE.fullmatch(word)
     if ends is None:
         return value == word
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return (whole or ends[1] == "float") and is_number(value) and _inside(ends, value)
-
-
-def _number(rest: str, value: Any) -> bool:
-    ends = _RANGE.fullmatch("float" + rest)
-    return ends is not None and is_number(value) and _inside(ends, value)
+    if not is_number(value) or (ends[1] == "int" and not isinstance(value, int)):
+        return False
+    return _inside(ends, value) and (ends[1] != "float32" or _SMALLEST <= abs(value) <= 1 / _SMALLEST)
 
 
 def _inside(ends: re.Match[str], value: float) -> bool:
@@ -290,6 +337,14 @@ def is_interval(value: Any) -> bool:
     return True
 
 
+_WORDS = {
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "dict": "a mapping",
+    "part": "a name or a class",
+    "interval": "an interval such as [5,inf)",
+}
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "~": lambda value: value is None,
     "bool": lambda value: isinstance(value, bool),

@@ -46,8 +46,23 @@ def test_words_for_values(values: str, good: list, bad: list) -> None:
 
 
 def test_a_wrong_value_is_told_with_what_is_expected() -> None:
-    with pytest.raises(ConfigError, match=r"n_layers=0: int >= 1 is expected"):
+    with pytest.raises(ConfigError, match=r"n_layers=0: a whole number of at least 1 is expected"):
         keys.check({"unknown": 0, "n_layers": 0})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("int >= 1 or ~", "a whole number of at least 1 or ~"),
+        ("float32 > 0, auto or learn", "a number above 0 that float32 holds, auto or learn"),
+        ("two floats in [0, 1)", "two numbers in [0, 1)"),
+        ("float in (0, 1) or ~", "a number in (0, 1) or ~"),
+        ("bool", "true or false"),
+        ("all, last or random", "all, last or random"),
+    ],
+)
+def test_values_in_words(values: str, words: str) -> None:
+    assert keys.in_words(values) == words
 
 
 def test_every_word_of_the_schema_is_one_that_is_meant() -> None:

@@ -126,6 +126,7 @@ def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str,
         ConfigError: a configuration that cannot run, or models that are not ranked alike.
     """
     from recbole_hyper.config import ConfigError
+    from recbole_hyper.keys import SCORE, SPLIT, deciding
 
     configs = {name: _config(name, dataset, settings[name], folder) for name in models}
     for name, keys in _common_ranking(configs, settings).items():
@@ -134,7 +135,7 @@ def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str,
     for name in models:
         # what a model does not read is no part of its run: it may change without a new run
         settings[name] = {key: value for key, value in settings[name].items() if not configs[name].ignores(key)}
-    for key in ("eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "refit", "save_cases"):
+    for key in sorted(deciding(SCORE, SPLIT) | {"save_cases"}):
         values = {name: configs[name][key] for name in models}
         if any(value != values[models[0]] for value in values.values()):
             typed = _typed(key, list(values.values()))

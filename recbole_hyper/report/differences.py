@@ -9,17 +9,13 @@ from typing import Any
 
 from recbole.utils import ModelType
 
+from recbole_hyper import keys
 from recbole_hyper.config import RECBOLE_PROPERTIES, ConfigError, model_class, properties_folder, read_yaml
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.recbole_keys import REFUSED
 
-# keys that say where, how and by what a run is measured, not what is trained
-PLACE_KEYS = {
-    "output_dir", "resume", "checkpoint_dir", "data_path", "n_threads", "show_progress", "seed", "gpu_id", "use_gpu",
-    "fit_cache", "max_rank", "state", "config_files", "save_cases", "log_tensorboard", "checkpoint_step", "worker",
-    "model", "dataset", "device", "metrics", "topk", "metric_decimal_place", "eval_batch_size", "memory_limit",
-    "ranking_memory_budget", "confidence", "protocol_report", "ray_address", "save_dataset", "save_dataloaders",
-    "dataloaders_save_path", "dataset_save_path", "log_wandb", "wandb_project", "ease_memory_budget",
-}  # fmt: skip
+# where, how and by what a run is measured, not what is trained
+PLACE_KEYS = keys.deciding(keys.PLACE, keys.METRICS) | {"seed", "model", "dataset", "device", *REFUSED}
 # keys of the package that every model obeys, beside RecBole's
 COMMON_KEYS = {"eval_args", "exclude_seen", "refit", "candidate_seed"}
 MAIN_KEYS = ("hidden_size", "n_layers", "learning_rate", "train_batch_size", "n_negatives", "curvature")

@@ -20,10 +20,10 @@ import pandas as pd
 import yaml
 
 from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
-from recbole_hyper.config_checks import is_number
 from recbole_hyper.errors import LockedError, NoSpaceError
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
+from recbole_hyper.keys import SCORE, deciding, is_number
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
@@ -33,8 +33,8 @@ from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Pla
 
 SEARCHES = ("grid", "random", "optuna")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
-# keys that say how trials are scored, the same for all of them
-COMPARED = ("valid_metric", "eval_args", "exclude_seen", "metrics", "topk", "metric_decimal_place")
+# how trials are scored, the same for all of them
+COMPARED = deciding(SCORE)
 # what a sweep.yaml holds
 ASKED_TYPES = {"model": str, "dataset": str, "space": dict, "fixed": dict, "search": str, "scheduler": str}
 # settings of a sweep that a resume may not change

@@ -14,6 +14,7 @@ import pandas as pd
 from recbole.utils import FeatureSource, FeatureType
 from recbole.utils.argument_list import dataset_arguments
 
+from recbole_hyper import keys
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.files import digest, locked, plain, read_json, write_json
@@ -24,14 +25,8 @@ SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue", "valid_catalogue"
 SPLIT_VALUES = ("points", "counts")
 CASE_ARRAYS = ("rows", "ends", "starts", "candidates")
 # configuration keys that decide what is read and how it is split
-DATA_KEYS = (
-    *sorted(set(dataset_arguments) - {"MAX_ITEM_LIST_LENGTH"}),
-    "data_path",
-    "dataset",
-    "encoding",
-    "eval_args",
-    "refit",
-    "candidate_seed",
+DATA_KEYS = sorted(
+    {*dataset_arguments, *keys.deciding(keys.DATA, keys.SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"}
 )
 
 # of what is saved: raised when a field is added, so that a resumed sweep does not map data without it

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from recbole.utils import ModelType
 
+from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json
@@ -23,14 +24,9 @@ CONFIG, RESULT, REFIT = "config.yaml", "result.json", "refit"
 # held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
 LOCK = ".run.lock"
 
-# a resumed run may differ in these: they do not change what is learned
-RESUMABLE_KEYS = {
-    "resume", "output_dir", "epochs", "show_progress", "checkpoint_dir", "data_path", "n_threads", "confidence",
-    "save_cases", "ranking_memory_budget", "log_tensorboard", "checkpoint_step", "state", "gpu_id", "use_gpu",
-    "protocol_report", "num_workers", "ray_address", "refit",
-}  # fmt: skip
-# of these, the ones that change the outcome: a resume is exact upwards only (more epochs, a refit added)
-UPWARDS = ("epochs", "refit")
+# what changes the outcome and may still differ in a resume, which is exact upwards only (more epochs, a refit added)
+UPWARDS = sorted(keys.deciding(keys.GROWS))
+RESUMABLE_KEYS = keys.deciding(keys.PLACE, keys.GROWS)
 
 
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
