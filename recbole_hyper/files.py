@@ -25,10 +25,10 @@ from recbole_hyper.errors import LockedError, NoSpaceError
 
 # what a full disk, a quota and a file too large are called by the system
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# torch, safetensors and Arrow pass the system's error on as text of their own
+# torch, safetensors, Arrow and numpy pass the system's error on as text of their own
 _NO_SPACE_TEXT = re.compile(
     r"no space left|disk quota exceeded|file too large|os error (28|122|27)\b|errno (28|122|27)\b|"
-    r"PytorchStreamWriter failed writing|inline_container.*unexpected pos",
+    r"PytorchStreamWriter failed writing|inline_container.*unexpected pos|\d+ requested and \d+ written",
     re.IGNORECASE,
 )
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
+
+from recbole_hyper.files import replaced, write_json
 
 PAD = "[PAD]"
 _ARRAYS = ("offsets", "items", "times")
@@ -144,12 +144,9 @@ class SequenceStore:
         """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
-            part = folder / f".{name}.{os.getpid()}.npy"
-            np.save(part, getattr(self, name), allow_pickle=False)
-            part.replace(folder / f"{name}.npy")
-        part = folder / f".meta.{os.getpid()}.json"
-        part.write_text(json.dumps({"fingerprint": self.fingerprint(), "n_rows": self.n_rows, "n_items": self.n_items}))
-        part.replace(folder / "meta.json")
+            write_array(folder / f"{name}.npy", getattr(self, name))
+        meta = {"fingerprint": self.fingerprint(), "n_rows": self.n_rows, "n_items": self.n_items}
+        write_json(folder / "meta.json", meta)
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
@@ -161,6 +158,12 @@ class SequenceStore:
             for name in (*_ARRAYS, "users", "user_tokens", "item_tokens")
         }
         return cls(**arrays)
+
+
+def write_array(path: Path, array: npt.NDArray) -> None:
+    """Write ``array`` as an .npy file that can be mapped into memory; NoSpaceError where the disk is full."""
+    with replaced(path) as part, part.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

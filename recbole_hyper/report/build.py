@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
         "Runs and sweeps",
         f"{len(tested)} tested runs, {len(found.sweeps)} sweeps with {len(trials)} trials",
     )
+    for problem in found.problems:
+        print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(found))
     _leaderboard(page, found, target)
     _costs(page, found, target, figures, metric)
@@ -77,7 +80,8 @@ def _leaderboard(page: Page, found: Collection, target: Path) -> None:
     page.section(
         "Leaderboard",
         "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
-        "each seed. Rows of different data, splits or candidates cannot be compared; all cut-offs: leaderboard.csv.",
+        "each seed. 'epochs' is what was trained. Rows of different data, splits or candidates cannot be compared; all "
+        "cut-offs: leaderboard.csv.",
     )
     frame = leaderboard(found)
     if frame.empty:
@@ -117,25 +121,32 @@ def _costs(page: Page, found: Collection, target: Path, figures: Path, metric: s
             fronts.append(pareto(part, cost, metric).assign(front=cost))
     front = pd.concat(fronts, ignore_index=True)
     _write(front, target, "pareto")
-    columns = ["front", "dataset", "model", metric, "peak MiB", "train seconds", "settings"]
+    columns = ["front", "dataset", "model", metric, "peak MiB", "train seconds", "epochs", "settings"]
     page.table(front[columns], folded="The fronts over all models as a table")
     sizes = embedding_sizes(costs, metric)
     if sizes.empty:
         return
     page.section(
-        "Embedding size", "Best validation value of each model at each size, over all its other settings; the optimum."
+        "Embedding size",
+        "A curve joins runs that differ in the embedding size alone, their seeds averaged; what sets the curves of "
+        "a model apart is named. Each has its own optimum.",
     )
     _write(sizes, target, "embedding_size")
     for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
         figure = size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
-        page.figure(save(figure, figures, _name("embedding_size", dataset, number)), "The ring marks the optimum.")
+        page.figure(
+            save(figure, figures, _name("embedding_size", dataset, number)), "The ring marks the optimum of a curve."
+        )
     page.table(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"]))
 
 
 def _parameters(page: Page, found: Collection, target: Path, figures: Path) -> None:
     if not found.sweeps:
         return
-    page.section("Hyper-parameters", "Validation score of every finished trial; the line joins the best of each value.")
+    page.section(
+        "Hyper-parameters",
+        "Validation score of every finished trial; a line joins trials that differ in this key alone.",
+    )
     table = trial_table(found)
     if not table.empty:
         _write(table, target, "trials")

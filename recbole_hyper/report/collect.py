@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
-from recbole_hyper.sweep.driver import ASKED, OUTCOME
+from recbole_hyper.files import read_json
+from recbole_hyper.report.differences import canonical, differing, in_words, main_keys, read_settings, unique
+from recbole_hyper.report.reading import read_result
+from recbole_hyper.sweep.driver import ASKED, OUTCOME, read_asked
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
 # what a report consists of, beside its tables
 PAGE, FIGURES = "report.html", "figures"
-# keys that say where and how a run was made, not what it is
-PLACE_KEYS = {
-    "output_dir", "resume", "checkpoint_dir", "data_path", "n_threads", "show_progress", "seed", "gpu_id", "use_gpu",
-    "fit_cache", "max_rank", "state", "config_files", "save_cases", "log_tensorboard", "checkpoint_step",
-}  # fmt: skip
 
 
 class ReportError(ValueError):
@@ -63,15 +60,18 @@ class Entry:
     @property
     def identity(self) -> str:
         """A text that is equal for runs that differ in nothing but seed and place."""
-        content = {key: value for key, value in self.config.items() if key not in PLACE_KEYS}
-        content["of"] = [self.result.get(key) for key in ("model", "dataset", "data_fingerprint")]
-        content["protocol"] = protocol_text(self.result)
-        return json.dumps(content, sort_keys=True, default=str)
+        of = [self.result.get(key) for key in ("model", "dataset", "data_fingerprint")]
+        return canonical([of, protocol_text(self.result), self.read])
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """The part of the configuration that decides what the model learns."""
+        return read_settings(str(self.result.get("model")), self.config)
 
     @property
     def train_seconds(self) -> float | None:
         """Wall time of training, without validation."""
-        return self.result.get("seconds", {}).get("train")
+        return (self.result.get("seconds") or {}).get("train")
 
     @property
     def train_memory(self) -> int | None:
@@ -97,11 +97,12 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Collection:
-    """Everything that was found."""
+    """Everything that was found, and a line for each file that was left out."""
 
     entries: list[Entry]
     sweeps: list[Sweep]
     images: list[Path]
+    problems: list[str] = field(default_factory=list)
 
     def of(self, *kinds: str) -> list[Entry]:
         """Return the entries of these kinds."""
@@ -119,6 +120,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
     entries: list[Entry] = []
     sweeps: list[Sweep] = []
     images: list[Path] = []
+    problems: list[str] = []
     for start in folders:
         root = Path(start)
         if not root.is_dir():
@@ -132,32 +134,53 @@ def collect(folders: Sequence[str | Path]) -> Collection:
                 if name.endswith((".svg", ".png")) and ("curvature" in name or "delta" in name)
             ]
             if ASKED in files:
-                sweep, found = _sweep(folder)
+                below.clear()
+                try:
+                    sweep, found = _sweep(folder, problems)
+                except (ValueError, OSError) as error:
+                    problems.append(_one_line(error))
+                    continue
                 sweeps.append(sweep)
                 entries += found
-                below.clear()
             elif "result.json" in files and "config.yaml" in files:
-                result = _json(folder / "result.json")
-                entries.append(
-                    Entry(folder, RUN, "", FINISHED, {}, result, result.get("best_valid_score"), read_history(folder))
-                )
                 below.clear()
+                entries += _entry(folder, RUN, "", {}, problems)
     entries = list({entry.folder.resolve(): entry for entry in entries}.values())
     if not entries:
         raise ReportError(
             f"no run was found in {', '.join(map(str, folders))}: result.json (of a run) or {ASKED} (of a sweep) is "
-            "looked for in these folders and all below"
+            "looked for in these folders and all below" + "".join(f"; {line}" for line in problems[:5])
         )
-    return Collection(entries, sweeps, images)
+    return Collection(entries, sweeps, images, list(dict.fromkeys(problems)))
 
 
-def _sweep(folder: Path) -> tuple[Sweep, list[Entry]]:
-    asked = yaml.safe_load((folder / ASKED).read_text(encoding="utf-8")) or {}
-    outcome = _json(folder / OUTCOME)
-    entries = []
+def _entry(folder: Path, kind: str, sweep: str, settings: dict[str, Any], problems: list[str]) -> list[Entry]:
+    """Return the run in ``folder``; nothing, and a line in ``problems``, where its result cannot be read."""
+    try:
+        result = read_result(folder / "result.json")
+    except (ValueError, OSError) as error:
+        problems.append(_one_line(error))
+        return []
+    score = result.get("best_valid_score")
+    return [Entry(folder, kind, sweep, FINISHED, settings, result, score, read_history(folder))]
+
+
+def _sweep(folder: Path, problems: list[str]) -> tuple[Sweep, list[Entry]]:
+    asked = read_asked(folder)
+    outcome = _outcome(folder / OUTCOME)
+    entries: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
         record = read_record(path.parent)
         if record is None:
+            problems.append(f"left out: {path} is no record of a trial")
+            continue
+        result: dict[str, Any] = {}
+        try:
+            result = read_result(path.parent / "result.json")
+        except FileNotFoundError:
+            pass  # a trial that did not finish
+        except (ValueError, OSError) as error:
+            problems.append(_one_line(error))
             continue
         entries.append(
             Entry(
@@ -166,7 +189,7 @@ def _sweep(folder: Path) -> tuple[Sweep, list[Entry]]:
                 folder.name,
                 record.status,
                 dict(record.settings),
-                _json(path.parent / "result.json"),
+                result,
                 record.score,
                 read_history(path.parent),
                 record.reason,
@@ -174,27 +197,25 @@ def _sweep(folder: Path) -> tuple[Sweep, list[Entry]]:
         )
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
-        result = _json(path)
-        entries.append(
-            Entry(
-                path.parent,
-                FINAL,
-                folder.name,
-                FINISHED,
-                dict(best),
-                result,
-                result.get("best_valid_score"),
-                read_history(path.parent),
-            )
-        )
+        entries += _entry(path.parent, FINAL, folder.name, dict(best), problems)
     return Sweep(folder, asked, outcome), entries
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+def _outcome(path: Path) -> dict[str, Any]:
+    """Read sweep.json; empty before the end of the sweep, ValueError for anything else."""
+    if not path.is_file():
         return {}
+    content = read_json(path)
+    best = content.get("best")
+    if not isinstance(content.get("trials", {}), dict) or not (best is None or isinstance(best, dict)):
+        raise ValueError(f"{path} is no outcome of a sweep")
+    if not isinstance((best or {}).get("settings", {}), dict):
+        raise ValueError(f"{path} is no outcome of a sweep")
+    return content
+
+
+def _one_line(error: Exception) -> str:
+    return f"left out: {' '.join(str(error).split())[:300]}"
 
 
 def _is_constant(domains: Any) -> bool:
@@ -216,6 +237,7 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     for entry in collection.of(RUN, FINAL):
         if entry.result.get("test"):
             groups.setdefault(entry.identity, []).append(entry)
+    words = settings_texts([entry for found in groups.values() for entry in found])
     rows = []
     for found in groups.values():
         # a run that was copied or repeated with one seed counts once
@@ -228,7 +250,8 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
                 "dataset": first.get("dataset"),
                 "protocol": protocol_text(first),
                 "model": first.get("model"),
-                "settings": settings_text(seeds[0]),
+                "settings": words[seeds[0].folder],
+                "epochs": pd.Series([entry.result.get("epochs") for entry in seeds], dtype=float).mean(),
                 "selected by": metric,
                 "valid": pd.Series([entry.score for entry in seeds], dtype=float).mean(),
                 **{str(name): tests[name].mean() for name in tests},
@@ -246,6 +269,7 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame()
     frame = pd.DataFrame(rows)
+    frame["epochs"] = frame["epochs"].convert_dtypes()  # whole where they are
     frame["_order"] = frame["_order"].where(~frame["_bigger"], -frame["_order"])
     return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns=["_order", "_bigger"])
 
@@ -276,11 +300,15 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
 
     Entries without ``metric`` are left out. Final runs repeat their trial and are left out too.
     """
-    rows = []
+    found = []
     for entry in collection.of(RUN, TRIAL):
         value = (entry.result.get("valid") or {}).get(metric)
-        if entry.status != FINISHED or value is None or entry.train_seconds is None or not entry.train_memory:
-            continue
+        if entry.status == FINISHED and value is not None and entry.train_seconds is not None and entry.train_memory:
+            found.append((entry, value, entry.train_memory))
+    words = settings_texts([entry for entry, _, _ in found])
+    curves = settings_texts([entry for entry, _, _ in found], without="hidden_size")
+    rows = []
+    for entry, value, memory in found:
         rows.append(
             {
                 "dataset": entry.result.get("dataset"),
@@ -288,9 +316,12 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
                 "model": model_name(entry),
                 metric: value,
                 "train seconds": entry.train_seconds,
-                "peak MiB": entry.train_memory / 2**20,
-                "hidden_size": entry.config.get("hidden_size"),
-                "settings": settings_text(entry),
+                "peak MiB": memory / 2**20,
+                "epochs": entry.result.get("epochs"),
+                "hidden_size": size if isinstance(size := entry.read.get("hidden_size"), int) else None,
+                "seed": entry.result.get("seed"),
+                "settings": words[entry.folder],
+                "curve": curves[entry.folder],
                 "folder": str(entry.folder),
             }
         )
@@ -310,18 +341,23 @@ def pareto(frame: pd.DataFrame, cost: str, value: str) -> pd.DataFrame:
 
 
 def embedding_sizes(costs: pd.DataFrame, metric: str = "ndcg@10") -> pd.DataFrame:
-    """Return the best validation value of every model at every embedding size, and whether that size is the optimum.
+    """Return the validation value of runs that differ in the embedding size alone, and whether it is their optimum.
 
-    Models that were tried at one size only are left out.
+    ``curve`` names what else sets runs of the model apart; only the runs of one curve can be compared by their size.
+    The value is the mean over seeds. What was tried at one size only is left out.
     """
     if costs.empty or costs["hidden_size"].isna().all():
         return pd.DataFrame()
-    keys = ["dataset", "protocol", "model"]
-    best = costs.dropna(subset=["hidden_size"]).groupby([*keys, "hidden_size"], as_index=False)[metric].max()
-    best = best[best.groupby(keys)["hidden_size"].transform("nunique") > 1].copy()
+    keys = ["dataset", "protocol", "model", "curve"]
+    # a run that was copied or repeated with one seed counts once
+    once = costs.dropna(subset=["hidden_size"]).drop_duplicates([*keys, "hidden_size", "seed"])
+    means = {metric: "mean", "epochs": "mean", "seed": "nunique"}
+    best = once.groupby([*keys, "hidden_size"], as_index=False).agg(means)
+    best = best[best.groupby(keys)["hidden_size"].transform("nunique") > 1].rename(columns={"seed": "seeds"})
     best["hidden_size"] = best["hidden_size"].astype(int)
     # of equal values the smallest size
     best["optimum"] = best.index.isin(best.groupby(keys)[metric].idxmax())
+    best["epochs"] = best["epochs"].astype(float).convert_dtypes()
     return best.rename(columns={metric: f"valid {metric}"}).reset_index(drop=True)
 
 
@@ -348,7 +384,7 @@ def environment_table(collection: Collection) -> pd.DataFrame:
 
 def warnings_of(collection: Collection) -> list[str]:
     """Return what a reader must know before comparing rows."""
-    notes = []
+    notes = [*collection.problems]
     by_name: dict[str, set[str]] = {}
     for entry in collection.entries:
         if entry.result:
@@ -374,18 +410,49 @@ def warnings_of(collection: Collection) -> list[str]:
 def protocol_text(result: dict[str, Any]) -> str:
     """Return split and candidates in words."""
     modes = (result.get("eval_args") or {}).get("mode", "full")
-    names = sorted(set(modes.values())) if isinstance(modes, dict) else [str(modes)]
+    names = sorted({str(mode) for mode in modes.values()}) if isinstance(modes, dict) else [str(modes)]
     candidates = ", ".join("all items" if name == "full" else str(name) for name in names)
     seen = "seen excluded" if result.get("exclude_seen", True) else "seen included"
     return f"{result.get('protocol', '?')}; {candidates}; {seen}"
 
 
-def settings_text(entry: Entry) -> str:
-    """Return the settings of a trial, or the parts of a run, in one line."""
-    if entry.settings:
-        return ", ".join(f"{key}={short(value)}" for key, value in entry.settings.items())
-    names = ("hidden_size", "n_layers", "learning_rate", "train_batch_size", "n_negatives", "curvature")
-    return ", ".join(f"{key}={short(entry.config[key])}" for key in names if entry.config.get(key) is not None)
+def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, str]:
+    """Return by folder what sets each entry apart from the others of its model, data and protocol, in one line.
+
+    What its sweep varies is named as well; for entries that nothing sets apart the main keys are. The key ``without``
+    is never named: equal texts are then runs that differ in nothing but that key and the seed.
+    """
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        name = tuple(str(entry.result.get(key)) for key in ("model", "dataset"))
+        groups.setdefault((*name, protocol_text(entry.result)), []).append(entry)
+    found = {}
+    for (model, *_), group in groups.items():
+        settings = [{**entry.read, "data": str(entry.result.get("data_fingerprint"))[:8]} for entry in group]
+        keys = differing(settings)
+        for entry, read in zip(group, settings, strict=True):
+            values = {**entry.settings, **read}
+            own = [] if without else [key for key in entry.settings if key not in keys]
+            names = [*own, *keys] if own or keys or without else main_keys(model)
+            shown = {key: values[key] for key in names if key in values and key != without}
+            if not own and not keys:
+                shown = {key: value for key, value in shown.items() if value is not None}
+                if "curvature_origin" not in entry.result:
+                    shown.pop("curvature", None)  # of a head that is not curved
+            found[entry.folder] = in_words(shown)
+    return found
+
+
+def entry_labels(entries: Sequence[Entry]) -> list[str]:
+    """Return a label for each of a few entries in one figure: model, what differs, seed; no label twice."""
+    keys = differing([entry.read for entry in entries])
+    labels = []
+    for entry in entries:
+        values = {**entry.settings, **entry.read}
+        words = in_words({key: values[key] for key in dict.fromkeys([*entry.settings, *keys]) if key in values})
+        seed = f", seed {entry.result.get('seed')}" if entry.kind != TRIAL else ""
+        labels.append(f"{model_name(entry)}{', ' if words else ''}{words}{seed}")
+    return unique(labels, [entry.folder.name for entry in entries])
 
 
 def model_name(entry: Entry) -> str:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from recbole_hyper.files import replaced
-from recbole_hyper.report.collect import Entry, Sweep, model_name, pareto, short
+from recbole_hyper.report.collect import Entry, Sweep, entry_labels, pareto, short
+from recbole_hyper.report.differences import canonical, legend_text
 from recbole_hyper.sweep.trial import FINISHED
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart
@@ -59,7 +60,8 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
             for number, model in enumerate(models):
                 part = costs[costs["model"] == model]
                 colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-                axis.scatter(part[cost], part[metric], s=28, color=colour, marker=marker, alpha=0.55, label=model)
+                label = legend_text(model)
+                axis.scatter(part[cost], part[metric], s=28, color=colour, marker=marker, alpha=0.55, label=label)
                 front = pareto(part, cost, metric)
                 axis.step(front[cost], front[metric], where="post", color=colour, linewidth=1.5)
             if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 3:
@@ -67,39 +69,47 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
             axis.set_xlabel(label)
         axes[0].set_ylabel(f"validation {metric}")
         axes[0].legend(fontsize=9)
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
 def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
     """Draw the validation score against every key that the sweep varies; None where nothing varies.
 
-    A point is one trial; the line joins the best of each value.
+    A point is one trial; a line joins trials that differ in this key alone, the mean over those that differ in nothing.
     """
     done = [trial for trial in trials if trial.status == FINISHED and trial.score is not None]
     keys = [key for key in sweep.keys if len({str(trial.settings.get(key)) for trial in done}) > 1]
     if not done or not keys:
         return None
-    bigger = bool(sweep.outcome.get("valid_metric_bigger", True))
     with mpl.rc_context(STYLE):
         columns = min(3, len(keys))
         lines = math.ceil(len(keys) / columns)
         figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
         axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
         for axis, key in zip(axes, keys, strict=False):
-            _score_by_value(axis, [(trial.settings.get(key), float(trial.score or 0.0)) for trial in done], bigger)
-            axis.set_xlabel(key)
+            points = [(trial.settings.get(key), float(trial.score or 0.0), _others(trial, key)) for trial in done]
+            _score_by_value(axis, points)
+            axis.set_xlabel(legend_text(key))
         for axis in axes[len(keys) :]:
             axis.set_visible(False)
         for axis in axes[::columns]:
             axis.set_ylabel(f"validation {sweep.outcome.get('valid_metric', 'score')}")
-        figure.suptitle(f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}", fontsize=11)
+        title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
+        figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
-def _score_by_value(axis: Any, points: list[tuple[Any, float]], bigger: bool) -> None:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value, _ in points)
-    values = sorted({value for value, _ in points}) if numbers else sorted({value for value, _ in points}, key=str)
+def _others(trial: Entry, key: str) -> str:
+    """Return a text that is equal for trials which differ in ``key`` and the seed alone."""
+    return canonical({name: value for name, value in trial.settings.items() if name not in (key, "seed")})
+
+
+def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value, _, _ in points)
+    # a value may be a list or a mapping
+    points = points if numbers else [(short(value), score, others) for value, score, others in points]
+    values = sorted({value for value, _, _ in points})
     place = {value: value if numbers else index for index, value in enumerate(values)}
     # few values on a line of equal steps: grids are rarely evenly spaced
     if len(values) <= 12:
@@ -107,21 +117,27 @@ def _score_by_value(axis: Any, points: list[tuple[Any, float]], bigger: bool) ->
         axis.set_xticks(range(len(values)), [short(value) for value in values], rotation=30 if len(values) > 6 else 0)
     elif numbers and values[0] > 0 and values[-1] / values[0] > 30:
         axis.set_xscale("log")
-    axis.scatter([place[v] for v, _ in points], [s for _, s in points], s=22, color=COLOURS[0], alpha=0.55)
-    if len(values) <= 12:
-        best = [(max if bigger else min)(s for v, s in points if v == value) for value in values]
-        axis.plot([place[value] for value in values], best, color=COLOURS[1], linewidth=1.5)
+    axis.scatter([place[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
+    lines = pd.DataFrame(points, columns=["value", "score", "others"]).groupby(["others", "value"])["score"].mean()
+    for number, (_, line) in enumerate(lines.groupby(level="others")):
+        spots = [place[value] for value in line.index.get_level_values("value")]
+        if len(spots) > 1:
+            axis.plot(spots, line.to_numpy(), color=COLOURS[1 + number % (len(COLOURS) - 1)], linewidth=1.0, alpha=0.8)
 
 
 def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
-    """Draw the best validation value of each model against the embedding size; the optimum is ringed."""
+    """Draw the validation value against the embedding size, a curve for runs that differ in nothing else.
+
+    The optimum of each curve is ringed.
+    """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.2, 3.8), layout="constrained")
         axis = figure.subplots()
-        for number, (model, part) in enumerate(sizes.groupby("model", sort=True)):
-            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
             part = part.sort_values("hidden_size")
-            axis.plot(part["hidden_size"], part[value], color=colour, marker=marker, label=model)
+            label = legend_text(f"{model}{', ' if curve else ''}{curve}")
+            axis.plot(part["hidden_size"], part[value], color=colour, marker=marker, label=label)
             top = part[part["optimum"]].iloc[0]
             axis.scatter(
                 [top["hidden_size"]], [top[value]], s=170, facecolors="none", edgecolors=colour, linewidths=1.5
@@ -132,7 +148,7 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
         axis.minorticks_off()
         axis.set_xlabel("embedding size")
         axis.set_ylabel(value)
-        axis.legend(fontsize=9)
+        _legend(figure, axis)
         figure.suptitle(title, fontsize=11)
     return figure
 
@@ -146,9 +162,8 @@ def curve_figure(entries: list[Entry], title: str) -> Figure | None:
         figure = Figure(figsize=(10, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         names = set()
-        for number, entry in enumerate(shown):
-            colour = COLOURS[number % len(COLOURS)]
-            label = _label(entry)
+        for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
+            colour, label = COLOURS[number % len(COLOURS)], legend_text(text)
             epochs = [row["epoch"] for row in entry.history]
             left.plot(epochs, [row.get("train_loss", math.nan) for row in entry.history], color=colour, label=label)
             metric = f"valid_{str(entry.config.get('valid_metric', '')).lower()}"
@@ -162,8 +177,8 @@ def curve_figure(entries: list[Entry], title: str) -> Figure | None:
         left.set_ylabel("training loss")
         right.set_xlabel("epoch")
         right.set_ylabel(f"validation {', '.join(sorted(names))}")
-        left.legend(fontsize=8)
-        figure.suptitle(title, fontsize=11)
+        _legend(figure, left)
+        figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
@@ -175,17 +190,22 @@ def curvature_figure(entries: list[Entry]) -> Figure | None:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.2, 3.6), layout="constrained")
         axis = figure.subplots()
-        for number, entry in enumerate(shown):
+        for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
             points = [(row["epoch"], row["curvature"]) for row in entry.history if "curvature" in row]
-            axis.plot(*zip(*points, strict=True), color=COLOURS[number % len(COLOURS)], label=_label(entry))
+            colour = COLOURS[number % len(COLOURS)]
+            axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(text))
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_xlabel("epoch")
         axis.set_ylabel("learned curvature c")
-        axis.legend(fontsize=8)
+        _legend(figure, axis)
     return figure
 
 
-def _label(entry: Entry) -> str:
-    settings = ", ".join(short(value) for value in entry.settings.values())
-    seed = f" seed {entry.result.get('seed')}" if entry.kind != "trial" else ""
-    return f"{model_name(entry)} {settings}{seed}"[:60]
+def _legend(figure: Figure, axis: Any) -> None:
+    """Put the legend of ``axis`` under the figure, where long names have room."""
+    handles, labels = axis.get_legend_handles_labels()
+    widest = max(len(line) for label in labels for line in label.split("\n"))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 15 // (widest + 6))))
+    lines = max(label.count("\n") + 1 for label in labels) * math.ceil(len(labels) / columns)
+    figure.set_figheight(figure.get_figheight() + 0.16 * lines)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -14,7 +15,7 @@ import pandas as pd
 
 from recbole_hyper.report.template import PAGE
 
-LONG_COLUMNS = {"settings", "reason", "protocol", "folder", "verdict", "note"}
+LONG_COLUMNS = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
 
 
 class Page:
@@ -110,10 +111,16 @@ def table_html(frame: pd.DataFrame, *, best: Sequence[str] = (), smaller: Sequen
 def markdown(frame: pd.DataFrame) -> str:
     """Return rows as a markdown table."""
     frame = frame.dropna(axis="columns", how="all")
-    names = [str(name) for name in frame]
-    rows = [[cell(value).replace("|", "\\|") for value in row] for row in frame.itertuples(index=False)]
+    names = [_escaped(str(name)) for name in frame]
+    rows = [[_escaped(cell(value)) for value in row] for row in frame.itertuples(index=False)]
     marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
     return "\n".join("| " + " | ".join(line) + " |" for line in [names, marks, *rows]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
+    shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
+    return " ".join(shown.split("\n")).replace("\r", " ")
 
 
 def cell(value: Any) -> str:

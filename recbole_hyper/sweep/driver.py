@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import json
+import math
 import shutil
 import statistics
 from collections import Counter
@@ -18,19 +20,23 @@ import pandas as pd
 import yaml
 
 from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
+from recbole_hyper.config_checks import is_number
 from recbole_hyper.errors import LockedError, NoSpaceError
 from recbole_hyper.evaluation.results import commit, table, versions
-from recbole_hyper.files import locked, plain, write_json, write_text
+from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
+from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.shared import shared_data
 from recbole_hyper.sweep.space import Space, parse_space, read_space
-from recbole_hyper.sweep.trial import FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
+from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
 
 SEARCHES = ("grid", "random", "optuna")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
 # keys that say how trials are scored, the same for all of them
 COMPARED = ("valid_metric", "eval_args", "exclude_seen", "metrics", "topk", "metric_decimal_place")
+# what a sweep.yaml holds
+ASKED_TYPES = {"model": str, "dataset": str, "space": dict, "fixed": dict, "search": str, "scheduler": str}
 # settings of a sweep that a resume may not change
 SAME_ON_RESUME = ("model", "dataset", "fixed", "space", "search", "scheduler")
 
@@ -72,7 +78,7 @@ def sweep(
 
     Returns:
         The content of sweep.json: best (settings, validation), test, test_mean and test_std over seeds, counts of
-        trials by status, failures with their reasons, seconds.
+        trials by status, failures and unfinished trials with their reasons, seconds.
 
     Raises:
         ConfigError: anything that cannot run, before the first trial.
@@ -83,18 +89,12 @@ def sweep(
     own = {**files, **given}
     resume, output_dir = bool(own.get("resume", False)), own.get("output_dir")
     files, given = ({k: v for k, v in keys.items() if k not in ("resume", "output_dir")} for keys in (files, given))
-    _check_choice("search", search, SEARCHES)
-    _check_choice("scheduler", scheduler, SCHEDULERS)
-    _check_choice("executor", executor, ("ray", "local"))
-    if scheduler == "asha" and executor == "local":
-        raise ConfigError("--scheduler=asha needs trials side by side: leave out --executor=local")
-    if n_seeds < 1:
-        raise ConfigError(f"n_seeds={n_seeds}: at least 1 is needed")
+    _check_options(search, scheduler, executor, {"n_seeds": n_seeds, "max_concurrent": max_concurrent}, time_budget)
     before = _before(resume, output_dir)
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    found, content = _space(space, before)
+    found, content = _space(space, before, model)
     constants, found = found.split_constants()
     # a space is closer to the purpose than a file; the command line wins over its constants
     files = {key: value for key, value in files.items() if key not in found.domains}
@@ -103,7 +103,7 @@ def sweep(
     for keys in (files, constants, before.get("fixed", {}), beside, given):
         merge(fixed, keys)
     cpu, gpu = float((resources or {}).get("cpu", 1)), float((resources or {}).get("gpu", 0))
-    if cpu <= 0 or gpu < 0:
+    if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
         raise ConfigError(f"resources={dict(resources or {})}: cpu above 0 and gpu of at least 0 are expected")
     base = _bind_base(model, dataset, fixed, found)
     fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
@@ -122,21 +122,32 @@ def sweep(
         },
         nan_to_null=False,
     )
-    _open_folder(folder, asked, before, resume)
+    _make_folder(folder)
     try:
         with locked(folder / ".lock", wait=False):
+            _open_folder(folder, asked, before, resume)
             plan = Plan(model, dataset, _with_fits(fixed, found, base, folder), str(folder), max(1, int(cpu)))
             chosen: Executor = Local() if executor == "local" else RayTune(cpu, gpu, max_concurrent, ray_address)
+            # of a value that is no number the binding of values tells
+            domains = found.domains.get("epochs", ())
+            epochs = [base["epochs"], *(value for domain in domains for value in domain.values if is_number(value))]
             goal = Goal(
                 base["valid_metric"].lower(),
                 bool(base["valid_metric_bigger"]),
                 scheduler,
-                max([int(base["epochs"]), *(v for d in found.domains.get("epochs", ()) for v in map(int, d.values))]),
+                int(max(epochs)),
                 time_budget,
             )
             return _Sweep(plan, found, base, goal, chosen, search, num_samples, n_seeds, start).run()
     except LockedError as error:
         raise ConfigError(f"another sweep is running in {folder}") from error
+    except Exception as error:
+        if is_no_space(error):
+            again = (
+                f"continue with --resume=True --output_dir={folder}" if (folder / ASKED).is_file() else "start again"
+            )
+            raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {again}") from error
+        raise
 
 
 class _Sweep:
@@ -161,19 +172,12 @@ class _Sweep:
         self.earlier = sum(record.status != UNFINISHED for record in self.records.values())
 
     def run(self) -> dict[str, Any]:
-        config = self._first_config()
-        _, split = shared_data(config, self.plan.data)
+        proposals, self.total = self._proposals()
+        _, split = shared_data(self._first_config(), self.plan.data)
         if not len(split.valid):
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
-        proposals, self.total = self._proposals()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
-        try:
-            self.executor.search(self.plan, proposals, self.goal, self._on_end)
-        except NoSpaceError as error:
-            raise NoSpaceError(
-                error.errno,
-                f"the disk is full; make room, then continue with --resume=True --output_dir={self.folder}",
-            ) from error
+        self.executor.search(self.plan, proposals, self.goal, self._on_end)
         search_seconds = perf_counter() - self.start
         self._write_trials()
         best = select(self.records.values(), self.goal.bigger)
@@ -184,7 +188,8 @@ class _Sweep:
             "valid_metric_bigger": self.goal.bigger,
             "trials": dict(Counter(record.status for record in self.records.values())),
             "planned": self.total,
-            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == "failed"},
+            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == FAILED},
+            "unfinished": {r.name: r.reason for r in self.records.values() if r.status == UNFINISHED},
             "best": None if best is None else asdict(best),
             "seconds": {"search": search_seconds, "trials": sum(r.seconds for r in self.records.values())},
             "versions": versions(),
@@ -192,7 +197,7 @@ class _Sweep:
         }
         if best is None:
             write_json(self.folder / OUTCOME, outcome)
-            reasons = Counter(outcome["failures"].values()).most_common(3)
+            reasons = Counter([*outcome["failures"].values(), *outcome["unfinished"].values()]).most_common(3)
             raise ConfigError(
                 f"none of {len(self.records)} trials finished; see {self.folder / 'trials.csv'}. "
                 + "; ".join(f"{reason} ({count} times)" for reason, count in reasons)
@@ -204,11 +209,20 @@ class _Sweep:
         return plain(outcome)
 
     def _first_config(self) -> Config:
-        """Bind the first setting completely, so that a bad key or value ends the sweep before it begins."""
-        first = list_trials(self.space, self.search, 1, int(self.base["seed"]), self.base.final_config_dict)
-        if not first:
+        """Return the configuration of the first setting; any that cannot run ends the sweep before it begins."""
+        seed, base = int(self.base["seed"]), self.base.final_config_dict
+        trials = list_trials(self.space, self.search, self.num_samples, seed, base)
+        if not trials:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
-        return self.plan.config(first[0].settings)
+        try:
+            warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], base)
+        except ConfigError as error:
+            if not self.records:
+                raise
+            warning = str(error)  # the space of a sweep that has begun cannot be changed: those trials will fail
+        if warning:
+            print(f"warning: {warning}")
+        return self.plan.config(trials[0].settings)
 
     def _proposals(self) -> tuple[Proposals, int]:
         seed, base = int(self.base["seed"]), self.base.final_config_dict
@@ -267,10 +281,7 @@ class _Sweep:
         calls = [(self.plan, best, seed, seed == first) for seed in missing]
         # a single one runs here: starting workers again would take longer
         (Local() if len(calls) < 2 else self.executor).map(run_final, calls)
-        results = {
-            seed: json.loads((final_folder(self.plan, best, seed) / "result.json").read_text(encoding="utf-8"))
-            for seed in seeds
-        }
+        results = {seed: read_final(final_folder(self.plan, best, seed)) for seed in seeds}
         names = list(results[first]["test"])
         values = {name: [results[seed]["test"][name] for seed in seeds] for name in names}
         return {
@@ -284,6 +295,11 @@ class _Sweep:
     def _print(self, best: Record, outcome: Mapping[str, Any]) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in outcome["trials"].items())
         print(f"\n{self.plan.model} on {self.plan.dataset}: {counts}; selected by validation {self.goal.metric}")
+        if outcome["unfinished"]:
+            print(
+                f"warning: {len(outcome['unfinished'])} trials are unfinished, so that another setting may still win; "
+                f"continue with --resume=True --output_dir={self.folder}"
+            )
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
         rows = []
         for name in outcome["test"] or best.valid:  # a split may have no test part
@@ -317,6 +333,15 @@ def read_records(folder: Path) -> dict[str, Record]:
 def final_folder(plan: Plan, best: Record, seed: int) -> Path:
     """Return the folder of the winner's tested run with ``seed``."""
     return Path(plan.folder) / "best" / f"{best.name}-seed-{seed}"
+
+
+def read_final(folder: Path) -> dict[str, Any]:
+    """Read the result of a tested run; ConfigError for a damaged one."""
+    result = read_json(folder / "result.json")
+    tested = result.get("test")
+    if not isinstance(tested, dict) or not all(is_number(value) for value in tested.values()):
+        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' holds no numbers; remove {folder} and resume")
+    return result
 
 
 def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
@@ -358,15 +383,15 @@ def _read_config_file(path: Path) -> dict[str, Any]:
     return read_yaml(path)
 
 
-def _space(space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any]) -> tuple[Space, dict[str, Any]]:
+def _space(
+    space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any], model: str
+) -> tuple[Space, dict[str, Any]]:
     """Return the space and its content, from the interrupted sweep where none is given."""
     if space is None:
         if not before:
             raise ConfigError("a sweep needs --space=FILE; properties/sweep holds the grids of the papers")
         return parse_space(before["space"], ASKED), dict(before["space"])
-    if isinstance(space, Mapping):
-        return parse_space(space), dict(space)
-    found = read_space(space)
+    found = parse_space(space, model=model) if isinstance(space, Mapping) else read_space(space, model)
     return found, _content(found)
 
 
@@ -417,17 +442,51 @@ def _before(resume: bool, output_dir: Any) -> dict[str, Any]:
         return {}
     if not output_dir:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
-    file = Path(output_dir) / ASKED
-    if not file.is_file():
+    if not (Path(output_dir) / ASKED).is_file():
         raise ConfigError(f"{output_dir} holds no sweep to resume: {ASKED} is missing")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    before = read_asked(Path(output_dir))
+    return {**before, "space": _content(parse_space(before["space"], ASKED, before["model"]))}
+
+
+def read_asked(folder: Path) -> dict[str, Any]:
+    """Return what the sweep in ``folder`` was asked for: the content of sweep.yaml.
+
+    Raises:
+        ConfigError: the file is damaged, or another program's.
+    """
+    file = folder / ASKED
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is damaged: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} is damaged: a mapping is expected, it holds a {type(content).__name__}")
+    for key, kind in {
+        "model": str,
+        "dataset": str,
+        "space": dict,
+        "fixed": dict,
+        "search": str,
+        "scheduler": str,
+    }.items():
+        value = content.get(key, {} if key == "fixed" else None)
+        if not isinstance(value, kind):
+            raise ConfigError(f"{file} is damaged: {key} must be a {kind.__name__}, it is {value!r}")
+        if kind is dict and not all(isinstance(name, str) for name in value):
+            raise ConfigError(f"{file} is damaged: {key} holds a key that is no text")
+    return content
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
+    except OSError as error:
+        raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
 
 
 def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+    """Write down what is asked for, where it may be; the lock of the folder is held."""
     # a sweep that ended before its first trial, such as for want of a cluster, leaves the folder free
     if (folder / ASKED).is_file() and (folder / "trials").is_dir() and not resume:
         raise ConfigError(
@@ -453,6 +512,21 @@ def _difference(key: str, before: Mapping[str, Any], asked: Mapping[str, Any]) -
         parts = [name for name in {**old, **new} if _normal(old.get(name)) != _normal(new.get(name))]
         return f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in parts[:3])
     return f"{key}: it was {old!r}, now {new!r}"
+
+
+def _check_options(
+    search: str, scheduler: str, executor: str, counts: Mapping[str, int | None], time_budget: float | None
+) -> None:
+    _check_choice("search", search, SEARCHES)
+    _check_choice("scheduler", scheduler, SCHEDULERS)
+    _check_choice("executor", executor, ("ray", "local"))
+    if scheduler == "asha" and executor == "local":
+        raise ConfigError("--scheduler=asha needs trials side by side: leave out --executor=local")
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"{name}={count}: at least 1 is needed")
+    if time_budget is not None and not 0 < time_budget < math.inf:
+        raise ConfigError(f"time_budget={time_budget}: seconds above 0 are expected")
 
 
 def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:

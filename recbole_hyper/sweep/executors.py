@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import math
 import os
+import pickle
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from recbole_hyper.errors import ConfigError, NoSpaceError
+from recbole_hyper.files import is_no_space
 from recbole_hyper.sweep.proposals import Proposals, Trial
 from recbole_hyper.sweep.trial import (
     FAILED,
@@ -22,6 +26,7 @@ from recbole_hyper.sweep.trial import (
     UNFINISHED,
     Plan,
     Record,
+    bury_trial,
     close_trial,
     read_record,
     run_trial,
@@ -98,6 +103,9 @@ class Local(Executor):
         while not over() and (trial := proposals.ask()) is not None:
             try:
                 record = run_trial(plan, trial, report)
+            except NoSpaceError:
+                _leave(plan, trial, goal)
+                raise
             except SystemExit:
                 record = close_trial(plan, trial, UNFINISHED, "the time budget ran out", goal.metric, goal.bigger)
             proposals.tell(trial, record.score)
@@ -154,7 +162,12 @@ class RayTune(Executor):
                     name="ray", storage_path=plan.folder, verbose=0, callbacks=[callback], failure_config=None
                 ),
             )
-            tuner.fit()
+            try:
+                with _ray_errors():
+                    tuner.fit()
+            except ConnectionError as error:
+                callback.bury_open(str(error))
+                raise
             callback.close_open()
             if callback.fatal is not None:
                 raise callback.fatal
@@ -164,7 +177,8 @@ class RayTune(Executor):
         with cluster(self.address) as ray:
             self._require_resources(ray)
             remote = ray.remote(num_cpus=self.cpu, num_gpus=self.gpu, max_retries=0)(function)
-            return ray.get([remote.remote(*arguments) for arguments in calls])
+            with _ray_errors():
+                return ray.get([remote.remote(*arguments) for arguments in calls])
 
     def concurrent(self, ray: Any) -> int:
         """Return how many trials the cluster holds at a time."""
@@ -217,6 +231,15 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
             for trial in list(self.open.values()) if self.fatal is None else ():
                 self._end(trial, UNFINISHED, "the time budget ran out")
 
+        def bury_open(self, reason: str) -> None:
+            """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
+
+            It does not say which: a death counts only for a trial that was alone.
+            """
+            alone = len(self.open) == 1
+            for trial in list(self.open.values()):
+                self._end(trial, None if alone else UNFINISHED, reason)
+
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             over = goal.time_budget is not None and perf_counter() - start >= goal.time_budget
             if goal.scheduler == "none" or over:
@@ -225,18 +248,25 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
                 self._end(_trial(trial), STOPPED, "stopped by asha")
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            text = _error_text(trial)
-            if NoSpaceError.__name__ in text:
-                self.fatal = NoSpaceError(f"the disk is full: {plan.folder}")
-                return
-            self._end(_trial(trial), FAILED, f"its process ended: {text}")
+            error = _error(trial)
+            if is_no_space(error) or "OutOfDiskError" in str(error):
+                _leave(plan, self.open.pop(_trial(trial).name, _trial(trial)), goal)
+                self.fatal = self.fatal or NoSpaceError(errno.ENOSPC, "the disk is full", plan.folder)
+            elif _raised_itself(error):
+                self._end(_trial(trial), FAILED, f"its process ended: {_short(error)}")
+            else:
+                self._end(_trial(trial), None, _short(error))
 
-        def _end(self, trial: Trial, status: str, reason: str) -> None:
+        def _end(self, trial: Trial, status: str | None, reason: str) -> None:
+            """Record the end of a trial that has no record of its own; ``status`` None: its process died."""
             self.open.pop(trial.name, None)
             try:
                 record = read_record(plan.trials / trial.name)
                 if record is None or record.status == UNFINISHED:
-                    record = close_trial(plan, trial, status, reason, goal.metric, goal.bigger)
+                    if status is None:
+                        record = bury_trial(plan, trial, reason, goal.metric, goal.bigger)
+                    else:
+                        record = close_trial(plan, trial, status, reason, goal.metric, goal.bigger)
                 proposals.tell(trial, record.score)
                 on_end(record)
             except Exception as error:  # raised after the search: Ray would only log it
@@ -267,13 +297,65 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
     return Adapter(), callback
 
 
+def _leave(plan: Plan, trial: Trial, goal: Goal) -> None:
+    """Record a trial that a full disk ended as unfinished, where there is room for that much; else it has no record."""
+    with contextlib.suppress(OSError):
+        close_trial(plan, trial, UNFINISHED, "the disk was full", goal.metric, goal.bigger)
+
+
 def _trial(ray_trial: Any) -> Trial:
     return Trial(int(ray_trial.config["number"]), json.loads(ray_trial.config["settings"]))
 
 
-def _error_text(trial: Any) -> str:
-    error = trial.get_error()
-    return " ".join(str(error if error is not None else "no message").split())[-600:]
+def _error(ray_trial: Any) -> Exception | None:
+    """Return what ended a trial of Ray Tune; None where no word of it was left."""
+    with contextlib.suppress(Exception):
+        # Ray writes it beside its own files first, and copies it to the folder of the sweep later
+        return pickle.loads(Path(ray_trial.pickled_error_file).read_bytes())
+    with contextlib.suppress(Exception):
+        return ray_trial.get_pickled_error()
+    return None
+
+
+def _raised_itself(error: BaseException | None) -> bool:
+    """Whether the code of a trial raised ``error``; else its process died: killed, out of memory, its machine gone."""
+    from ray.exceptions import RayTaskError
+
+    return isinstance(error, RayTaskError)
+
+
+def _short(error: BaseException | None) -> str:
+    text = " ".join(str(error if error is not None else "no message").split())
+    return text if len(text) <= 600 else f"{text[:300]} ... {text[-300:]}"
+
+
+def _died(error: BaseException | None) -> BaseException | None:
+    """Return the word of Ray's about a process that died among ``error`` and what led to it, if any."""
+    from ray.exceptions import RayError
+
+    while error is not None and (not isinstance(error, RayError) or _raised_itself(error)):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+@contextlib.contextmanager
+def _ray_errors() -> Iterator[None]:
+    """Turn what Ray itself raises, and a full disk that it met, into one line.
+
+    Raises:
+        NoSpaceError: the disk is full.
+        ConnectionError: a process of Ray died, or the cluster went away.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_no_space(error) or "OutOfDiskError" in f"{type(error).__name__} {error}":
+            raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
+        died = None if _raised_itself(error) else _died(error)
+        if died is not None:
+            advice = "continue with --resume=True, and where memory ran out with a smaller --max_concurrent"
+            raise ConnectionError(f"a process of Ray died: {_short(died)}; {advice}") from error
+        raise
 
 
 @contextlib.contextmanager

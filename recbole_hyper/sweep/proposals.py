@@ -123,13 +123,14 @@ class Optuna(Proposals):
             raise ConfigError("--search=optuna needs optuna: pip install 'recbole-hyper[optuna]'") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self.space, self.base = optuna, space, base
-        self.num_samples = num_samples
         # optuna's own stream starts where the numbers end, so that a resumed search does not repeat its draws
         sampler = optuna.samplers.TPESampler(seed=seed + len(past))
         self.study = optuna.create_study(direction="maximize" if bigger else "minimize", sampler=sampler)
         self._running: dict[int, Any] = {}
         self._pending = list(pending)
-        self._next = 1 + max([trial.number for trial, _ in past] + [trial.number for trial in pending], default=-1)
+        # a trial that left no record, as on a full disk, leaves its number to another
+        taken = {trial.number for trial, _ in past} | {trial.number for trial in pending}
+        self._numbers = iter([number for number in range(num_samples) if number not in taken])
         for trial, score in past:
             self._add(trial, score)
 
@@ -137,14 +138,12 @@ class Optuna(Proposals):
         """Return an unfinished trial, else one that optuna proposes."""
         if self._pending:
             return self._pending.pop(0)
-        if self._next >= self.num_samples:
+        number = next(self._numbers, None)
+        if number is None:
             return None
         proposed = self.study.ask()
-        trial = Trial(
-            self._next, self.space.settings(lambda key, domain: self._suggest(proposed, key, domain), self.base)
-        )
+        trial = Trial(number, self.space.settings(lambda key, domain: self._suggest(proposed, key, domain), self.base))
         self._running[trial.number] = proposed
-        self._next += 1
         return trial
 
     def tell(self, trial: Trial, score: float | None) -> None:

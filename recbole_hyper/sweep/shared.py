@@ -6,7 +6,6 @@ For trials of a sweep, test cases are left out, so that no trial can look at the
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from recbole.utils import FeatureSource, FeatureType
 from recbole.utils.argument_list import dataset_arguments
 
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.files import digest, locked, plain, write_json
+from recbole_hyper.data.sequences import SequenceStore, write_array
+from recbole_hyper.files import digest, locked, plain, read_json, write_json
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
 SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue", "valid_catalogue")
+SPLIT_VALUES = ("points", "counts")
 CASE_ARRAYS = ("rows", "ends", "starts", "candidates")
 # configuration keys that decide what is read and how it is split
 DATA_KEYS = (
@@ -34,12 +34,16 @@ DATA_KEYS = (
     "candidate_seed",
 )
 
+# of what is saved: raised when a field is added, so that a resumed sweep does not map data without it
+FORMAT = 2
+
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
 
 
 def data_key(config: Any) -> str:
     """Return a digest of everything that decides the data and the split of a configuration."""
-    return digest({key: plain(config[key], nan_to_null=False) for key in DATA_KEYS if key in config})
+    keys = {key: plain(config[key], nan_to_null=False) for key in DATA_KEYS if key in config}
+    return digest({**keys, "format": FORMAT})
 
 
 def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[SequenceDataset, Split]:
@@ -62,7 +66,7 @@ def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[Seque
             save_split(split, dataset, target, has_features=has_features)
             if has_features:
                 return dataset, split
-    if json.loads((target / "split.json").read_text(encoding="utf-8"))["has_features"]:
+    if read_json(target / "split.json")["has_features"]:
         return _read(config, test)
     if target not in _mapped:
         _mapped.clear()  # a process runs one trial at a time
@@ -93,18 +97,19 @@ def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_feat
             saved[id(store)] = name
     for name in SPLIT_ARRAYS:
         if getattr(split, name) is not None:
-            np.save(folder / f"{name}.npy", getattr(split, name), allow_pickle=False)
+            write_array(folder / f"{name}.npy", getattr(split, name))
     for part, cases in (("valid", split.valid), ("test", split.test)):
         for name in CASE_ARRAYS:
             if getattr(cases, name) is not None:
-                np.save(folder / f"{part}_{name}.npy", getattr(cases, name), allow_pickle=False)
+                write_array(folder / f"{part}_{name}.npy", getattr(cases, name))
     places = {name: saved[id(store)] for name, store in stores.items()}
-    write_json(folder / "split.json", {"stores": places, "has_features": has_features, "counts": split.counts})
+    meta = {"stores": places, "has_features": has_features, **{name: getattr(split, name) for name in SPLIT_VALUES}}
+    write_json(folder / "split.json", meta)
 
 
 def load_split(folder: Path) -> Split:
     """Map what :func:`save_split` wrote."""
-    meta = json.loads((folder / "split.json").read_text(encoding="utf-8"))
+    meta = read_json(folder / "split.json")
     places = meta["stores"]
     stores = {place: SequenceStore.load(folder / place) for place in set(places.values())}
 
@@ -119,7 +124,7 @@ def load_split(folder: Path) -> Split:
         store=stores[places["train"]],
         valid=valid,
         test=test,
-        counts=meta["counts"],
+        **{name: meta[name] for name in SPLIT_VALUES},
         **{name: array(name) for name in SPLIT_ARRAYS},
     )
 

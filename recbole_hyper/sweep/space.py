@@ -6,12 +6,14 @@ A space is a YAML mapping from configuration keys to domains::
     hidden_dropout_prob: {choice: [0.2, 0.4]}      # one is drawn
     weight_decay: {uniform: [0.0, 0.1]}            # drawn between the bounds
     learning_rate: {loguniform: [1e-5, 1e-2]}      # drawn with a uniform logarithm
+    n_heads: [1, 2]                                # a plain list is a grid, unless the key's value is a list itself
     n_layers: {quniform: [1, 4, 1]}                # drawn on a lattice of the third number, which starts at the first
     n_negatives: {grid: [1, 256], when: {loss_type: [bce_plus, gbce]}}
     hidden_size:                                   # the first alternative whose condition holds
       - {grid: [32, 64], when: {geometry: poincare}}
       - {grid: [256, 512]}
     epochs: 100                                    # the same in every trial
+    topk: [5, 10]                                  # so is this one: the key's value is a list itself
     curvature: {value: auto, when: {geometry: poincare}}
 
 A condition names keys of the space or of the configuration; a key whose condition fails keeps its default.
@@ -31,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import ConfigError, parse_value, read_yaml
+from recbole_hyper.sweep.list_keys import list_keys
 
 Settings = dict[str, Any]
 Choose = Callable[[str, "Domain"], Any]
@@ -176,8 +179,12 @@ class Space:
         return order
 
 
-def read_space(path: str | Path) -> Space:
+def read_space(path: str | Path, model: str | None = None) -> Space:
     """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
+
+    Args:
+        path: the file.
+        model: whose defaults say which keys take a list as one value.
 
     Raises:
         ConfigError: no such file, an empty space or grid, an unknown kind, bounds that are not in order, a circle.
@@ -186,26 +193,35 @@ def read_space(path: str | Path) -> Space:
     if not file.is_file():
         raise ConfigError(f"the search space {str(path)!r} does not exist{_near_files(file)}")
     content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
-    return parse_space(content, str(path))
+    return parse_space(content, str(path), model)
 
 
-def parse_space(content: Mapping[str, Any], name: str = "the space") -> Space:
-    """Turn the mapping of a space file into a :class:`Space`; errors as for :func:`read_space`."""
+def parse_space(content: Mapping[str, Any], name: str = "the space", model: str | None = None) -> Space:
+    """Turn the mapping of a space file into a :class:`Space`; arguments and errors as for :func:`read_space`."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{name} must hold 'key: domain' lines, but holds a {type(content).__name__}")
     if not content:
         raise ConfigError(f"{name} is empty: give at least one key, such as learning_rate: {{grid: [0.001, 0.01]}}")
-    space = Space({str(key): _alternatives(value, f"{name}: {key}") for key, value in content.items()})
+    plain_lists = {key for key, value in content.items() if isinstance(value, list) and not _is_alternatives(value)}
+    grids = plain_lists - (list_keys(model) if plain_lists else set())
+    space = Space(
+        {
+            str(key): _alternatives({"grid": value} if key in grids else value, f"{name}: {key}")
+            for key, value in content.items()
+        }
+    )
     space._order()
     return space
 
 
 def _alternatives(value: Any, where: str) -> tuple[Domain, ...]:
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(entry, dict) and set(entry) & set(KINDS) for entry in value)
-    ):
+    if isinstance(value, list) and _is_alternatives(value):
         return tuple(_domain(entry, where) for entry in value)
     return (_domain(value, where),)
+
+
+def _is_alternatives(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(entry, dict) and set(entry) & set(KINDS) for entry in value)
 
 
 def _domain(value: Any, where: str) -> Domain:

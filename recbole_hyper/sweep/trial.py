@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import gc
 import io
-import json
 import math
 import os
 import shutil
@@ -18,12 +18,14 @@ from typing import Any
 
 from recbole_hyper.config import Config
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import is_no_space, locked, write_json
+from recbole_hyper.files import is_no_space, locked, read_json, write_json
 from recbole_hyper.sweep.proposals import Settings, Trial
 from recbole_hyper.sweep.shared import shared_data
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
+# sessions in which the process of a trial may die before it counts as failed
+MOST_DEATHS = 3
 
 Report = Callable[[int, float], None]
 
@@ -77,6 +79,7 @@ class Record:
         valid: validation metrics.
         seconds: wall time of the trial in its process, earlier sessions of a resumed one not counted.
         peak_memory_bytes: largest memory of the training process.
+        deaths: sessions in which its process died: was killed, ran out of memory, or lost its machine.
     """
 
     number: int
@@ -90,6 +93,7 @@ class Record:
     valid: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     peak_memory_bytes: int | None = None
+    deaths: int = 0
 
     @property
     def trial(self) -> Trial:
@@ -109,7 +113,8 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
         The record. Whatever goes wrong inside the trial is in ``reason``, not raised.
 
     Raises:
-        NoSpaceError: the disk is full.
+        NoSpaceError: the disk is full, however the library that writes says so; the trial has no record then, or its
+            earlier one.
     """
     folder = plan.trials / trial.name
     try:
@@ -122,9 +127,9 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
             record = _run(plan, trial, folder, report)
             write_json(folder / RECORD, asdict(record))
             return record
-    except OSError as error:
+    except Exception as error:
         if is_no_space(error):
-            raise NoSpaceError(error.errno, f"no space left for trial {trial.name}", str(folder)) from error
+            raise NoSpaceError(errno.ENOSPC, f"no space left for trial {trial.name}", str(folder)) from error
         raise
 
 
@@ -194,33 +199,64 @@ def _record(trial: Trial, status: str, start: float, **values: Any) -> Record:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Read trial.json; None where it is missing or not readable."""
+    """Read trial.json; None where it is missing, not readable, or holds what no trial writes."""
     try:
-        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return Record(**content)
+        record = Record(**read_json(folder / RECORD))
     except (OSError, ValueError, TypeError):
         return None
+    typed: list[tuple[Any, type | tuple[type, ...]]] = [
+        (record.number, int), (record.name, str), (record.settings, dict), (record.reason, str), (record.deaths, int),
+        (record.valid, dict), (record.seconds, (int, float)), (record.score, (int, float, type(None))),
+    ]  # fmt: skip
+    good = all(isinstance(value, kind) and not isinstance(value, bool) for value, kind in typed)
+    return record if good and record.status in (FINISHED, FAILED, STOPPED, UNFINISHED) else None
 
 
 def read_history(folder: Path) -> list[dict[str, float]]:
-    """Read train.csv; values that are no numbers are left out."""
+    """Read train.csv; values that are no numbers, and rows without an epoch, are left out."""
     try:
-        text = (folder / "train.csv").read_text(encoding="utf-8")
+        text = (folder / "train.csv").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     rows = []
-    for row in csv.DictReader(io.StringIO(text)):
-        numbers = {}
-        for key, value in row.items():
-            with contextlib.suppress(TypeError, ValueError):
-                numbers[key] = float(value)
-        rows.append(numbers)
+    with contextlib.suppress(csv.Error):
+        for row in csv.DictReader(io.StringIO(text)):
+            numbers = {}
+            for key, value in row.items():
+                with contextlib.suppress(TypeError, ValueError):
+                    numbers[key] = float(value)
+            if math.isfinite(numbers.get("epoch", math.nan)):
+                rows.append(numbers)
     return rows
 
 
-def close_trial(plan: Plan, trial: Trial, status: str, reason: str, metric: str, bigger: bool) -> Record:
-    """Write the record of a trial that did not write its own: stopped by the scheduler, or its process died."""
+def bury_trial(plan: Plan, trial: Trial, reason: str, metric: str, bigger: bool) -> Record:
+    """Write the record of a trial whose process died: unfinished, so that a resume continues it from its checkpoint.
+
+    A setting whose process dies in ``MOST_DEATHS`` sessions has failed, so that no resume goes on for ever.
+    """
+    before = read_record(plan.trials / trial.name)
+    deaths = 1 + (before.deaths if before else 0)
+    if deaths >= MOST_DEATHS:
+        status, advice = FAILED, f"it is not tried again unless {plan.trials / trial.name / RECORD} is removed"
+    else:
+        status = UNFINISHED
+        advice = "resume the sweep to continue it, and where memory ran out with fewer trials at a time"
+    reason = f"its process died in {deaths} of at most {MOST_DEATHS} sessions ({reason}); {advice}"
+    return close_trial(plan, trial, status, reason, metric, bigger, deaths=deaths)
+
+
+def close_trial(
+    plan: Plan, trial: Trial, status: str, reason: str, metric: str, bigger: bool, *, deaths: int | None = None
+) -> Record:
+    """Write the record of a trial that did not write its own: stopped by the scheduler, or its process died.
+
+    ``deaths`` is that of the earlier record where it is None.
+    """
     folder = plan.trials / trial.name
+    if deaths is None:
+        before = read_record(folder)
+        deaths = before.deaths if before else 0
     folder.mkdir(parents=True, exist_ok=True)
     history = read_history(folder)
     scores = [(row[f"valid_{metric}"], int(row["epoch"])) for row in history if f"valid_{metric}" in row]
@@ -236,6 +272,7 @@ def close_trial(plan: Plan, trial: Trial, status: str, reason: str, metric: str,
         best_epoch=None if best is None else best[1],
         epochs=len(history),
         seconds=sum(row.get("train_seconds", 0.0) + row.get("valid_seconds", 0.0) for row in history),
+        deaths=deaths,
     )
     write_json(folder / RECORD, asdict(record))
     return record
@@ -306,6 +343,7 @@ __all__ = [
     "UNFINISHED",
     "Plan",
     "Record",
+    "bury_trial",
     "close_trial",
     "read_history",
     "read_record",

@@ -43,17 +43,17 @@ def write_run(folder: Path, **more: Any) -> Path:
 
 
 def write_sweep(folder: Path, trials: list[dict[str, Any]], best: int | None = 0) -> Path:
-    """Write a sweep over hidden_size; a trial is {status, score, hidden_size, seconds, MiB}."""
+    """Write a sweep over hidden_size; a trial is {status, score, hidden_size, seconds, MiB, more settings}."""
     folder.mkdir(parents=True)
     space = {"hidden_size": [{"grid": sorted({entry["hidden_size"] for entry in trials})}], "epochs": [{"value": 2}]}
-    asked = {"model": "SASRecCE", "dataset": "tiny", "space": space}
+    asked = {"model": "SASRecCE", "dataset": "tiny", "space": space, "fixed": {}, "search": "grid", "scheduler": "none"}
     (folder / "sweep.yaml").write_text(yaml.safe_dump(asked, sort_keys=False))
     counts: dict[str, int] = {}
     for number, entry in enumerate(trials):
         counts[entry["status"]] = counts.get(entry["status"], 0) + 1
         name = f"{number:04d}-x"
         place = folder / "trials" / name
-        settings = {"hidden_size": entry["hidden_size"]}
+        settings = {"hidden_size": entry["hidden_size"], **entry.get("more", {})}
         if entry["status"] == "finished":
             write_run(
                 place,

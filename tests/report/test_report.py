@@ -199,6 +199,53 @@ def test_an_unfinished_sweep_is_shown_as_such(tmp_path: Path) -> None:
     assert "trials see validation only" in text
 
 
+FOREIGN = [
+    "[]", "", "{", "3", '"text"', "{}", '{"accuracy": 0.9}', '{"model": "SASRecCE", "dataset": "tiny", "config": []}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "valid": {"ndcg@10": "high"}}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seed": [1]}',
+    '{"model": "SASRecCE", "dataset": "tiny", "config": {}, "seconds": [1]}', "[" * 5000, "\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_result_of_another_program_is_left_out_with_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "good")
+    write_run(tmp_path / "bad")
+    (tmp_path / "bad" / "result.json").write_text(text)
+    page = build_report([tmp_path], tmp_path / "report").read_text()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: left out: ")
+    assert str(tmp_path / "bad" / "result.json") in line
+    assert str(tmp_path / "bad" / "result.json") in page
+    assert [entry.folder.name for entry in collect([tmp_path]).entries] == ["good"]
+
+
+@pytest.mark.parametrize("name", ["sweep.yaml", "sweep.json", "trials/0000-x/result.json", "trials/0000-x/trial.json"])
+@pytest.mark.parametrize("text", ["[]", "!!python/object:os.system x", "trials: 3", '{"trials": 3}'])
+def test_a_damaged_file_of_a_sweep_is_named(name: str, text: str, folders: Path) -> None:
+    (folders / "sweep" / name).write_text(text)
+    found = collect([folders])
+    (problem,) = found.problems
+    assert str(folders / "sweep" / name) in problem
+    assert problem in warnings_of(found)
+
+
+def test_names_are_text_in_markdown_and_html(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script> `rm` | [x](javascript:1)\nnew *line*"
+    write_run(tmp_path / "run", model=evil, dataset=evil, config={"loss_type": evil, "$x": "$\\frac"}, protocol=evil)
+    write_run(tmp_path / "other", model=evil, dataset=evil, config={"loss_type": "$a"}, protocol=evil)
+    page = build_report([tmp_path], tmp_path / "report").read_text()
+    assert "<script>alert" not in page
+    for path in (tmp_path / "report").glob("*.md"):
+        lines = path.read_text().splitlines()
+        assert "<script" not in "".join(lines)
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, path.name
+    board = (tmp_path / "report" / "leaderboard.md").read_text()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; \\`rm\\` \\| \\[x\\](javascript:1) new \\*line\\*" in board
+
+
 def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ReportError, match="is no folder"):
         collect([tmp_path / "nothing"])

@@ -15,6 +15,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.quick_start import run
 from recbole_hyper.sweep import driver, sweep, trial
+from recbole_hyper.sweep.list_keys import list_keys
 from recbole_hyper.sweep.trial import Record
 from tests.sweep.conftest import random_sequences, write_data
 
@@ -120,15 +121,18 @@ def test_a_split_without_a_test_part(keys: dict, tmp_path: Path, capsys: pytest.
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["best"]["score"] == pytest.approx(score, abs=1e-6)
 
 
-def test_failed_trials_are_recorded_and_the_sweep_goes_on(keys: dict, tmp_path: Path) -> None:
-    # 8 does not divide by 3 heads; a rate of 1e30 makes the loss infinite
-    space = {"n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}
+def test_failed_trials_are_recorded_and_the_sweep_goes_on(
+    keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 8 does not divide by 3 heads, but 9 does; a rate of 1e30 makes the loss infinite
+    space = {"hidden_size": [8, 9], "n_heads": {"grid": [1, 3]}, "learning_rate": {"grid": [0.001, 1e30]}}
     outcome = local(keys, tmp_path / "s", space)
+    assert "warning: 2 of 8 settings cannot run, such as hidden_size=8, n_heads=3" in capsys.readouterr().out
     assert outcome["trials"]["finished"] >= 1
     assert outcome["trials"]["failed"] >= 2
     reasons = " ".join(outcome["failures"].values())
     assert "n_heads" in reasons or "heads" in reasons
-    assert outcome["best"]["settings"] == {"n_heads": 1, "learning_rate": 0.001}
+    assert outcome["best"]["settings"]["learning_rate"] == 0.001
 
 
 def test_a_refusal_for_want_of_memory_is_a_failed_trial(keys: dict, tmp_path: Path) -> None:
@@ -215,6 +219,66 @@ def test_resume_refuses_a_changed_space(keys: dict, tmp_path: Path) -> None:
         local(keys, tmp_path / "s")
 
 
+EVIL = [
+    "!!python/object/apply:os.system [touch hacked]", "- a\n- b", "", "model: [1]", "{model: SASRecCE", "\x00", "3",
+    "model: SASRecCE\ndataset: tiny\nspace: [1]\nfixed: {}\nsearch: grid\nscheduler: none",
+    "model: SASRecCE\ndataset: tiny\nspace: {seed: [1]}\nfixed: {3: x}\nsearch: grid\nscheduler: none",
+    "model: SASRecCE\ndataset: tiny\nspace: {seed: [1]}\nfixed: {}\nsearch: {}\nscheduler: none",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_resume_of_a_damaged_sweep_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"sweep.yaml is damaged") as raised:
+        sweep(config_dict={"output_dir": str(tmp_path), "resume": True}, executor="local")
+    assert "\n" not in str(raised.value)
+    assert (tmp_path / "sweep.yaml").read_text() == text
+    assert not Path("hacked").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"time_budget": float("nan")},
+        {"time_budget": -1.0},
+        {"n_seeds": 0},
+        {"max_concurrent": 0},
+        {"cpu": float("nan")},
+    ],
+)
+def test_options_that_cannot_be(option: dict[str, Any], tmp_path: Path) -> None:
+    more = {"resources": option} if "cpu" in option else option
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        sweep("SASRecCE", "tiny", space=SPACE, config_dict={"output_dir": str(tmp_path / "s")}, **more)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_plain_list_is_a_grid_unless_its_key_takes_a_list(keys: dict, tmp_path: Path) -> None:
+    space = {"learning_rate": [0.001, 0.01], "topk": [1, 5], "adam_betas": [0.9, 0.98], "epochs": 1}
+    kept = {key: value for key, value in keys.items() if key != "topk"}
+    outcome = local(kept, tmp_path / "s", space)
+    assert outcome["trials"] == {"finished": 2}
+    frame = pd.read_csv(tmp_path / "s" / "trials.csv")
+    assert frame["learning_rate"].tolist() == [0.001, 0.01]
+    result = json.loads(next((tmp_path / "s" / "trials").glob("*/result.json")).read_text())
+    assert (result["config"]["topk"], result["config"]["adam_betas"]) == ([1, 5], [0.9, 0.98])
+    # a damaged final result is named, and nothing is reported from it
+    final = next((tmp_path / "s" / "best").glob("*/result.json"))
+    final.write_text("{}")
+    with pytest.raises(ConfigError, match=r"result.json is damaged: 'test' holds no numbers"):
+        sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+
+
+def test_which_keys_take_a_list() -> None:
+    lists = list_keys("SASRecCE")
+    assert {"topk", "metrics", "adam_betas", "mlp_hidden_size", "unload_col"} <= lists
+    assert not lists & {"learning_rate", "seed", "sce_n_buckets", "memory_limit", "loss_type", "curvature", "epochs"}
+    # a number for most models, a list for two of RecBole's
+    assert "reg_weight" not in list_keys("EASER")
+    assert "reg_weight" in list_keys("HGN")
+
+
 def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no sweep to resume"):
         local(keys, tmp_path / "nothing", resume=True)
@@ -231,6 +295,12 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
         ({"topk": {"grid": [[1], [5]]}}, "could not be compared"),
         ({"output_dir": {"grid": ["a"]}}, "no key of a trial"),
         ({"learning_rate": {"grid": ["fast"]}}, "a number"),
+        ({"learning_rate": [0.1, "fast"]}, "learning_rate='fast' cannot run.*a number"),
+        ({"n_layers": {"grid": [1, 2]}, "n_heads": {"choice": [1, 2, 3]}}, "n_heads=3 cannot run.*does not divide"),
+        ({"hidden_dropout_prob": {"uniform": [0.1, 1.5]}}, "hidden_dropout_prob=1.5 cannot run"),
+        ({"n_layers": {"quniform": [0, 2, 1]}}, "n_layers=0 cannot run"),
+        ({"epochs": {"grid": [1, [2]]}}, r"epochs=\[2\] cannot run"),
+        ({"loss_type": ["ce", "sce"], "sce_bucket_size_y": {"grid": [-1], "when": {"loss_type": "sce"}}}, "got -1"),
     ],
 )
 def test_faults_of_the_space_end_the_sweep_before_it_begins(

@@ -81,6 +81,11 @@ def test_optuna_finds_more_than_chance() -> None:
         assert isinstance(trial.settings["n"], int)
 
 
+def test_optuna_gives_the_number_of_a_trial_without_record_to_another() -> None:
+    past = [entry for entry in optuna_search(6, [], []) if entry[0].number not in (1, 4)]
+    assert [trial.number for trial, _ in optuna_search(8, past, [])] == [1, 4, 6, 7]
+
+
 def test_optuna_goes_on_after_a_resume() -> None:
     past = optuna_search(30, [], [])
     pending = [Trial(30, {"kind": "good", "x": 0.9, "n": 1})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.sweep import shared
+from recbole_hyper.types import Cases
 from tests.sweep.conftest import random_sequences, write_data
 
 SPLITS = [
@@ -93,3 +96,25 @@ def test_key_follows_what_decides_the_data_only(keys: dict) -> None:
     sampled = {"mode": "uni9"}
     assert key(eval_args=sampled) == key(eval_args=sampled, seed=5)
     assert key(eval_args=sampled) != key(eval_args=sampled, candidate_seed=5)
+
+
+def test_every_field_of_a_split_survives(config: Config, tmp_path: Path) -> None:
+    """A new field of Split has to be saved as well, or a trial would run on another split than a run."""
+    store = SequenceDataset(config).store
+    every = {
+        "points": {"valid": 3.5, "test": 7.0}, "refit_lengths": store.lengths, "counts": {"kept": 3},
+        "catalogue": np.arange(store.n_items) > 1, "valid_catalogue": np.arange(store.n_items) > 2,
+    }  # fmt: skip
+    split = dataclasses.replace(make_split(store, config), **every)
+    shared.save_split(split, SequenceDataset(config), tmp_path / "saved", has_features=False)
+    loaded = shared.load_split(tmp_path / "saved")
+    for entry in dataclasses.fields(split):
+        before, after = getattr(split, entry.name), getattr(loaded, entry.name)
+        if isinstance(before, Cases):
+            for name in ("rows", "ends", "starts"):
+                np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
+        elif isinstance(before, SequenceStore):
+            assert before.fingerprint() == after.fingerprint()
+        else:
+            assert len(before) > 0, f"{entry.name} needs a value in this test"
+            np.testing.assert_array_equal(before, after)

@@ -1,0 +1,59 @@
+"""result.json as a report reads it: the right kind of value in every place, or one line that says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.files import read_json
+
+_NUMBER = (int, float, type(None))
+_TEXT = (str, type(None))
+# what a report reads of a result; the first three say that it is one of this program
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "model": str,
+    "dataset": str,
+    "config": dict,
+    "protocol": _TEXT,
+    "eval_args": (dict, type(None)),
+    "valid": (dict, type(None)),
+    "test": (dict, type(None)),
+    "seconds": (dict, type(None)),
+    "versions": (dict, type(None)),
+    "peak_memory_bytes": _NUMBER,
+    "peak_memory_bytes_per_phase": (dict, type(None)),
+    "best_valid_score": _NUMBER,
+    "parameters": _NUMBER,
+    "epochs": _NUMBER,
+    "seed": _NUMBER,
+    "curvature": _NUMBER,
+    "curvature_interval": (list, type(None)),
+    "commit": _TEXT,
+    "data_fingerprint": _TEXT,
+}
+NEEDED = ("model", "dataset", "config")
+OF_NUMBERS = ("valid", "test", "seconds", "peak_memory_bytes_per_phase")
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read the result of a run.
+
+    Raises:
+        ValueError: a damaged file, or one of another program; the message names it.
+        OSError: it cannot be read.
+    """
+    result = read_json(path)
+    missing = [name for name in NEEDED if name not in result]
+    if missing:
+        raise ValueError(f"{path} is no result of a run: {', '.join(missing)} missing")
+    for name, kind in FIELDS.items():
+        if not isinstance(result.get(name), kind) and name in result:
+            raise ValueError(f"{path} is no result of a run: {name} is a {type(result[name]).__name__}")
+    for name in OF_NUMBERS:
+        wrong = [key for key, value in (result.get(name) or {}).items() if not isinstance(value, _NUMBER)]
+        if wrong:
+            raise ValueError(f"{path} is no result of a run: {name}.{wrong[0]} is no number")
+    interval = result.get("curvature_interval")
+    if interval is not None and not (len(interval) == 2 and all(isinstance(end, int | float) for end in interval)):
+        raise ValueError(f"{path} is no result of a run: curvature_interval is {interval!r}")
+    return {name: value for name, value in result.items() if value is not None or name not in (*OF_NUMBERS, "versions")}

@@ -1,0 +1,146 @@
+"""A full disk ends a sweep with one error, whoever wrote; its trials stay unfinished, and a resume runs them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.sweep import sweep, trial
+from recbole_hyper.sweep.proposals import Trial
+from recbole_hyper.sweep.trial import Plan, bury_trial, close_trial, read_history, read_record, run_trial
+from recbole_hyper.training import checkpoint
+from tests.sweep.test_driver import local
+
+# as the libraries say it: the system, a quota, torch (two ways), safetensors, pyarrow, numpy
+FULL = [
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EDQUOT, "Disk quota exceeded"),
+    RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
+    RuntimeError("[enforce fail at inline_container.cc:603] . unexpected pos 64 vs 0"),
+    SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    OSError("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),
+    OSError("1000000 requested and 262128 written"),
+]
+
+
+def failing(error: Exception) -> Any:
+    def fail(*arguments: Any, **keywords: Any) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """A plan whose trials are never trained here."""
+    return Plan("SASRecCE", "tiny", {}, str(tmp_path / "sweep"))
+
+
+@pytest.mark.parametrize("error", FULL, ids=str)
+def test_however_a_full_disk_shows_itself_the_trial_is_not_failed(
+    error: Exception, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Trial(0, {"n_layers": 1})
+    monkeypatch.setattr(trial, "_train", failing(error))
+    with pytest.raises(NoSpaceError, match="no space left for trial 0000"):
+        run_trial(plan, entry)
+    assert read_record(plan.trials / entry.name) is None
+    monkeypatch.setattr(trial, "_train", failing(RuntimeError("the loss is odd")))
+    assert run_trial(plan, entry).status == "failed"
+
+
+@pytest.mark.parametrize("place", ["weights", "state", "record", "history", "data", "table"])
+def test_wherever_the_disk_is_full_a_resume_goes_on(
+    place: str, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, name, error = {
+        "weights": (checkpoint, "save_file", FULL[4]),
+        "state": (torch, "save", FULL[3]),
+        "record": (trial, "write_json", FULL[1]),
+        "history": ("recbole_hyper.training.trainer.write_text", None, FULL[0]),
+        "data": (np, "save", FULL[6]),
+        "table": ("recbole_hyper.sweep.driver.pd.DataFrame.to_csv", None, FULL[0]),
+    }[place]
+    space = {"learning_rate": [0.001, 0.01]}
+    with monkeypatch.context() as patch:
+        patch.setattr(target, *([name] if name else []), failing(error))
+        with pytest.raises(NoSpaceError, match=r"make room, then continue with --resume=True --output_dir="):
+            local({**keys, "epochs": 1}, tmp_path / "s", space)
+    assert not list((tmp_path / "s").rglob("*.part"))
+    outcome = local({**keys, "epochs": 1}, tmp_path / "s", space, resume=True)
+    assert outcome["trials"] == {"finished": 2}
+    assert outcome["best"]["epochs"] == 1
+
+
+def test_a_trial_whose_process_dies_is_unfinished_and_after_three_sessions_failed(plan: Plan) -> None:
+    entry = Trial(3, {"n_layers": 2})
+    first = bury_trial(plan, entry, "killed by signal 9", "ndcg@5", True)
+    assert (first.status, first.deaths) == ("unfinished", 1)
+    assert first.reason.startswith("its process died in 1 of at most 3 sessions (killed by signal 9); resume the sweep")
+    # another reason to stop in between does not forget the count
+    assert close_trial(plan, entry, "unfinished", "the time budget ran out", "ndcg@5", True).deaths == 1
+    assert bury_trial(plan, entry, "again", "ndcg@5", True).status == "unfinished"
+    last = bury_trial(plan, entry, "again", "ndcg@5", True)
+    assert (last.status, last.deaths) == ("failed", 3)
+    assert "not tried again" in last.reason
+    assert read_record(plan.trials / entry.name) == last
+    assert run_trial(plan, entry) == last
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"number": "one"}', '{"number": 0, "name": "a", "settings": [], "status": "finished"}',
+     '{"number": 0, "name": "a", "settings": {}, "status": "won", "score": 9}',
+     '{"number": 0, "name": "a", "settings": {}, "status": "finished", "score": "high"}'],
+)  # fmt: skip
+def test_a_record_that_no_trial_wrote_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "trial.json").write_text(text)
+    assert read_record(tmp_path) is None
+
+
+def test_history_of_a_damaged_table(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_bytes(b"epoch,train_loss\n0,3.0\n\xff,1\nnan,2\n1,x\n")
+    assert read_history(tmp_path) == [{"epoch": 0.0, "train_loss": 3.0}, {"epoch": 1.0}]
+
+
+@pytest.mark.slow
+def test_a_small_disk(keys: dict, tmp_path: Path) -> None:
+    """On a file system of 4 MiB, filled but for a bit: the sweep stops, and with room it ends as one with room did."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    keys = {**keys, "epochs": 1}
+    space = {"learning_rate": [0.001, 0.01, 0.1]}
+    try:
+        whole = local(keys, disk / "whole", space)
+        used = sum(path.stat().st_size for path in (disk / "whole").rglob("*") if path.is_file())
+        stops = 0
+        for room in range(used // 8, used, used // 2):
+            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+            (disk / "ballast").write_bytes(b"x" * max(0, free - room))
+            try:
+                local(keys, disk / "s", space, resume=(disk / "s" / "sweep.yaml").is_file())
+            except NoSpaceError:
+                stops += 1
+            (disk / "ballast").unlink()
+        assert stops >= 2
+        outcome = sweep(config_dict={"output_dir": str(disk / "s"), "resume": True}, executor="local")
+        assert outcome["trials"] == {"finished": 3}
+        assert (outcome["best"]["name"], outcome["best"]["score"]) == (whole["best"]["name"], whole["best"]["score"])
+        assert outcome["test"] == whole["test"]
+    finally:
+        # lazily: the data that the trials shared are still mapped into this process
+        subprocess.run(["umount", "-l", str(disk)], check=True)
