@@ -73,21 +73,32 @@ def _without_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> 
 
 
 def _keys(rest: list[str], parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Turn ``--key=value`` and ``--key value`` into a dictionary."""
+    """Turn ``--key=value`` and ``--key value`` into a dictionary; a flag that stands alone is True."""
     keys: dict[str, Any] = {}
-    words = iter(rest)
-    for word in words:
+    words = list(rest)
+    while words:
+        word = words.pop(0)
         if not word.startswith("--"):
             parser.error(f"{word!r} is not of the form --key=value")
         key, equals, value = word[2:].partition("=")
         if not equals:
-            value = next(words, "")
-            if not value or value.startswith("--"):
-                parser.error(f"--{key} needs a value: --{key}=VALUE")
+            value = _value_of(key, words, parser)
         if key in keys and keys[key] != value:
             parser.error(f"--{key} is given twice, as {keys[key]!r} and as {value!r}")
         keys[key] = value
     return keys
+
+
+def _value_of(key: str, words: list[str], parser: argparse.ArgumentParser) -> str:
+    """Take the value of ``--key`` from the words that follow it."""
+    if words and words[0] and not words[0].startswith("--"):
+        return words.pop(0)
+    from recbole_hyper.config import is_flag
+
+    # compare's --MODEL.key
+    if not is_flag(key.rpartition(".")[2]):
+        parser.error(f"--{key} needs a value: --{key}=VALUE")
+    return "True"
 
 
 if __name__ == "__main__":

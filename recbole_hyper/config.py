@@ -1,8 +1,9 @@
 """RecBole's Config with this project's models and properties, bound strictly before any data are read.
 
-Order, later wins: RecBole's overall.yaml, ours, the YAMLs of the named parts (encoder, geometry, loss), the model YAML
-(ours or RecBole's), RecBole's dataset YAMLs, our dataset YAML, config files, the dictionary, the command line.
-``eval_args`` is merged key by key; every other key is replaced as a whole, as RecBole does.
+Order, later wins: RecBole's own YAMLs, our overall.yaml, the YAMLs of the parts (encoder, geometry, loss), the model
+YAML (ours or RecBole's), our dataset YAML, config files, the dictionary, the command line. What the model YAML says of
+a part that is replaced does not hold: see :mod:`recbole_hyper.config_parts`. ``eval_args`` is merged key by key; every
+other key is replaced as a whole, as RecBole does. What a run does not read: :mod:`recbole_hyper.recbole_keys`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import copy
 import difflib
 import functools
 import importlib
-import importlib.util
 import inspect
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import recbole
-import yaml
 from recbole.config import Config as RecBoleConfig
 from recbole.utils import ModelType
 
@@ -29,51 +29,25 @@ from recbole_hyper import components
 from recbole_hyper.config_checks import (
     check_combinations,
     check_eval_args,
+    check_load_col,
     check_metrics,
     check_ranges,
     check_types,
     check_valid_metric,
 )
+from recbole_hyper.config_parts import PARTS, part_keys, settings_of_model
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.recbole_keys import REFUSED, check_refused, without_effect
+from recbole_hyper.yaml_files import Loader, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
 RECBOLE_PROPERTIES = Path(recbole.__file__).parent / "properties"
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
-PART_FAMILIES = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
-PART_FOLDERS = {"encoder": "encoder", "geometry": "geometry", "loss_type": "loss"}
 # a folder called 1 is text
 TEXT_KEYS = {"output_dir", "data_path"}
 # keys that RecBole reads although none of its YAML files names them
-RECBOLE_SILENT_KEYS = {
-    "model", "dataset", "local_rank", "nproc", "world_size", "ip", "port", "offset", "additional_feat_suffix",
-    "numerical_features", "wandb_project", "log_wandb", "val_interval", "eval_type", "reg_weight", "loss_type",
-    "tail_ratio",
-}  # fmt: skip
-
-
-def properties_folder() -> Path:
-    """Return the folder of this project's YAML files: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).parent
-    for folder in (package / "properties", package.parent / "properties"):
-        if (folder / "overall.yaml").is_file():
-            return folder
-    raise FileNotFoundError(f"the properties/ folder is missing from {package} and {package.parent}; reinstall")
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping."""
-    loader = RecBoleConfig._build_yaml_loader(None)
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.load(file, Loader=loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, but holds a {type(content).__name__}")
-    return content
+RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 
 def recbole_models() -> dict[str, Path]:
@@ -125,13 +99,14 @@ def parse_value(text: Any) -> Any:
     try:
         value = ast.literal_eval(text)
         return list(value) if isinstance(value, tuple) else value
-    except (ValueError, SyntaxError, TypeError, MemoryError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
     if text[:1] in "{[":
         try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError:
-            pass
+            return parse_yaml(text, f"the value {text[:40]!r}")
+        except ConfigError as error:
+            if any(word in str(error) for word in ("too deeply", "given twice")):
+                raise
     return text
 
 
@@ -149,9 +124,8 @@ def config_files(text: str) -> list[str]:
 
 
 @functools.cache
-def all_known_keys() -> frozenset[str]:
-    """Return every key that some YAML of RecBole or of this project, or a part's constructor, names."""
-    known = set(RECBOLE_SILENT_KEYS)
+def _stated() -> dict[str, tuple[Any, ...]]:
+    """Return every key that some YAML of RecBole or of this project names, and the values that it has there."""
     files = [*RECBOLE_PROPERTIES.glob("*.yaml"), *(RECBOLE_PROPERTIES / "model").glob("*.yaml")]
     files += [
         *(RECBOLE_PROPERTIES / "dataset").glob("sample.yaml"),
@@ -165,9 +139,31 @@ def all_known_keys() -> frozenset[str]:
         for folder in ("model", "encoder", "geometry", "loss", "dataset")
         for path in (ours / folder).glob("*.yaml")
     ]
+    found: dict[str, tuple[Any, ...]] = {}
     for path in files:
-        known.update(read_yaml(path))
-    return frozenset(known)
+        for key, value in read_yaml(path).items():
+            found[key] = (*found.get(key, ()), value)
+    return found
+
+
+@functools.cache
+def all_known_keys() -> frozenset[str]:
+    """Return every key that some YAML of RecBole or of this project, or RecBole's own code, names."""
+    return frozenset({*_stated(), *RECBOLE_SILENT_KEYS})
+
+
+def is_flag(key: str) -> bool:
+    """Return whether ``key`` is true or false wherever it has a default."""
+    values = [value for value in _stated().get(key, ()) if value is not None]
+    return bool(values) and all(isinstance(value, bool) for value in values)
+
+
+@functools.cache
+def keys_in_source(model: type) -> frozenset[str]:
+    """Return the keys that the source of a model of RecBole asks for; some stand in no YAML (HRM's reg_weight)."""
+    if not model.__module__.startswith("recbole."):
+        return frozenset()
+    return frozenset(re.findall(r"""config\[["'](\w+)["']\]""", inspect.getsource(inspect.getmodule(model) or model)))
 
 
 class Config(RecBoleConfig):
@@ -208,10 +204,16 @@ class Config(RecBoleConfig):
 
     internal_config_dict: dict[str, Any]
     parameters: dict[str, list[str]]
+    # by key that the model does not read although RecBole or this package documents it: why
+    without_effect: dict[str, str]
 
     # --- RecBole's hooks ---------------------------------------------------------------------------------------------
     def compatibility_settings(self) -> None:
         """Nothing: ``compat`` has restored what RecBole needs, and RecBole's own version breaks on numpy 2."""
+
+    def _build_yaml_loader(self) -> type[Loader]:
+        # RecBole adds to PyYAML's own loader at every construction
+        return Loader
 
     def _load_config_files(self, file_list: Sequence[str]) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -258,17 +260,12 @@ class Config(RecBoleConfig):
             # negatives of general models exclude the user's own items, as RecBole's default does
             merged["repeatable"] = False
         if issubclass(model_class, _base_model()):
-            model_yaml = (
-                read_yaml(ours / "model" / f"{model}.yaml") if (ours / "model" / f"{model}.yaml").is_file() else {}
-            )
-            for key, folder in PART_FOLDERS.items():
-                name = self.external_config_dict.get(key) or model_yaml.get(key) or model_class.parts[key]
-                components.resolve(PART_FAMILIES[key], str(name))
-                merged[key] = name
-                part_yaml = ours / folder / f"{name}.yaml"
-                if part_yaml.is_file():
-                    merge(merged, read_yaml(part_yaml))
-            merge(merged, model_yaml)
+            file = ours / "model" / f"{model}.yaml"
+            model_yaml = read_yaml(file) if file.is_file() else {}
+            parts, layers = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
+            for layer in layers:
+                merge(merged, layer)
+            merged.update(parts)
         elif (ours / "model" / f"{model}.yaml").is_file():
             merge(merged, read_yaml(ours / "model" / f"{model}.yaml"))
         elif recbole_model_yaml.is_file():
@@ -283,9 +280,12 @@ class Config(RecBoleConfig):
         self.internal_config_dict = merged
 
     def _get_final_config_dict(self) -> dict[str, Any]:
+        self.without_effect = without_effect(self.model_class)
         self._check_keys()
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
-        merge(final, copy.deepcopy(self.external_config_dict))
+        read = {key: value for key, value in self.external_config_dict.items() if not self.ignores(key)}
+        merge(final, copy.deepcopy(read))
+        check_load_col(final.get("load_col"))
         if final.get("load_col") is None:
             final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
         if final.get("loss_type") == "BPR" and "train_neg_sample_args" not in self.external_config_dict:
@@ -315,20 +315,46 @@ class Config(RecBoleConfig):
         self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
 
     # --- checks ------------------------------------------------------------------------------------------------------
+    def ignores(self, key: str) -> bool:
+        """Return whether a run of this model does not read the known key ``key``."""
+        if key in self.without_effect or (key in REFUSED and key not in self.internal_config_dict):
+            return True
+        if key in self.internal_config_dict or key in RECBOLE_SILENT_KEYS or key not in all_known_keys():
+            return False
+        if key in keys_in_source(self.model_class):
+            return False
+        # an option of a part's constructor that no YAML of the part names
+        return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
+
+    def _parts(self) -> Sequence[str]:
+        return list(PARTS) if issubclass(self.model_class, _base_model()) else []
+
     def _check_keys(self) -> None:
-        known = all_known_keys() | set(self.internal_config_dict)
-        for key in self.external_config_dict:
+        check_refused(self.external_config_dict)
+        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
+        for key, value in self.external_config_dict.items():
             if key in known:
-                if key not in self.internal_config_dict and key not in RECBOLE_SILENT_KEYS:
-                    logger.warning("%s does not read %s: the key has no effect in this run", self.model, key)
+                # what asks for the default, as the configuration of an earlier run does, is no mistake
+                default = (None, self.internal_config_dict.get(key))
+                if key not in REFUSED and self.ignores(key) and value not in default:
+                    why = self.without_effect.get(key, "it belongs to other models or parts")
+                    logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
                 continue
             near = difflib.get_close_matches(key, known, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"unknown key {key!r}{hint}")
 
     def _check_dataset(self, root: str) -> None:
-        file = Path(self.final_config_dict["data_path"]) / f"{self.dataset}.inter"
+        folder = Path(self.final_config_dict["data_path"])
+        file = folder / f"{self.dataset}.inter"
         if file.is_file():
+            for suffix in self.final_config_dict["load_col"]:
+                if not (folder / f"{self.dataset}.{suffix}").is_file():
+                    found = sorted(path.name for path in folder.glob(f"{self.dataset}.*") if path.is_file())
+                    raise ConfigError(
+                        f"load_col names columns of {suffix!r}, but {folder / f'{self.dataset}.{suffix}'} does not "
+                        f"exist; the folder holds {', '.join(found)}"
+                    )
             return
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
         near = difflib.get_close_matches(self.dataset, siblings, n=1)
@@ -344,6 +370,8 @@ class Config(RecBoleConfig):
         """Return the complete configuration as plain values, runnable again as a config file."""
         dropped = {"device", "eval_type", "MODEL_TYPE", "MODEL_INPUT_TYPE", "single_spec", "local_rank"}
         dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger", "resume"}
+        # whether a run may go on is read from its epochs, whatever the model makes of them
+        dropped |= set(self.without_effect) - {"epochs"}
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":

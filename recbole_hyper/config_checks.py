@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -23,9 +24,10 @@ FREE_KEYS = {
     "gpu_id",
     "train_neg_sample_args",
     "load_col",
-    "loss_memory_budget",
 }
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
+# the smallest number that float32 holds in full
+_SMALLEST = 2.0**-126
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
 _INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
 
@@ -79,11 +81,27 @@ def check_ranges(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None
         and plateau.get("patience", 5) >= 0
     ):
         raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5}} is expected, factor in (0, 1)")
+    check_curvature(config.get("curvature"))
     keep = config.get("rm_dup_inter")
     if keep not in (None, "first", "last"):
         raise ConfigError(f"rm_dup_inter={keep!r}: first, last or ~ (keep all) is expected")
-    columns = config.get("load_col")
-    if columns is not None and not isinstance(columns, dict):
+
+
+def check_curvature(value: Any) -> None:
+    """Raise ConfigError for a curvature that is no number in the arithmetic of the models, which is float32."""
+    if isinstance(value, str) or value is None:
+        return  # auto, learn, or a word that the model refuses
+    if not (is_number(value) and _in_float32(value)):
+        raise ConfigError(
+            f"curvature={value!r}: a number from {_SMALLEST:.2g} to {1 / _SMALLEST:.2g} (that float32 can hold), "
+            "'auto' or 'learn' is expected"
+        )
+
+
+def check_load_col(columns: Any) -> None:
+    """Raise ConfigError unless ``load_col`` names columns by atomic file."""
+    mapping = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
+    if not mapping and columns is not None:
         raise ConfigError(
             f"load_col={columns!r}: columns by atomic file are expected, such as {{inter: [user_id, ...]}}"
         )
@@ -97,12 +115,8 @@ def check_combinations(config: Mapping[str, Any]) -> None:
             f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
-    if (config.get("nproc") or 1) > 1:
-        raise ConfigError("nproc > 1: RecBole's own distributed training is not supported; see sweeps and workers")
-    if config.get("benchmark_filename"):
-        raise ConfigError(
-            "benchmark_filename is not supported: the parts are made from one .inter file, as eval_args split says"
-        )
+    if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
+        raise ConfigError("log_wandb: true needs the package wandb; install it, or leave it out")
 
 
 def check_interval(key: str, text: Any) -> None:
@@ -179,7 +193,8 @@ def check_valid_metric(valid_metric: Any, metrics: list[str], topk: list[int]) -
     known = name in [metric.lower() for metric in metrics]
     # a metric of the mean rank has no cut-off
     cut = known and "rec.meanrank" not in metric_information[name]
-    if not known or (cut and (not k.isdigit() or int(k) not in topk)) or (at and not cut):
+    # written as a result writes it: @010 would be a column of its own
+    if not known or (cut and k not in map(str, topk)) or (at and not cut):
         raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")
 
 
@@ -190,6 +205,10 @@ def is_number(value: Any) -> bool:
 
 def _whole(low: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and value >= low
+
+
+def _in_float32(value: float) -> bool:
+    return _SMALLEST <= value <= 1 / _SMALLEST
 
 
 def _above(low: float) -> Callable[[Any], bool]:
@@ -223,11 +242,12 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate": _POSITIVE,
     "manifold_learning_rate": _POSITIVE,
     "stabilize": _FROM_1,
-    "curvature_init": _POSITIVE,
+    "curvature_init": (_in_float32, f"a number from {_SMALLEST:.2g} to {1 / _SMALLEST:.2g} (that float32 can hold)"),
     "curvature_learning_rate": _POSITIVE,
     "tail_ratio": _POSITIVE,
     "weight_decay": (lambda value: value >= 0, "a number of at least 0"),
     "ranking_memory_budget": _FROM_1,
-    "metric_decimal_place": _FROM_0,
+    "metric_decimal_place": (lambda value: _whole(0)(value) and value <= 15, "a whole number from 0 to 15"),
+    "loss_memory_budget": _FROM_1,
     "confidence": (lambda value: 0 < value < 1, "a share between 0 and 1, such as 0.95"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import logging
 import sys
 from collections import Counter
@@ -23,8 +22,8 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, table, versions, write_cases
-from recbole_hyper.files import write_json, write_yaml
+from recbole_hyper.evaluation.results import candidates_text, commit, table, versions, write_cases
+from recbole_hyper.files import cache_folder, read_json, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.training import distributed
@@ -256,19 +255,16 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split, outpu
     value, kept = config["curvature"], output_dir / CURVATURE
     if value != "auto":
         # a resumed run finds the number in its configuration, and where it came from beside it
-        before = json.loads(kept.read_text(encoding="utf-8")) if config["resume"] and kept.is_file() else {}
-        if before.get("curvature") == value:
+        before = read_json(kept) if config["resume"] and kept.is_file() else {}
+        if before.get("curvature") == value and "origin" in before:
             return before["origin"]
         return {"curvature_origin": "learned" if value == "learn" else "given"}
     from recbole_hyper.curvature import estimate_curvature
 
     matrix = split.store.matrix(split.train_lengths)[:, 1:]
-    folder = Path(config["data_path"])
-    cache = folder / f"{data.dataset_name}.curvature.json"
-    try:
-        estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=_train_fingerprint(split))
-    except OSError:
-        estimate = estimate_curvature(matrix)  # the data folder is read-only
+    fingerprint = _train_fingerprint(split)
+    cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
+    estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
     config["curvature"] = float(estimate.curvature)
     logger.info(
         "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
@@ -335,7 +331,8 @@ def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
         interval = result["test_intervals"].get(row["metric"])
         row["test interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
     seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
-    print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {seen}, seed {result['seed']}")
+    ranked = candidates_text(result["eval_args"]["mode"])
+    print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}, seed {result['seed']}")
     print(
         f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
         f"{result['seconds']['train']:.1f} s training, peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"

@@ -1,5 +1,6 @@
 """A configuration that cannot run fails before any data are read, with a message that says what to do."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import components
+from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError, parse_keys, parse_value, properties_folder, read_yaml
 from recbole_hyper.sweep.driver import _fixed
 from tests.conftest import SMALL
@@ -91,12 +93,34 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"eval_args": {"mode": "uni"}}, "mode 'uni' is not offered"),
         ({"eval_args": {"mode": {"tset": "full"}}}, "one mode, or"),
         ({"eval_args": "full"}, "eval_args='full'"),
+        ({"valid_metric": "NDCG@010"}, "valid_metric='NDCG@010' is not computed"),
+        ({"valid_metric": "NDCG@\u00b2"}, "is not computed"),
+        ({"metric_decimal_place": 400}, "metric_decimal_place=400: a whole number from 0 to 15"),
+        ({"loss_memory_budget": "abc"}, "loss_memory_budget='abc': a whole number"),
+        ({"loss_memory_budget": -1}, "loss_memory_budget=-1"),
+        ({"loss_memory_budget": "1.5"}, "loss_memory_budget=1.5"),
+        ({"topk": "[" * 5000 + "]" * 5000}, "nested too deeply"),
+        ({"eval_args": "{mode: " * 5000 + "}" * 5000}, "nested too deeply"),
+        ({"eval_args": "{mode: full, mode: uni99}"}, "'mode' is given twice"),
+        ({"load_col": {"inter": 3}}, "load_col="),
+        ({"load_col": {"inter": ["user_id"], "item": ["item_id"]}}, r"cycle\.item does not exist.* holds cycle\.inter"),
+        ({"MAX_ITEM_LIST_LENGTH": 100_000_000}, "MAX_ITEM_LIST_LENGTH=100000000.*one sequence would need about"),
+        ({"hidden_size": 1_000_000}, "hidden_size=1000000.*one sequence would need"),
+        ({"log_wandb": True}, "needs the package wandb"),
+        ({"curvature_init": 1e-300}, "curvature_init=1e-300"),
+        *(
+            ({"model": model, "curvature": value}, f"curvature={re.escape(repr(value))}: a number from 1.2e-38")
+            for model in ("HSASRec", "HSASRecCE", "HSASRecSCE", "HGRU4Rec")
+            for value in (1e-300, 1e300, float("inf"), float("nan"), 0, True, 1e-39)
+        ),
     ],
 )
 def test_impossible_values_fail_before_data_are_read(
     cycle: Path, keys: dict, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pandas.read_csv", lambda *a, **k: pytest.fail("data were read"))
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *a: None if name == "wandb" else find(name, *a))
     with pytest.raises(ValueError, match=says):
         make(cycle, **keys)
 
@@ -206,3 +230,80 @@ def test_recbole_models_get_recbole_settings(cycle: Path) -> None:
     assert Config("BPR", "cycle", config_dict={"data_path": str(cycle)})["eval_args"]["split"] == {
         "LS": "valid_and_test"
     }
+
+
+@pytest.mark.parametrize("model", ["HSASRec", "HGRU4Rec", "HSASRecSCE"])
+@pytest.mark.parametrize("value", [1e-37, "learn", "auto", 1.0])
+def test_curvatures_that_float32_holds_are_taken(cycle: Path, model: str, value: object) -> None:
+    assert make(cycle, model=model, curvature=value)["curvature"] == value
+
+
+def test_a_length_that_fits_is_taken_by_the_memory_that_is_there(cycle: Path) -> None:
+    keys = {"model": "SASRecCE", "MAX_ITEM_LIST_LENGTH": 2000}
+    make(cycle, **keys)
+    with pytest.raises(ConfigError, match=r"one sequence would need about .* GiB in training, of 0\.1 GiB in all"):
+        make(cycle, **keys, memory_limit=50_000_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"epochs: 1\nseed: 3\nepochs: 2\n", "line 3: the key 'epochs' is given twice, first at line 1"),
+        (b"seed: 3\neval_args: {mode: full, mode: uni99}\n", "line 2: the key 'mode' is given twice"),
+        (
+            b'epochs: !!python/object/apply:os.system ["true"]\n',
+            "line 1: could not determine a constructor for the tag",
+        ),
+        (b"epochs: !mine 3\n", "line 1: could not determine a constructor for the tag"),
+        (b"- epochs\n- 3\n", "must hold 'key: value' lines, but holds a list"),
+        (b"epochs\n", "but holds a str"),
+        (b"1: 3\n", "the key 1 is no text"),
+        (b"? [a]\n: 3\n", "line 1: found unhashable key"),
+        (b"epochs: [1\nseed: 2\n", "line 2"),
+        (b"topk: " + b"[" * 5000 + b"]" * 5000, "nested too deeply"),
+        (b"".join(b" " * depth + b"a:\n" for depth in range(500)), "nested too deeply"),
+        (b"seed: \xff\xfe\n", "is no UTF-8 text"),
+    ],
+)
+def test_a_bad_file_is_one_error_that_names_it(cycle: Path, tmp_path: Path, content: bytes, says: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        Config("SASRecCE", "cycle", [file], {"data_path": str(cycle)})
+    assert str(file) in str(caught.value)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_and_merged_keys_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("\ufeffa: &all {b: 1e-3, c: 2}\nd: {<<: *all, c: 3}\ne: [5, .inf]\n", encoding="utf-8")
+    assert read_yaml(file) == {"a": {"b": 0.001, "c": 2}, "d": {"b": 0.001, "c": 3}, "e": [5, float("inf")]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (["--output_dir=x", "--resume"], {"output_dir": "x", "resume": "True"}),
+        (["--resume", "--output_dir=x"], {"output_dir": "x", "resume": "True"}),
+        (["--refit", "--show_progress", "--epochs=3"], {"refit": "True", "show_progress": "True", "epochs": "3"}),
+        (["--refit", "False", "--epochs", "3"], {"refit": "False", "epochs": "3"}),
+        (["--exclude_seen=False", "--gru_bias"], {"exclude_seen": "False", "gru_bias": "True"}),
+    ],
+)
+def test_a_flag_that_stands_alone_is_true(typed: list[str], keys: dict[str, str]) -> None:
+    assert _parse(["run", "--model=SASRecCE", *typed]).keys == keys
+    own = [word.replace("--", "--EASER.") if word.startswith("--") else word for word in typed]
+    assert _parse(["compare", "--models=EASER", "--dataset=d", *own]).keys == {f"EASER.{k}": v for k, v in keys.items()}
+
+
+@pytest.mark.parametrize("key", ["epochs", "output_dir", "learning_rate", "loss_type", "nothing"])
+def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for typed in ([f"--{key}"], [f"--{key}", "--seed=3"]):
+        with pytest.raises(SystemExit):
+            _parse(["run", "--model=SASRecCE", *typed])
+        assert f"--{key} needs a value: --{key}=VALUE" in capsys.readouterr().err
+
+
+def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:
+    assert make(cycle, encoding="latin-1")["encoding"] == "latin-1"

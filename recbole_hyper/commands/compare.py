@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+# what is measured of a ranking, as a model's YAML may say beside the candidates of eval_args
+RANKING_KEYS = ("metrics", "topk", "valid_metric")
+
 HELP = "train several models on one split, and print and save one table with significance against the best"
 
 
@@ -93,7 +96,10 @@ def settings_per_model(
             raise ConfigError(f"config file {file!r} does not exist (looked in {Path.cwd()})")
         content = read_yaml(Path(file))
         for name in models:
-            merge(own[name], content.pop(name, None) or {})
+            keys_of_model = content.pop(name, None) or {}
+            if not isinstance(keys_of_model, Mapping):
+                raise ConfigError(f"{file}: {name}: keys of this model are expected, such as {{epochs: 3}}")
+            merge(own[name], keys_of_model)
         merge(common, content)
     for key, value in keys.items():
         name, dot, rest = key.partition(".")
@@ -111,9 +117,7 @@ def settings_per_model(
     return result
 
 
-def check_all(
-    models: Sequence[str], dataset: str, settings: Mapping[str, dict[str, Any]], folder: Path
-) -> dict[str, Any]:
+def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
     """Build every configuration, so that a mistake shows before the first model is trained; return them by model.
 
     Keys that a model does not know are removed from its ``settings``.
@@ -121,26 +125,80 @@ def check_all(
     Raises:
         ConfigError: a configuration that cannot run, or models that are not ranked alike.
     """
-    from recbole_hyper.config import RECBOLE_SILENT_KEYS, Config, ConfigError
-    from recbole_hyper.models.base import HyperRecommender
+    from recbole_hyper.config import ConfigError
 
-    configs = {}
+    configs = {name: _config(name, dataset, settings[name], folder) for name in models}
+    for name, keys in _common_ranking(configs, settings).items():
+        settings[name] |= keys
+        configs[name] = _config(name, dataset, settings[name], folder)
     for name in models:
-        try:
-            configs[name] = Config(name, dataset, config_dict={**settings[name], "output_dir": str(folder / name)})
-        except ConfigError as error:
-            raise ConfigError(f"{name}: {error}") from error
-        if not issubclass(configs[name].model_class, HyperRecommender):
-            # what a model does not read is no part of its run: it may change without a new run
-            read = set(configs[name].internal_config_dict) | RECBOLE_SILENT_KEYS
-            for key in set(settings[name]) - read:
-                del settings[name][key]
-                del configs[name].final_config_dict[key]
+        # what a model does not read is no part of its run: it may change without a new run
+        settings[name] = {key: value for key, value in settings[name].items() if not configs[name].ignores(key)}
     for key in ("eval_args", "exclude_seen", "metrics", "topk", "valid_metric", "refit", "save_cases"):
         values = {name: configs[name][key] for name in models}
         if any(value != values[models[0]] for value in values.values()):
-            raise ConfigError(f"the models must share {key}, but it is {values}")
+            typed = _typed(key, list(values.values()))
+            raise ConfigError(f"the models must share {key}, but it is {values}; give all of them {typed}")
     return configs
+
+
+def _config(name: str, dataset: str, settings: Mapping[str, Any], folder: Path) -> Any:
+    from recbole_hyper.config import Config, ConfigError
+
+    try:
+        return Config(name, dataset, config_dict={**settings, "output_dir": str(folder / name)})
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the metrics that go with the ranking that all models are given, by model, {} where they share theirs.
+
+    A model's own metrics go with the candidates that it is ranked on by itself: MRR@100 of DualRec with its 99 drawn
+    items. Where ``eval_args`` names other candidates, the metrics of the models that are ranked so by themselves hold
+    for all, or the defaults of the package where no model is.
+    """
+    from recbole_hyper.config import properties_folder, read_yaml
+
+    modes = [config["eval_args"]["mode"] for config in configs.values()]
+    given = any("mode" in (keys.get("eval_args") or {}) for keys in settings.values())
+    keys = [key for key in RANKING_KEYS if not any(key in own for own in settings.values())]
+    differ = [key for key in keys if any(config[key] != _first(configs)[key] for config in configs.values())]
+    if not (given and differ) or any(mode != modes[0] for mode in modes):
+        return {}
+    at_home = [config for config in configs.values() if _modes(config.internal_config_dict["eval_args"]) == modes[0]]
+    source = at_home[0] if at_home else read_yaml(properties_folder() / "overall.yaml")
+    chosen = {key: source[key] for key in keys}
+    print("for all models:", *(f"--{key}={_spelled(value)}" for key, value in chosen.items()), flush=True)
+    return {name: chosen for name in configs}
+
+
+def _first(configs: Mapping[str, Any]) -> Any:
+    return next(iter(configs.values()))
+
+
+def _modes(eval_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the modes of validation and test, as a bound configuration has them."""
+    mode = eval_args.get("mode", "full")
+    return dict(mode) if isinstance(mode, Mapping) else {"valid": mode, "test": mode}
+
+
+def _typed(key: str, values: Sequence[Any]) -> str:
+    """Return what to type so that all models have one of ``values`` of ``key``."""
+    if key == "eval_args":
+        # what they agree on need not be typed
+        differ = [name for name in values[0] if any(value.get(name) != values[0][name] for value in values)]
+        values = [{name: value[name] for name in differ if name in value} for value in values]
+    return " or ".join(dict.fromkeys(f'--{key}="{_spelled(value)}"' for value in values))
+
+
+def _spelled(value: Any) -> str:
+    """Return a value as the command line reads it."""
+    if isinstance(value, Mapping):
+        if set(value) == {"valid", "test"} and value["valid"] == value["test"]:
+            return _spelled(value["test"])
+        return "{" + ", ".join(f"{key}: {_spelled(one)}" for key, one in value.items()) + "}"
+    return f"[{', '.join(map(_spelled, value))}]" if isinstance(value, list) else str(value)
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:

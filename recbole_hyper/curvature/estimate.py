@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import time
@@ -19,7 +20,9 @@ from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
 from recbole_hyper.curvature.item_vectors import item_vectors, largest_rank
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
 from recbole_hyper.curvature.verdict import Verdict, judge
-from recbole_hyper.files import write_json
+from recbole_hyper.files import read_json, write_json
+
+logger = logging.getLogger("recbole_hyper")
 
 AUTO_RANKS = (64, 128, 256, 384)
 AUTO_SIZES = (1000, 2000, 4000)
@@ -160,6 +163,7 @@ def estimate_curvature(
         seed: of the samples.
         scaling: s of PureSVD-N, see :func:`~recbole_hyper.curvature.item_vectors.item_vectors`.
         cache_path: json file that keeps the estimate; read when it was made from the same data with the same options.
+            One that is damaged, or cannot be written, is named in a warning.
         fingerprint: names the data in the cache; None to hash the matrix.
 
     Raises:
@@ -186,18 +190,27 @@ def estimate_curvature(
     if not math.isfinite(estimate.curvature):
         raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")
     if cache_path is not None:
-        write_json(Path(cache_path), asdict(estimate))
+        try:
+            write_json(Path(cache_path), asdict(estimate))
+        except OSError as error:
+            logger.warning("the estimate of the curvature is not kept for the next run: %s", error)
     return estimate
 
 
 def _read(path: Path, key: str) -> CurvatureEstimate | None:
-    """The cached estimate; None where there is none, it is damaged, or it is of other data or options."""
+    """The cached estimate; None where there is none, it is of other data or options, or it is damaged."""
+    if not path.is_file():
+        return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("key") != key or not isinstance(content["curvature"], float):
+        content = read_json(path)
+        if content.get("key") != key:
             return None
         content["upper"] = math.inf if content["upper"] is None else content["upper"]
         content["reasons"], content["plateau_ranks"] = tuple(content["reasons"]), tuple(content["plateau_ranks"])
-        return replace(CurvatureEstimate(**content), cached=True)
-    except (OSError, ValueError, TypeError, KeyError):
+        kept = replace(CurvatureEstimate(**content), cached=True)
+        if not (0 < kept.curvature < math.inf and 0 <= kept.lower <= kept.upper):
+            raise ValueError(f"its curvature is {kept.curvature}, between {kept.lower} and {kept.upper}")
+        return kept
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        logger.warning("the kept curvature in %s cannot be used and is estimated anew: %s", path, error)
         return None

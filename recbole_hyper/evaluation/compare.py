@@ -11,6 +11,7 @@ from typing import Any
 
 from recbole.evaluator.register import smaller_metrics
 
+from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import TEST, StatisticsError, compare_runs, holm
 from recbole_hyper.files import write_text
 
@@ -159,9 +160,9 @@ def caption(result: Mapping[str, Any], metric: str, part: str = "test") -> str:
     """Return what a reader must know to read the table: data, protocol, candidates, the test."""
     seen = "items of the history are excluded" if result["exclude_seen"] else "items of the history are candidates"
     mode = result["eval_args"]["mode"]
-    ranked = mode.get(part, mode) if isinstance(mode, Mapping) else mode
+    ranked = candidates_text(mode.get(part, "full") if isinstance(mode, Mapping) else mode)
     return (
-        f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, ranking: {ranked}, {seen}, "
+        f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, {ranked}, {seen}, "
         f"{result[f'n_{part}_cases']:,} {part} cases, seed {result['seed']}. Best in bold. p_value_holm: {metric} "
         f"against the best model, {TEST}, adjusted for the number of models (Holm)."
     )

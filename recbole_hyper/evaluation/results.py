@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -89,3 +90,15 @@ def _cell(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def candidates_text(mode: Any) -> str:
+    """Return what targets are ranked among, from the ``mode`` of eval_args: "99 drawn candidates (uni99)"."""
+    if isinstance(mode, Mapping):
+        texts = {part: candidates_text(mode.get(part, "full")) for part in ("valid", "test")}
+        same = texts["valid"] == texts["test"]
+        return texts["test"] if same else f"{texts['valid']} in validation, {texts['test']} in the test"
+    if str(mode) == "full":
+        return "full ranking"
+    drawn = re.fullmatch(r"(?:uni|pop)(\d+)", str(mode))
+    return f"{drawn[1]} drawn candidates ({mode})" if drawn else f"candidates of {mode}"

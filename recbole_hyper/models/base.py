@@ -80,9 +80,11 @@ class HyperRecommender(SequentialRecommender):
     def check_config(cls, config: Any) -> None:
         """Build every part over a few items, so that a bad value fails before any data are read."""
         from recbole_hyper.config import ConfigError
+        from recbole_hyper.training.preflight import require_one_sequence
 
         with torch.random.fork_rng(devices=[]):
             try:
+                require_one_sequence(config)
                 embedding = new_embedding(config, 4)
                 cls.build_encoder(config, embedding)
                 # what auto will estimate is not known yet

@@ -415,8 +415,9 @@ def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space)
         if key in fixed and key in space.domains:
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
         if key in ("output_dir", "resume", "model", "dataset", "epochs_done") or key not in known:
-            near = difflib.get_close_matches(key, known, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            # a key that the sweep sets is no misspelling of itself
+            near = [] if key in known else difflib.get_close_matches(key, known, n=3)
+            hint = "; the sweep sets it" if key in known else f"; did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"the space names {key!r}, which is no key of a trial{hint}")
         if key in COMPARED and key in space.domains:
             raise ConfigError(f"the space varies {key}: scores of its trials could not be compared; give it one value")

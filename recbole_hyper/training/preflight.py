@@ -119,6 +119,30 @@ def require_memory(config: Any, n_items: int) -> MemoryEstimate:
     )
 
 
+def require_one_sequence(config: Any) -> None:
+    """Refuse a model that this machine cannot hold with one sequence and no items, before anything of it is built.
+
+    ``memory_limit`` counts where it is given, else all the memory there is: what is free is asked before training.
+
+    Raises:
+        ConfigError: it does not fit; the message names the sizes.
+    """
+    device = config["device"]
+    on_gpu = device.type == "cuda"
+    there = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
+    limit = int(config["memory_limit"] or there)
+    needed = estimate_memory(_With(config, {"train_batch_size": 1}), 1).total
+    if needed > limit:
+        sizes = ", ".join(
+            f"{key}={config[key]}"
+            for key in ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
+            if config[key] is not None
+        )
+        raise ConfigError(
+            f"{sizes}: one sequence would need about {_gib(needed)} GiB in training, of {_gib(limit)} GiB in all"
+        )
+
+
 def _nearest(config: Any, n_items: int, limit: int) -> str:
     """Return the largest batch that fits, else the largest width, else what else can be done."""
     for key, low in (("train_batch_size", 1), ("hidden_size", int(config["n_heads"] or 1))):

@@ -71,7 +71,9 @@ def require_same_run(config: Config, before: dict[str, Any]) -> None:
     changed = sorted(
         key
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
-        if now.get(key) != earlier.get(key) and not (key == "curvature" and now.get(key) == "auto")
+        if not config.ignores(key)
+        and now.get(key) != earlier.get(key)
+        and not (key == "curvature" and now.get(key) == "auto")
     )
     if changed:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ import scipy.sparse
 
 import recbole_hyper.curvature.estimate as module
 import recbole_hyper.curvature.item_vectors as vectors_module
-from recbole_hyper import cli
+from recbole_hyper import cli, run
 from recbole_hyper.curvature import curvature_of, estimate_curvature
 from recbole_hyper.curvature.item_vectors import item_vectors
 from recbole_hyper.curvature.study import run_trials
+from tests.conftest import SMALL
 
 
 def popularity_matrix(users: int = 400, items: int = 300, seed: int = 0) -> scipy.sparse.csr_matrix:
@@ -74,6 +76,54 @@ def test_the_cache_is_used_for_the_same_question_only(tmp_path: Path, monkeypatc
         path.write_text(damage)
         assert not estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
         assert json.loads(path.read_text())["curvature"] == pytest.approx(first.curvature)
+
+
+@pytest.mark.parametrize(
+    "change", [{"curvature": -5.0}, {"curvature": 0}, {"curvature": "flat"}, {"lower": 9.0, "upper": 1.0}, {"more": 1}]
+)
+def test_an_edited_cache_is_named_and_measured_anew(
+    tmp_path: Path, change: dict, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "curvature.json"
+    first = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
+    assert estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
+    assert caplog.text == ""
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    again = estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path)
+    assert (again.cached, again.curvature) == (False, first.curvature)
+    assert f"{path} cannot be used and is estimated anew" in caplog.text
+    assert estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=path).cached
+
+
+def test_a_cache_that_cannot_be_written_costs_no_second_measurement(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    calls = []
+    real = module.run_trials
+    monkeypatch.setattr(module, "run_trials", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
+    estimate_curvature(popularity_matrix(), **OPTIONS, cache_path=tmp_path / "file" / "curvature.json")
+    assert "is not kept for the next run" in caplog.text
+    assert calls == [1]
+
+
+def test_a_run_keeps_the_estimate_in_the_users_cache(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    keys = {**SMALL, "epochs": 0, "geometry": "poincare", "curvature": "auto", "topk": [5], "valid_metric": "NDCG@5"}
+    keys |= {"data_path": str(random_data), "use_gpu": False}
+    before = sorted(random_data.rglob("*"))
+    found = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "one")})["config"]["curvature"]
+    assert sorted(random_data.rglob("*")) == before
+    (kept,) = cache.rglob("*.json")
+    assert re.fullmatch(r"random-[0-9a-f]{16}\.json", kept.name)
+    assert json.loads(kept.read_text())["curvature"] == found
+    # another split is another file
+    other = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "output_dir": str(tmp_path / "two")}
+    run("SASRecCE", "random", config_dict={**keys, **other})
+    assert len(list(cache.rglob("*.json"))) == 2
 
 
 def test_small_and_impossible_data() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,18 @@ import yaml
 
 from recbole_hyper.cli import main
 from recbole_hyper.commands import compare
-from recbole_hyper.config import ConfigError
-from recbole_hyper.evaluation.compare import comparison, markdown, require_one_split, save_tables, shown_columns
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.evaluation.compare import (
+    caption,
+    comparison,
+    markdown,
+    require_one_split,
+    save_tables,
+    shown_columns,
+)
+from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values, compare_runs, holm
+from recbole_hyper.quick_start import _print_summary
 from tests.conftest import SMALL, cycle_rows, write_inter
 
 RANKS = {
@@ -25,6 +35,9 @@ RANKS = {
     "Near": np.array([1, 2, 2, 1, 3, 1, 2, 1, 1, 2, 1, 1]),
     "Bad": np.array([9, 8, 9, 7, 9, 9, 8, 9, 9, 6, 9, 9]),
 }
+
+
+PACKAGE_METRICS = ["NDCG", "Hit", "MRR", "ItemCoverage"]
 
 
 def results_of(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
@@ -273,6 +286,73 @@ def test_mistakes_show_before_anything_runs(
     with pytest.raises(ConfigError, match=match):
         compare.main(arguments(models, tmp_path, data_path=str(random_data), use_gpu=False, **keys))
     assert calls == []
+
+
+def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = models.split(",")
+    settings = compare.settings_per_model(names, [], {"data_path": str(random_data), "use_gpu": False, **keys})
+    return compare.check_all(names, "random", settings, Path("saved")), settings
+
+
+@pytest.mark.parametrize(
+    ("models", "keys", "metrics", "topk", "valid_metric"),
+    [
+        # RecBole's and ours, whose own candidates are all items
+        ("DualRec,SASRecCE,BPR", {"eval_args": "{mode: full}"}, PACKAGE_METRICS, [1, 5, 10], "NDCG@10"),
+        # DualRec's own candidates, and the metrics that it has with them
+        ("SASRecCE,DualRec", {"eval_args": "{mode: uni99}"}, ["Hit", "NDCG", "MRR"], [1, 5, 10, 100], "MRR@100"),
+        # nobody's own: the package's
+        ("SASRecCE,DualRec", {"eval_args": "{mode: uni9}"}, PACKAGE_METRICS, [1, 5, 10], "NDCG@10"),
+        # what is typed holds
+        ("SASRecCE,DualRec", {"eval_args": "{mode: full}", "topk": "[5]", "valid_metric": "Hit@5"}, PACKAGE_METRICS, [5], "Hit@5"),
+        # models that agree keep theirs
+        ("FMLPRec,DualRec", {"eval_args": "{mode: full}"}, ["Hit", "NDCG", "MRR"], [1, 5, 10, 100], "MRR@100"),
+    ],
+)  # fmt: skip
+def test_eval_args_bring_the_metrics_that_go_with_them(
+    random_data: Path, models: str, keys: dict[str, Any], metrics: list[str], topk: list[int], valid_metric: str
+) -> None:
+    configs, settings = bound(random_data, models, **keys)
+    for name, config in configs.items():
+        assert (config["metrics"], config["topk"], config["valid_metric"]) == (metrics, topk, valid_metric)
+        # the process of the model is given the same
+        again = Config(name, "random", config_dict=settings[name])
+        assert (again["metrics"], again["topk"], again["valid_metric"]) == (metrics, topk, valid_metric)
+
+
+def test_a_refusal_says_what_to_type(random_data: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape('--eval_args="{mode: uni99}" or --eval_args="{mode: full}"')):
+        bound(random_data, "DualRec,SASRecCE")
+    with pytest.raises(ConfigError, match=re.escape('give all of them --topk="[5, 10]" or --topk="[1, 5, 10]"')):
+        bound(random_data, "Pop,SASRecCE", **{"Pop.topk": "[5, 10]"})
+    for typed in ("{mode: uni99}", "{mode: full}"):
+        bound(random_data, "DualRec,SASRecCE", eval_args=typed)
+
+
+def test_keys_of_a_model_in_a_file_are_a_mapping(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text("EASER: 3\n")
+    with pytest.raises(ConfigError, match=r"keys\.yaml: EASER: keys of this model are expected"):
+        compare.settings_per_model(["EASER"], [str(file)], {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("full", "full ranking"),
+        ("uni99", "99 drawn candidates (uni99)"),
+        ({"valid": "pop9", "test": "pop9"}, "9 drawn candidates (pop9)"),
+        ({"valid": "uni9", "test": "full"}, "9 drawn candidates (uni9) in validation, full ranking in the test"),
+        ({"valid": "mine.txt", "test": "mine.txt"}, "candidates of mine.txt"),
+    ],
+)
+def test_the_candidates_in_words(tmp_path: Path, mode: Any, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = {**results_of(tmp_path)[0]["Good"], "dataset": "d", "protocol": "leave-one-out", "seed": 1, "epochs": 2}
+    result["eval_args"] = {"split": {"LS": "valid_and_test"}, "mode": mode}
+    _print_summary(result, tmp_path)
+    assert f"Good on d: leave-one-out, {text}, seen items excluded, seed 1" in capsys.readouterr().out
+    tested = candidates_text(mode["test"] if isinstance(mode, dict) else mode)
+    assert f", {tested}, items of the history are excluded" in caption(result, "ndcg@5")
 
 
 @pytest.mark.slow

@@ -1,0 +1,129 @@
+"""What this package makes of keys that RecBole documents and that it shares: a key that is not named here is read.
+
+A key that is read nowhere in a run has no effect: it is warned of where it is given, and is no part of what a result
+says of the run. A key that would change what the numbers mean, if it were read, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recbole.utils import ModelType
+
+from recbole_hyper.errors import ConfigError
+
+
+def _every(model: Any) -> bool:
+    return True
+
+
+def is_ours(model: Any) -> bool:
+    """Return whether a model class is of this package, or made from one."""
+    return any(base.__module__.startswith("recbole_hyper.") for base in model.__mro__)
+
+
+def _one_step(model: Any) -> bool:
+    return model.type == ModelType.TRADITIONAL
+
+
+def _without_batches(model: Any) -> bool:
+    return is_ours(model) and _one_step(model)
+
+
+def _no_network_of_ours(model: Any) -> bool:
+    return not hasattr(model, "parts")
+
+
+def _no_sequences(model: Any) -> bool:
+    return model.type in (ModelType.GENERAL, ModelType.TRADITIONAL)
+
+
+def _but(*names: str) -> Callable[[Any], bool]:
+    return lambda model: model.__name__ not in names
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Keys that the models of ``when`` do not read, and why."""
+
+    keys: tuple[str, ...]
+    why: str
+    when: Callable[[Any], bool] = _every
+
+
+NO_EFFECT = (
+    NoEffect(("checkpoint_dir",), "a run writes everything into output_dir"),
+    NoEffect(("save_dataset", "save_dataloaders"), "data are read from the atomic files in every run and not saved"),
+    NoEffect(("repeatable",), "exclude_seen says whether items of the history are candidates"),
+    NoEffect(("valid_metric_bigger",), "it follows from valid_metric"),
+    NoEffect(("unused_col",), "nothing but user, item and time of an interaction reaches a model; see unload_col"),
+    NoEffect(("POSITION_FIELD",), "RecBole 1.2.0 reads it nowhere"),
+    NoEffect(
+        (
+            "HEAD_ENTITY_ID_FIELD", "TAIL_ENTITY_ID_FIELD", "RELATION_ID_FIELD", "kg_reverse_r",
+            "entity_kg_num_interval", "relation_kg_num_interval", "alias_of_entity_id", "alias_of_relation_id",
+        ),
+        "no knowledge graph is read",
+    ),
+    NoEffect(("ENTITY_ID_FIELD",), "no knowledge graph is read", _but("KSR")),
+    NoEffect(("RATING_FIELD",), "an interaction counts as one, whatever its rating", _but("DMF")),
+    NoEffect(("require_pow",), "the model has no such regularisation", _but("LightGCN", "SimpleX")),
+    NoEffect(("worker",), "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
+    NoEffect(("train_neg_sample_args",), "losses draw their own negatives: see n_negatives", is_ours),
+    NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "ours read none of it", is_ours),
+    NoEffect(
+        ("seq_len", "numerical_features", "discretization", "normalize_field", "normalize_all", "preload_weight"),
+        "models of this package read no features",
+        is_ours,
+    ),
+    NoEffect(
+        ("MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "drop_last"),
+        "the model sees no sequences",
+        _no_sequences,
+    ),
+    NoEffect(("shuffle",), "it is fitted to the whole matrix at once", _without_batches),
+    NoEffect(
+        (
+            "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
+            "weight_decay", "enable_amp", "enable_scaler", "lr_plateau",
+        ),
+        "the model is fitted in one step",
+        _one_step,
+    ),
+    NoEffect(
+        (
+            "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",
+            "curvature_learning_rate", "rowwise_update", "manifold_learning_rate", "stabilize", "memory_limit",
+            "train_windows",
+        ),
+        "only sequential models of this package have it",
+        _no_network_of_ours,
+    ),
+)  # fmt: skip
+
+# keys that no run takes: the values that ask for nothing, and why no other is taken
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "dataset_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
+    "dataloaders_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
+    "benchmark_filename": ((None, []), "the parts are made from one .inter file, as eval_args split says"),
+    "threshold": ((None,), "every interaction is a positive one; val_interval drops those below a rating"),
+    "nproc": ((None, 1), "RecBole's own distributed training is not supported; see sweeps and num_workers"),
+    **dict.fromkeys(
+        ("local_rank", "world_size", "ip", "port", "offset"),
+        ((None,), "RecBole's own distributed training is not supported; see sweeps and num_workers"),
+    ),
+}
+
+
+def without_effect(model: Any) -> dict[str, str]:
+    """Return the keys that a run of the model class ``model`` does not read, and why."""
+    return {key: entry.why for entry in NO_EFFECT if entry.when(model) for key in entry.keys}
+
+
+def check_refused(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key that no run takes."""
+    for key, (nothing, why) in REFUSED.items():
+        if key in config and config[key] not in nothing:
+            raise ConfigError(f"{key} is not supported ({key}={config[key]!r}): {why}")

@@ -1,0 +1,104 @@
+"""YAML as this package reads it: plain values, every key once, and one error with file and line for anything else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recbole_hyper.errors import ConfigError
+
+# RecBole's numbers: 1e-3 is one, which YAML 1.1 takes for text
+_NUMBER = re.compile(
+    r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
+    |\.[0-9_]+(?:[eE][-+][0-9]+)?
+    |[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*
+    |[-+]?\.(?:inf|Inf|INF)
+    |\.(?:nan|NaN|NAN))$""",
+    re.VERBOSE,
+)
+
+# intervals such as [5,inf) leave a bracket open, so that a long file may count some
+_DEEPEST = 1000
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which makes no objects of tags, with RecBole's numbers; a key may come once."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of ``node``; raises ConstructorError for a key that comes twice."""
+        found: dict[tuple[str, str], int] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            name, line = (key.tag, key.value), key.start_mark.line + 1
+            if name in found:
+                problem = f"the key {key.value!r} is given twice, first at line {found[name]}"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            found[name] = line
+        return super().construct_mapping(node, deep)
+
+
+Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Return the plain value that ``text`` spells; ``where`` names it in errors.
+
+    Raises:
+        ConfigError: no YAML, a tag that stands for an object, a key that comes twice, or nesting without end.
+    """
+    if _depth(text) > _DEEPEST:
+        raise ConfigError(f"{where} is nested too deeply to be read")
+    try:
+        return yaml.load(text, Loader=Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where} is not valid YAML{line}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{where} is nested too deeply to be read") from error
+
+
+def _depth(text: str) -> int:
+    """Return how many brackets are open at one place at most; PyYAML takes seconds to give up on thousands."""
+    depth = deepest = 0
+    for sign in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if sign in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping.
+
+    Raises:
+        ConfigError: as :func:`parse_yaml`, or no text, or anything but 'key: value' lines.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no UTF-8 text: {error}") from error
+    content = parse_yaml(text, str(path))
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold 'key: value' lines, but holds a {type(content).__name__}")
+    for key in content:
+        if not isinstance(key, str):
+            raise ConfigError(f"{path}: the key {key!r} is no text")
+    return content
+
+
+def properties_folder() -> Path:
+    """Return the folder of this project's YAML files: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    for folder in (package / "properties", package.parent / "properties"):
+        if (folder / "overall.yaml").is_file():
+            return folder
+    raise FileNotFoundError(f"the properties/ folder is missing from {package} and {package.parent}; reinstall")

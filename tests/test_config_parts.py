@@ -1,0 +1,77 @@
+"""A model's own settings of a part hold while it has the part; the YAML of the part that replaces it holds else."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recbole_hyper import components
+from recbole_hyper.config import Config, model_class, properties_folder, read_yaml
+from recbole_hyper.config_parts import PARTS, part_keys, part_settings, settings_of_model
+
+MODELS = [name for name in components.names("models") if hasattr(model_class(name), "parts")]
+
+
+def layered(model: str, given: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the parts of a model and what its settings come to, without the cost of binding a configuration."""
+    file = properties_folder() / "model" / f"{model}.yaml"
+    parts, layers = settings_of_model(model_class(model).parts, read_yaml(file), given)
+    return parts, {key: value for layer in layers for key, value in layer.items()}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_part_that_replaces_another_brings_its_settings(model: str) -> None:
+    own, alone = layered(model, {})
+    yaml = read_yaml(properties_folder() / "model" / f"{model}.yaml")
+    checked = 0
+    for key in PARTS:
+        for name in components.names(PARTS[key][0]):
+            parts, values = layered(model, {key: name})
+            assert parts == {**own, key: name}
+            if name == own[key]:
+                assert values == alone
+                continue
+            others = [(other, parts[other]) for other in PARTS if other != key]
+            shared = {one for other in others for one in part_keys(*other)}
+            for setting, value in part_settings(key, name).items():
+                if setting not in shared:
+                    assert values[setting] == value, f"{model} with {key}={name}: {setting}"
+                    checked += 1
+            # nothing of the part that is gone stays, and all that is said of the others or of no part
+            for setting, value in yaml.items():
+                if setting in part_keys(key, own[key]) - shared:
+                    assert values.get(setting) == part_settings(key, name).get(setting)
+                elif setting != key:
+                    assert values[setting] == value
+    assert checked > 20
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "key", "value"),
+    [
+        ("SASRecBCE", {"loss_type": "gbce"}, "n_negatives", 256),
+        ("HSASRec", {"loss_type": "bce_plus"}, "n_negatives", 256),
+        ("gSASRec", {"loss_type": "bce"}, "n_negatives", 1),
+        ("gSASRec", {}, "n_negatives", 256),
+        ("SASRecBCE", {"loss_type": "gbce", "n_negatives": 7}, "n_negatives", 7),
+        ("FMLPRec", {"encoder": "dual_fmlp"}, "filter", "causal"),
+        ("FMLPRec", {"loss_type": "ce"}, "filter", "circular"),
+        ("HGRU4Rec", {"encoder": "transformer"}, "curvature", 0.0153),
+        ("HGRU4Rec", {"geometry": "euclidean"}, "curvature", 0.0153),
+        ("HSASRec", {"geometry": "euclidean"}, "curvature", 1.0),
+        ("HSASRec", {"loss_type": "ce"}, "curvature", 0.0153),
+        ("SASRecCE", {"geometry": "poincare"}, "curvature", 0.02),
+    ],
+)
+def test_what_a_run_is_bound_to(cycle: Path, model: str, given: dict[str, Any], key: str, value: object) -> None:
+    assert Config(model, "cycle", config_dict={"data_path": str(cycle), **given})[key] == value
+
+
+@pytest.mark.parametrize(("model", "loss"), list(product(["SASRecCE", "HSASRec"], components.names("losses"))))
+def test_every_loss_is_bound_with_its_own_settings(cycle: Path, model: str, loss: str) -> None:
+    config = Config(model, "cycle", config_dict={"data_path": str(cycle), "loss_type": loss})
+    stated = part_settings("loss_type", loss)
+    assert {key: config[key] for key in stated} == stated
