@@ -12,26 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.config import Config, ConfigError, merge, properties_folder, read_yaml
+from recbole_hyper.config import Config, ConfigError, config_file, merge, properties_folder, read_yaml
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
 from recbole_hyper.report.reuse import is_finished, resume_keys
+from recbole_hyper.sweep.space import BUDGETS, read_space
+from recbole_hyper.yaml_files import properties_file
 
-BUDGETS = ("full", "small")
-RECIPE_KEYS = {"about", "dataset", "prepare", "settings", "tolerance", "small", "rows", "published_only"}
-ROW_KEYS = {
-    "model",
-    "settings",
-    "config",
-    "space",
-    "small_space",
-    "search",
-    "num_samples",
-    "small",
-    "published",
-    "note",
-}
+# the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
+TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "rows", "published_only"}
+RECIPE_KEYS = {*TABLE_KEYS, "dataset", "prepare"}
+DATASET_KEYS = {"title", "dataset", "prepare", "settings", "rows", "published_only"}
+ROW_KEYS = {"model", "settings", "space", "search", "num_samples", "small", "published", "note"}
 
 
 @dataclass(frozen=True)
@@ -41,19 +34,17 @@ class Row:
     Attributes:
         model: name of the model.
         settings: keys of this row, over those of the recipe.
-        space: file below properties/sweep to tune over, or "" to run the settings.
-        small_space: the same for the small budget.
+        space: search space to tune over, a name or a file, or "" to run the settings.
         search: search of the sweep.
         num_samples: samples of the sweep.
         small: keys of this row under the small budget.
-        published: RecBole's metric name to the printed value.
+        published: RecBole's metric name to the printed value; nothing for a row that was not published.
         note: what the reader must know.
     """
 
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     space: str = ""
-    small_space: str = ""
     search: str = "grid"
     num_samples: int | None = None
     small: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +57,7 @@ class Recipe:
     """A published table on one data set.
 
     Attributes:
-        name: file name without suffix, ``<paper>-<table>-<dataset>``.
+        name: ``<paper>-<table>-<dataset>``: the name of the table's file and that of the data set in it.
         about: one line on the table.
         dataset: name of the data set.
         prepare: command that prepares it.
@@ -89,34 +80,93 @@ class Recipe:
 
 
 def recipes() -> dict[str, Path]:
-    """Return the file of every recipe, by name."""
+    """Return the file of every recipe, by its name TABLE-DATASET."""
+    return {f"{table}-{key}": path for table, path in _tables().items() for key in read_yaml(path)["datasets"]}
+
+
+def _tables() -> dict[str, Path]:
     return {path.stem: path for path in sorted((properties_folder() / "reproduce").glob("*.yaml"))}
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe by name, or from a file.
+    """Read a recipe by name, or from a file: FILE.yaml with one data set, or FILE-DATASET of its data sets.
 
     Raises:
-        ConfigError: no such recipe, an unknown key, a row without model or published values.
+        ConfigError: no such recipe, an unknown key, a row without a model, a table without a choice of its data sets.
     """
-    known = recipes()
-    path = known.get(name, Path(name))
-    if not path.is_file():
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; see recbole-hyper reproduce --list"
-        raise ConfigError(f"recipe {name!r} is unknown{hint}")
+    path, table, dataset = _find(name)
     content = read_yaml(path)
+    if "datasets" not in content and not dataset:
+        return _recipe(content, path.stem, path)
+    datasets = content.pop("datasets", {})
+    if not isinstance(datasets, Mapping):
+        raise ConfigError(f"{path}: datasets needs an entry for each data set, got {datasets!r}")
+    names = [f"{table}-{key}" for key in datasets]
+    if not dataset:
+        raise ConfigError(f"recipe {name!r} has a table for each of its data sets; name one: {', '.join(names)}")
+    if dataset not in datasets:
+        raise _unknown(name, names)
+    _refuse(content, TABLE_KEYS, path)
+    return _recipe(_of_dataset(content, dataset, datasets[dataset] or {}, path), f"{path.stem}-{dataset}", path)
+
+
+def _find(name: str) -> tuple[Path, str, str]:
+    """Return the file of a recipe, what is typed for the file, and which of its data sets is meant ("" for none)."""
+    if Path(name).is_file():
+        return Path(name), name.removesuffix(".yaml"), ""
+    known, words = _tables(), name.split("-")
+    for count in range(len(words), 0, -1):
+        table = "-".join(words[:count])
+        file = known.get(table, Path(f"{table}.yaml"))
+        if file.is_file():
+            return file, table, "-".join(words[count:])
+    raise _unknown(name, list(recipes()))
+
+
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; see recbole-hyper reproduce --list"
+    return ConfigError(f"recipe {name!r} is unknown{hint}")
+
+
+def _of_dataset(table: Mapping[str, Any], name: str, own: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the content of a table's file for one of its data sets."""
+    where = f"{path}, data set {name}"
+    _refuse(own, DATASET_KEYS, where)
+    common, others = table.get("rows") or {}, own.get("rows") or {}
+    unknown = [title for title in others if title not in common]
+    if unknown:
+        raise ConfigError(f"{where}: row {unknown[0]!r} is none of {', '.join(common)}")
+    rows = {title: _over(row or {}, others.get(title) or {}) for title, row in common.items()}
+    content = {
+        **table,
+        "about": str(table.get("about", "")).replace("{title}", str(own.get("title", name))),
+        "dataset": name,
+        "settings": _merged(table.get("settings") or {}, own.get("settings") or {}),
+        "rows": rows,
+    }
+    return content | {key: own[key] for key in ("dataset", "prepare", "published_only") if key in own}
+
+
+def _over(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as a data set has it: its settings are added to, all else is replaced."""
+    merged = {key: _merged(row.get(key) or {}, own[key] or {}) for key in ("settings", "small") if key in own}
+    return {**row, **own, **merged}
+
+
+def _recipe(content: Mapping[str, Any], name: str, path: Path) -> Recipe:
     _refuse(content, RECIPE_KEYS, path)
     for key in ("about", "dataset", "rows"):
         if not content.get(key):
             raise ConfigError(f"{path}: {key} is missing")
     rows = {str(title): _row(entry or {}, f"{path}, row {title}") for title, entry in content["rows"].items()}
+    protocol = content.get("protocol")
     return Recipe(
-        path.stem,
+        name,
         content["about"],
         content["dataset"],
         content.get("prepare") or f"recbole-hyper prepare {content['dataset']}",
-        content.get("settings") or {},
+        _merged(read_yaml(config_file(protocol)) if protocol else {}, content.get("settings") or {}),
         float(content.get("tolerance", 0.05)),
         content.get("small") or {},
         rows,
@@ -124,30 +174,20 @@ def read_recipe(name: str) -> Recipe:
     )
 
 
-def _row(entry: dict[str, Any], where: str) -> Row:
+def _row(entry: Mapping[str, Any], where: str) -> Row:
     _refuse(entry, ROW_KEYS, where)
-    settings = dict(entry.get("settings") or {})
-    if entry.get("config"):
-        file = properties_folder() / entry["config"]
-        if not file.is_file():
-            raise ConfigError(f"{where}: config {entry['config']!r} does not exist below {properties_folder()}")
-        settings = _merged(read_yaml(file), settings)
-    model = entry.get("model") or settings.get("model")
-    settings.pop("model", None)
-    if not model or not entry.get("published"):
-        raise ConfigError(f"{where}: model and published are needed")
-    for key in ("space", "small_space"):
-        if entry.get(key) and not (properties_folder() / "sweep" / entry[key]).is_file():
-            raise ConfigError(f"{where}: {key} {entry[key]!r} does not exist in properties/sweep")
+    if not entry.get("model"):
+        raise ConfigError(f"{where}: model is missing")
+    if entry.get("space"):
+        properties_file(entry["space"], "sweep", f"search space of {where}")
     return Row(
-        str(model),
-        settings,
+        str(entry["model"]),
+        entry.get("settings") or {},
         entry.get("space", ""),
-        entry.get("small_space", ""),
         entry.get("search", "grid"),
         entry.get("num_samples"),
         entry.get("small") or {},
-        {str(metric): float(value) for metric, value in entry["published"].items()},
+        {str(metric): float(value) for metric, value in (entry.get("published") or {}).items()},
         entry.get("note", ""),
     )
 
@@ -199,7 +239,9 @@ def reproduce(
     for title, row in chosen.items():
         _check(recipe, row, keys[title])
         # a sweep looks at its folder itself
-        if not _space(row, budget):
+        if row.space:
+            read_space(row.space, row.model, budget)
+        else:
             for config in _seeds(recipe, row, keys[title], folder / _folder_name(title), n_seeds):
                 is_finished(config, Path(config["output_dir"]))
     cells: list[dict[str, Any]] = []
@@ -250,14 +292,14 @@ def _run_row(
     from recbole_hyper.quick_start import run
     from recbole_hyper.sweep import sweep
 
-    space = _space(row, budget)
-    if space:
+    if row.space:
         resume = (place / "sweep.yaml").is_file()
         outcome = sweep(
             row.model,
             recipe.dataset,
-            space=properties_folder() / "sweep" / space,
+            space=row.space,
             config_dict={**keys, "output_dir": str(place), "resume": resume},
+            budget=budget,
             search=row.search,
             num_samples=row.num_samples,
             executor=executor,
@@ -274,10 +316,6 @@ def _run_row(
     return folders
 
 
-def _space(row: Row, budget: str) -> str:
-    return row.small_space if budget == "small" and row.small_space else row.space
-
-
 def _seeds(recipe: Recipe, row: Row, keys: Mapping[str, Any], place: Path, n_seeds: int) -> list[Config]:
     """Return the configuration of each run of a row, with its seed and its folder in ``place``."""
     first = int(Config(row.model, recipe.dataset, config_dict=dict(keys))["seed"])
@@ -292,13 +330,14 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return a cell per published metric: ours is the mean over ``folders`` (one for each seed).
 
-    The interval is a 95% bootstrap over users of the cases of all seeds together; a metric that is no mean over cases,
-    such as coverage, has none.
+    A row that was not published has a cell per metric of its runs. The interval is a 95% bootstrap over users of the
+    cases of all seeds together; a metric that is no mean over cases, such as coverage, has none.
     """
     results = [json.loads((folder / "result.json").read_text(encoding="utf-8")) for folder in folders]
-    bounds = _intervals(folders, list(row.published))
+    printed: Mapping[str, float | None] = row.published or dict.fromkeys(results[0]["test"])
+    bounds = _intervals(folders, list(printed))
     cells = []
-    for metric, published in row.published.items():
+    for metric, published in printed.items():
         values = [result["test"].get(metric) for result in results]
         known = [value for value in values if value is not None]
         ours = float(np.mean(known)) if len(known) == len(values) else None
@@ -311,8 +350,8 @@ def compare(
                 "low": low,
                 "high": high,
                 "published": published,
-                "difference": None if ours is None else ours - published,
-                "relative": None if ours is None else (ours - published) / published,
+                "difference": None if ours is None or published is None else ours - published,
+                "relative": None if ours is None or published is None else (ours - published) / published,
                 "verdict": verdict(ours, low, high, published, tolerance) if comparable else "small budget: none",
                 "note": row.note,
             }
@@ -320,8 +359,12 @@ def compare(
     return cells
 
 
-def verdict(ours: float | None, low: float | None, high: float | None, published: float, tolerance: float) -> str:
+def verdict(
+    ours: float | None, low: float | None, high: float | None, published: float | None, tolerance: float
+) -> str:
     """Say in words whether a published value is reproduced, by tolerance or by interval."""
+    if published is None:
+        return "not published"
     if ours is None:
         return "not computed"
     if abs(ours - published) <= tolerance * abs(published):
