@@ -92,7 +92,7 @@ def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(
     ray_cluster: Any, keys: dict, tmp_path: Path
 ) -> None:
     plan_space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
-    long = {**keys, "epochs": 400, "stopping_step": 400}
+    long = {**keys, "epochs": 120, "stopping_step": 120}
     killer = subprocess.Popen(
         [sys.executable, "-c", KILL_WORKER, str(tmp_path / "s" / "trials")], stdout=subprocess.PIPE, text=True
     )
@@ -111,7 +111,7 @@ def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(
     after = read_record(tmp_path / "s" / "trials" / killed)
     assert before is not None
     assert after is not None
-    assert (before.status, before.deaths, after.epochs) == ("unfinished", 1, 400)
+    assert (before.status, before.deaths, after.epochs) == ("unfinished", 1, 120)
     log = (tmp_path / "s" / "trials" / killed / "run.log").read_text()
     assert int(log.rpartition("resuming at epoch ")[2].split()[0]) > 0
 
