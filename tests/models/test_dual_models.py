@@ -11,7 +11,7 @@ from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.encoders.dual import DualEncoder
-from recbole_hyper.report.reproduce import read_recipe
+from recbole_hyper.report.recipes import read_recipe
 from recbole_hyper.sweep import read_space
 from tests.conftest import SMALL
 

@@ -12,7 +12,8 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError, all_known_keys, model_class, read_yaml
-from recbole_hyper.report.reproduce import read_recipe, recipes, reproduce, verdict
+from recbole_hyper.report.recipes import read_recipe, recipes
+from recbole_hyper.report.reproduce import reproduce, verdict
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
 
