@@ -28,6 +28,7 @@ FREE_KEYS = {
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 # the smallest number that float32 holds in full
 _SMALLEST = 2.0**-126
+_FLOAT32 = f"a number above 0 that float32 holds ({_SMALLEST:.2g} to {1 / _SMALLEST:.2g})"
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
 _INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
 
@@ -93,8 +94,7 @@ def check_curvature(value: Any) -> None:
         return  # auto, learn, or a word that the model refuses
     if not (is_number(value) and _in_float32(value)):
         raise ConfigError(
-            f"curvature={value!r}: a number from {_SMALLEST:.2g} to {1 / _SMALLEST:.2g} (that float32 can hold), "
-            "'auto' or 'learn' is expected"
+            f"curvature={value!r}: {_FLOAT32}, 'auto' (estimated from the training data) or 'learn' is expected"
         )
 
 
@@ -242,7 +242,7 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate": _POSITIVE,
     "manifold_learning_rate": _POSITIVE,
     "stabilize": _FROM_1,
-    "curvature_init": (_in_float32, f"a number from {_SMALLEST:.2g} to {1 / _SMALLEST:.2g} (that float32 can hold)"),
+    "curvature_init": (_in_float32, _FLOAT32),
     "curvature_learning_rate": _POSITIVE,
     "tail_ratio": _POSITIVE,
     "weight_decay": (lambda value: value >= 0, "a number of at least 0"),

@@ -5,13 +5,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from recbole_hyper import components
 from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError, parse_keys, parse_value, properties_folder, read_yaml
-from recbole_hyper.sweep.driver import _fixed
+from recbole_hyper.sweep.driver import _bind_base, _fixed
+from recbole_hyper.sweep.space import parse_space
 from tests.conftest import SMALL
 
 
@@ -120,7 +122,10 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"log_wandb": True}, "needs the package wandb"),
         ({"curvature_init": 1e-300}, "curvature_init=1e-300"),
         *(
-            ({"model": model, "curvature": value}, f"curvature={re.escape(repr(value))}: a number from 1.2e-38")
+            (
+                {"model": model, "curvature": value},
+                f"curvature={re.escape(repr(value))}: a number above 0 that float32 holds",
+            )
             for model in ("HSASRec", "HSASRecCE", "HSASRecSCE", "HGRU4Rec")
             for value in (1e-300, 1e300, float("inf"), float("nan"), 0, True, 1e-39)
         ),
@@ -249,11 +254,14 @@ def test_curvatures_that_float32_holds_are_taken(cycle: Path, model: str, value:
     assert make(cycle, model=model, curvature=value)["curvature"] == value
 
 
-def test_a_length_that_fits_is_taken_by_the_memory_that_is_there(cycle: Path) -> None:
-    keys = {"model": "SASRecCE", "MAX_ITEM_LIST_LENGTH": 2000}
-    make(cycle, **keys)
+def test_what_one_sequence_needs_is_held_against_the_memory_there_is(
+    cycle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(cycle, MAX_ITEM_LIST_LENGTH=2000)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=50_000_000, available=50_000_000))
     with pytest.raises(ConfigError, match=r"one sequence would need about .* GiB in training, of 0\.1 GiB in all"):
-        make(cycle, **keys, memory_limit=50_000_000)
+        make(cycle, MAX_ITEM_LIST_LENGTH=2000, use_gpu=False)
+    make(cycle, MAX_ITEM_LIST_LENGTH=50, use_gpu=False)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +322,14 @@ def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureF
         with pytest.raises(SystemExit):
             _parse(["run", "--model=SASRecCE", *typed])
         assert f"--{key} needs a value: --{key}=VALUE" in capsys.readouterr().err
+
+
+def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> None:
+    for key in ("output_dir", "resume"):
+        with pytest.raises(ConfigError, match=f"names '{key}', which is no key of a trial; the sweep sets it"):
+            _bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid": [1, 2]}}))
+    with pytest.raises(ConfigError, match="did you mean hidden_size"):
+        _bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid": [1, 2]}}))
 
 
 def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:

@@ -12,6 +12,7 @@ from recbole.utils import argument_list
 from recbole_hyper import components, run
 from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, read_yaml
 from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED
+from recbole_hyper.training.run_folder import require_same_run
 from tests.conftest import SMALL
 
 # config_file is what RecBole's code calls the option --config_files
@@ -107,3 +108,11 @@ def test_an_option_of_a_part_that_no_yaml_of_it_names_is_read(cycle: Path, caplo
     assert caplog.text == ""
     assert "gbce_t" not in bound(cycle, "SASRecCE", gbce_t=0.5).plain()
     assert "SASRecCE does not read gbce_t" in caplog.text
+
+
+def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Path) -> None:
+    config = bound(cycle, "SASRecCE")
+    before = {**config.plain(), "train_neg_sample_args": {"sample_num": 1}, "save_dataset": True, "embedding_size": 128}
+    require_same_run(config, before)
+    with pytest.raises(ConfigError, match="hidden_size: 8 before"):
+        require_same_run(config, {**before, "hidden_size": 8})

@@ -122,15 +122,14 @@ def require_memory(config: Any, n_items: int) -> MemoryEstimate:
 def require_one_sequence(config: Any) -> None:
     """Refuse a model that this machine cannot hold with one sequence and no items, before anything of it is built.
 
-    ``memory_limit`` counts where it is given, else all the memory there is: what is free is asked before training.
+    All the memory of the device counts: what is free, or ``memory_limit``, is asked when the items are known.
 
     Raises:
         ConfigError: it does not fit; the message names the sizes.
     """
     device = config["device"]
     on_gpu = device.type == "cuda"
-    there = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
-    limit = int(config["memory_limit"] or there)
+    limit = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
     needed = estimate_memory(_With(config, {"train_batch_size": 1}), 1).total
     if needed > limit:
         sizes = ", ".join(

@@ -119,7 +119,7 @@ def test_times_are_never_rescaled(cycle: Path) -> None:
 
 def test_interactions_that_are_not_loaded(cycle: Path) -> None:
     with pytest.raises(DataError, match=r"column 'user_id' .* is not loaded"):
-        dataset(cycle, "cycle", load_col={"item": ["item_id"]})
+        dataset(cycle, "cycle", load_col={"inter": []})
 
 
 def test_users_with_short_histories(tmp_path: Path) -> None:

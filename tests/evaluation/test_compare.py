@@ -38,6 +38,7 @@ RANKS = {
 
 
 PACKAGE_METRICS = ["NDCG", "Hit", "MRR", "ItemCoverage"]
+FULL = {"eval_args": "{mode: full}"}
 
 
 def results_of(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
@@ -298,15 +299,15 @@ def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], 
     ("models", "keys", "metrics", "topk", "valid_metric"),
     [
         # RecBole's and ours, whose own candidates are all items
-        ("DualRec,SASRecCE,BPR", {"eval_args": "{mode: full}"}, PACKAGE_METRICS, [1, 5, 10], "NDCG@10"),
+        ("DualRec,SASRecCE,BPR", FULL, PACKAGE_METRICS, [1, 5, 10], "NDCG@10"),
         # DualRec's own candidates, and the metrics that it has with them
         ("SASRecCE,DualRec", {"eval_args": "{mode: uni99}"}, ["Hit", "NDCG", "MRR"], [1, 5, 10, 100], "MRR@100"),
         # nobody's own: the package's
         ("SASRecCE,DualRec", {"eval_args": "{mode: uni9}"}, PACKAGE_METRICS, [1, 5, 10], "NDCG@10"),
         # what is typed holds
-        ("SASRecCE,DualRec", {"eval_args": "{mode: full}", "topk": "[5]", "valid_metric": "Hit@5"}, PACKAGE_METRICS, [5], "Hit@5"),
+        ("Pop,DualRec", {**FULL, "topk": "[5]", "valid_metric": "MRR@5"}, PACKAGE_METRICS, [5], "MRR@5"),
         # models that agree keep theirs
-        ("FMLPRec,DualRec", {"eval_args": "{mode: full}"}, ["Hit", "NDCG", "MRR"], [1, 5, 10, 100], "MRR@100"),
+        ("FMLPRec,DualRec", FULL, ["Hit", "NDCG", "MRR"], [1, 5, 10, 100], "MRR@100"),
     ],
 )  # fmt: skip
 def test_eval_args_bring_the_metrics_that_go_with_them(

@@ -169,7 +169,10 @@ def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) ->
         recommend(tmp_path / "out", users="u1")
 
 
-def test_a_resumed_run_knows_where_its_curvature_came_from(random_data: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_knows_where_its_curvature_came_from(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     keys = settings(random_data, tmp_path / "out", epochs=1, curvature="auto")
     first = run("HSASRecCE", "random", config_dict=keys)
     del keys["curvature"]
@@ -179,7 +182,10 @@ def test_a_resumed_run_knows_where_its_curvature_came_from(random_data: Path, tm
     assert first["curvature_origin"] == "estimated from the training data"
 
 
-def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(random_data: Path, tmp_path: Path) -> None:
+def test_a_curvature_to_be_estimated_for_what_is_flat_and_what_is_not(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     keys = {"epochs": 1, "curvature": "auto", "geometry": "euclidean"}
     flat = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "flat", **keys))
     assert "curvature_origin" not in flat
