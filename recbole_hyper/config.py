@@ -1,9 +1,10 @@
 """RecBole's Config with this project's models and properties, bound strictly before any data are read.
 
 Order, later wins: RecBole's own YAMLs, our overall.yaml, the YAMLs of the parts (encoder, geometry, loss), the model
-YAML (ours or RecBole's), our dataset YAML, config files, the dictionary, the command line. What the model YAML says of
-a part that is replaced does not hold: see :mod:`recbole_hyper.config_parts`. ``eval_args`` is merged key by key; every
-other key is replaced as a whole, as RecBole does. What a run does not read: :mod:`recbole_hyper.recbole_keys`.
+YAML (ours or RecBole's), what our datasets.yaml says of the data set, config files, the dictionary, the command line.
+What the model YAML says of a part that is replaced does not hold: see :mod:`recbole_hyper.config_parts`. ``eval_args``
+is merged key by key; every other key is replaced as a whole, as RecBole does. What a run does not read:
+:mod:`recbole_hyper.recbole_keys`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_keys import REFUSED, check_refused, without_effect
-from recbole_hyper.yaml_files import Loader, parse_yaml, properties_folder, read_yaml
+from recbole_hyper.yaml_files import Loader, parse_yaml, properties_file, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -122,6 +123,11 @@ def config_files(text: str) -> list[str]:
     return [text] if Path(text).is_file() else text.split()
 
 
+def config_file(name: str | os.PathLike[str]) -> Path:
+    """Return the configuration file of that path, or of that name in properties/protocol; ConfigError for none."""
+    return properties_file(os.fspath(name), "protocol", "config file")
+
+
 @functools.cache
 def stated_values() -> dict[str, tuple[Any, ...]]:
     """Return every key that some YAML of RecBole or of this project names, and the values that it has there."""
@@ -133,11 +139,7 @@ def stated_values() -> dict[str, tuple[Any, ...]]:
     files += list((RECBOLE_PROPERTIES / "quick_start_config").glob("*.yaml"))
     ours = properties_folder()
     files += [ours / "overall.yaml"]
-    files += [
-        path
-        for folder in ("model", "encoder", "geometry", "loss", "dataset")
-        for path in (ours / folder).glob("*.yaml")
-    ]
+    files += [path for folder in ("model", "encoder", "geometry", "loss") for path in (ours / folder).glob("*.yaml")]
     found: dict[str, tuple[Any, ...]] = {}
     for path in files:
         for key, value in read_yaml(path).items():
@@ -171,7 +173,7 @@ class Config(RecBoleConfig):
     Args:
         model: name or class of a model of this package or of RecBole.
         dataset: name of the dataset folder below ``data_path``.
-        config_file_list: YAML files, later ones win.
+        config_file_list: YAML files, or names of protocols such as "global_timepoint"; later ones win.
         config_dict: keys that win over the files; the dictionary is not changed.
 
     Raises:
@@ -185,10 +187,7 @@ class Config(RecBoleConfig):
         config_file_list: Sequence[str | os.PathLike[str]] | None = None,
         config_dict: Mapping[str, Any] | None = None,
     ) -> None:
-        for path in config_file_list or []:
-            if not Path(path).is_file():
-                raise ConfigError(f"config file {str(path)!r} does not exist (looked in {Path.cwd()})")
-        files = [str(path) for path in config_file_list or []]
+        files = [str(config_file(path)) for path in config_file_list or []]
         try:
             super().__init__(model, dataset, files, dict(config_dict or {}))
         except (TypeError, KeyError, AttributeError) as error:
@@ -278,9 +277,7 @@ class Config(RecBoleConfig):
             if own.get("loss_type") == "CE" and model_class.type == ModelType.SEQUENTIAL:
                 # RecBole refuses its own default of one negative for a cross-entropy model
                 merged["train_neg_sample_args"] = None
-        dataset_yaml = ours / "dataset" / f"{dataset}.yaml"
-        if dataset_yaml.is_file():
-            merge(merged, read_yaml(dataset_yaml))
+        merge(merged, read_yaml(ours / "datasets.yaml").get(dataset) or {})
         self.internal_config_dict = merged
 
     def _get_final_config_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,27 @@ def properties_folder() -> Path:
         if (folder / "overall.yaml").is_file():
             return folder
     raise FileNotFoundError(f"the properties/ folder is missing from {package} and {package.parent}; reinstall")
+
+
+def properties_file(name: str | Path, folder: str, what: str) -> Path:
+    """Return the file that ``name`` stands for: a path, or the bare name of a file in ``properties/<folder>``.
+
+    Args:
+        name: a file that is there comes before a name.
+        folder: below the folder of this project's YAML files.
+        what: the kind of file, for the error.
+
+    Raises:
+        ConfigError: no such file; the nearest names are told.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    known = {file.stem: file for file in sorted((properties_folder() / folder).glob("*.yaml"))}
+    bare = str(name).removesuffix(".yaml")
+    if bare in known:
+        return known[bare]
+    beside = [file.name for file in sorted(path.parent.glob("*.yaml"))]
+    near = difflib.get_close_matches(path.name, beside, n=3) or difflib.get_close_matches(path.stem, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known by name: {', '.join(known)}"
+    raise ConfigError(f"the {what} {str(name)!r} does not exist (looked in {Path.cwd()}); {hint}")

@@ -27,6 +27,17 @@ def test_unknown_key_names_the_nearest(cycle: Path) -> None:
         make(cycle, hiden_size=32)
 
 
+def test_a_protocol_goes_by_its_name(cycle: Path) -> None:
+    named = Config("SASRecCE", "cycle", ["global_timepoint"], {**SMALL, "data_path": str(cycle)})
+    file = properties_folder() / "protocol" / "global_timepoint.yaml"
+    assert named["eval_args"]["split"] == {"GT": {"valid": 0.9, "test": 0.95}}
+    assert named.file_config_dict == read_yaml(file)
+    with pytest.raises(ConfigError, match=r"'global_timepiont' does not exist .*did you mean global_timepoint\?"):
+        Config("SASRecCE", "cycle", ["global_timepiont"])
+    with pytest.raises(ConfigError, match="known by name: global_timepoint, sampled_candidates, temporal_users"):
+        Config("SASRecCE", "cycle", ["keys.yaml"])
+
+
 def test_unknown_model_names_the_nearest(cycle: Path) -> None:
     with pytest.raises(ConfigError, match=r"model 'HSASRecEC' is unknown. Did you mean .*HSASRecCE"):
         make(cycle, model="HSASRecEC")

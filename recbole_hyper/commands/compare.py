@@ -87,14 +87,12 @@ def settings_per_model(
     Raises:
         ConfigError: keys below the name of a model that is not compared.
     """
-    from recbole_hyper.config import ConfigError, merge, parse_keys, read_yaml
+    from recbole_hyper.config import ConfigError, config_file, merge, parse_keys, read_yaml
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
     for file in files:
-        if not Path(file).is_file():
-            raise ConfigError(f"config file {file!r} does not exist (looked in {Path.cwd()})")
-        content = read_yaml(Path(file))
+        content = read_yaml(config_file(file))
         for name in models:
             keys_of_model = content.pop(name, None) or {}
             if not isinstance(keys_of_model, Mapping):

@@ -9,7 +9,7 @@ HELP = "make a published table again: ours, published, difference, verdict"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("recipe", nargs="?", help="name of a recipe, or a recipe file of your own")
+    parser.add_argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or a recipe file of your own")
     parser.add_argument("--list", action="store_true", help="list the recipes, then stop")
     parser.add_argument("--budget", default="full", help="full (default), or small: a few epochs, no verdict")
     parser.add_argument("--rows", default="", help="rows to run, separated by commas; default: all")
@@ -23,7 +23,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Run a recipe, or list them."""
     from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation.results import table
-    from recbole_hyper.report.reproduce import read_recipe, recipes, reproduce
+    from recbole_hyper.report.recipes import read_recipe, recipes
+    from recbole_hyper.report.reproduce import reproduce
 
     if arguments.list:
         found = [read_recipe(name) for name in recipes()]

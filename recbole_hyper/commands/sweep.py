@@ -11,7 +11,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key of all trials."""
     parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
     parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
-    parser.add_argument("--space", help="YAML search space (see properties/sweep), or one of RecBole's hyper files")
+    parser.add_argument(
+        "--space", help="search space: a name in properties/sweep, a YAML or one of RecBole's hyper files"
+    )
+    parser.add_argument(
+        "--budget", default="full", help="full (default), or small: the small space that the file holds"
+    )
     parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
     parser.add_argument("--search", default="grid", help="grid (default), random or optuna")
     parser.add_argument("--num_samples", type=int, help="draws of a random (10) or optuna (20) search; grids: repeats")
@@ -35,6 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
         space=arguments.space,
         config_files=config_files(arguments.config_files),
         config_dict=arguments.keys,
+        budget=arguments.budget,
         search=arguments.search,
         num_samples=arguments.num_samples,
         scheduler=arguments.scheduler,

@@ -1,161 +1,22 @@
-"""Recipes that make a published table again: run or sweep every row, and set ours beside the published value."""
+"""Make a published table again: run or sweep every row of a recipe, and set ours beside the published value."""
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.config import Config, ConfigError, merge, properties_folder, read_yaml
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
+from recbole_hyper.report.recipes import Recipe, Row, merged, read_recipe
 from recbole_hyper.report.reuse import is_finished, resume_keys
-
-BUDGETS = ("full", "small")
-RECIPE_KEYS = {"about", "dataset", "prepare", "settings", "tolerance", "small", "rows", "published_only"}
-ROW_KEYS = {
-    "model",
-    "settings",
-    "config",
-    "space",
-    "small_space",
-    "search",
-    "num_samples",
-    "small",
-    "published",
-    "note",
-}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a table: a model with its settings or search space, and what was published.
-
-    Attributes:
-        model: name of the model.
-        settings: keys of this row, over those of the recipe.
-        space: file below properties/sweep to tune over, or "" to run the settings.
-        small_space: the same for the small budget.
-        search: search of the sweep.
-        num_samples: samples of the sweep.
-        small: keys of this row under the small budget.
-        published: RecBole's metric name to the printed value.
-        note: what the reader must know.
-    """
-
-    model: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    space: str = ""
-    small_space: str = ""
-    search: str = "grid"
-    num_samples: int | None = None
-    small: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A published table on one data set.
-
-    Attributes:
-        name: file name without suffix, ``<paper>-<table>-<dataset>``.
-        about: one line on the table.
-        dataset: name of the data set.
-        prepare: command that prepares it.
-        settings: keys of every row: protocol, metrics, training.
-        tolerance: relative difference up to which a value counts as reproduced.
-        small: keys of every row under the small budget.
-        rows: rows that are made again, by their printed name.
-        published_only: rows that are printed for comparison.
-    """
-
-    name: str
-    about: str
-    dataset: str
-    prepare: str
-    settings: Mapping[str, Any]
-    tolerance: float
-    small: Mapping[str, Any]
-    rows: Mapping[str, Row]
-    published_only: Mapping[str, Mapping[str, float]]
-
-
-def recipes() -> dict[str, Path]:
-    """Return the file of every recipe, by name."""
-    return {path.stem: path for path in sorted((properties_folder() / "reproduce").glob("*.yaml"))}
-
-
-def read_recipe(name: str) -> Recipe:
-    """Read a recipe by name, or from a file.
-
-    Raises:
-        ConfigError: no such recipe, an unknown key, a row without model or published values.
-    """
-    known = recipes()
-    path = known.get(name, Path(name))
-    if not path.is_file():
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; see recbole-hyper reproduce --list"
-        raise ConfigError(f"recipe {name!r} is unknown{hint}")
-    content = read_yaml(path)
-    _refuse(content, RECIPE_KEYS, path)
-    for key in ("about", "dataset", "rows"):
-        if not content.get(key):
-            raise ConfigError(f"{path}: {key} is missing")
-    rows = {str(title): _row(entry or {}, f"{path}, row {title}") for title, entry in content["rows"].items()}
-    return Recipe(
-        path.stem,
-        content["about"],
-        content["dataset"],
-        content.get("prepare") or f"recbole-hyper prepare {content['dataset']}",
-        content.get("settings") or {},
-        float(content.get("tolerance", 0.05)),
-        content.get("small") or {},
-        rows,
-        content.get("published_only") or {},
-    )
-
-
-def _row(entry: dict[str, Any], where: str) -> Row:
-    _refuse(entry, ROW_KEYS, where)
-    settings = dict(entry.get("settings") or {})
-    if entry.get("config"):
-        file = properties_folder() / entry["config"]
-        if not file.is_file():
-            raise ConfigError(f"{where}: config {entry['config']!r} does not exist below {properties_folder()}")
-        settings = _merged(read_yaml(file), settings)
-    model = entry.get("model") or settings.get("model")
-    settings.pop("model", None)
-    if not model or not entry.get("published"):
-        raise ConfigError(f"{where}: model and published are needed")
-    for key in ("space", "small_space"):
-        if entry.get(key) and not (properties_folder() / "sweep" / entry[key]).is_file():
-            raise ConfigError(f"{where}: {key} {entry[key]!r} does not exist in properties/sweep")
-    return Row(
-        str(model),
-        settings,
-        entry.get("space", ""),
-        entry.get("small_space", ""),
-        entry.get("search", "grid"),
-        entry.get("num_samples"),
-        entry.get("small") or {},
-        {str(metric): float(value) for metric, value in entry["published"].items()},
-        entry.get("note", ""),
-    )
-
-
-def _refuse(content: Mapping[str, Any], known: set[str], where: Any) -> None:
-    for key in content:
-        if key not in known:
-            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+from recbole_hyper.sweep.space import BUDGETS, read_space
 
 
 def reproduce(
@@ -199,7 +60,9 @@ def reproduce(
     for title, row in chosen.items():
         _check(recipe, row, keys[title])
         # a sweep looks at its folder itself
-        if not _space(row, budget):
+        if row.space:
+            read_space(row.space, row.model, budget)
+        else:
             for config in _seeds(recipe, row, keys[title], folder / _folder_name(title), n_seeds):
                 is_finished(config, Path(config["output_dir"]))
     cells: list[dict[str, Any]] = []
@@ -217,17 +80,9 @@ def reproduce(
 
 def _keys(recipe: Recipe, row: Row, budget: str, data_path: str | None) -> dict[str, Any]:
     small = (recipe.small, row.small) if budget == "small" else ()
-    keys = _merged(recipe.settings, row.settings, {"show_progress": False}, *small)
+    keys = merged(recipe.settings, row.settings, {"show_progress": False}, *small)
     if data_path:
         keys["data_path"] = data_path
-    return keys
-
-
-def _merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all keys, later ones win; ``eval_args`` key by key, as a configuration does."""
-    keys: dict[str, Any] = {}
-    for part in parts:
-        merge(keys, part)
     return keys
 
 
@@ -250,14 +105,14 @@ def _run_row(
     from recbole_hyper.quick_start import run
     from recbole_hyper.sweep import sweep
 
-    space = _space(row, budget)
-    if space:
+    if row.space:
         resume = (place / "sweep.yaml").is_file()
         outcome = sweep(
             row.model,
             recipe.dataset,
-            space=properties_folder() / "sweep" / space,
+            space=row.space,
             config_dict={**keys, "output_dir": str(place), "resume": resume},
+            budget=budget,
             search=row.search,
             num_samples=row.num_samples,
             executor=executor,
@@ -274,10 +129,6 @@ def _run_row(
     return folders
 
 
-def _space(row: Row, budget: str) -> str:
-    return row.small_space if budget == "small" and row.small_space else row.space
-
-
 def _seeds(recipe: Recipe, row: Row, keys: Mapping[str, Any], place: Path, n_seeds: int) -> list[Config]:
     """Return the configuration of each run of a row, with its seed and its folder in ``place``."""
     first = int(Config(row.model, recipe.dataset, config_dict=dict(keys))["seed"])
@@ -292,13 +143,14 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return a cell per published metric: ours is the mean over ``folders`` (one for each seed).
 
-    The interval is a 95% bootstrap over users of the cases of all seeds together; a metric that is no mean over cases,
-    such as coverage, has none.
+    A row that was not published has a cell per metric of its runs. The interval is a 95% bootstrap over users of the
+    cases of all seeds together; a metric that is no mean over cases, such as coverage, has none.
     """
     results = [json.loads((folder / "result.json").read_text(encoding="utf-8")) for folder in folders]
-    bounds = _intervals(folders, list(row.published))
+    printed: Mapping[str, float | None] = row.published or dict.fromkeys(results[0]["test"])
+    bounds = _intervals(folders, list(printed))
     cells = []
-    for metric, published in row.published.items():
+    for metric, published in printed.items():
         values = [result["test"].get(metric) for result in results]
         known = [value for value in values if value is not None]
         ours = float(np.mean(known)) if len(known) == len(values) else None
@@ -311,8 +163,8 @@ def compare(
                 "low": low,
                 "high": high,
                 "published": published,
-                "difference": None if ours is None else ours - published,
-                "relative": None if ours is None else (ours - published) / published,
+                "difference": None if ours is None or published is None else ours - published,
+                "relative": None if ours is None or published is None else (ours - published) / published,
                 "verdict": verdict(ours, low, high, published, tolerance) if comparable else "small budget: none",
                 "note": row.note,
             }
@@ -320,8 +172,12 @@ def compare(
     return cells
 
 
-def verdict(ours: float | None, low: float | None, high: float | None, published: float, tolerance: float) -> str:
+def verdict(
+    ours: float | None, low: float | None, high: float | None, published: float | None, tolerance: float
+) -> str:
     """Say in words whether a published value is reproduced, by tolerance or by interval."""
+    if published is None:
+        return "not published"
     if ours is None:
         return "not computed"
     if abs(ours - published) <= tolerance * abs(published):

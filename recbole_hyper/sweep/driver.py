@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from recbole_hyper.config import Config, ConfigError, all_known_keys, merge, parse_keys, read_yaml
+from recbole_hyper.config import Config, ConfigError, all_known_keys, config_file, merge, parse_keys, read_yaml
 from recbole_hyper.errors import LockedError, NoSpaceError
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
@@ -48,6 +48,7 @@ def sweep(
     space: str | Path | Mapping[str, Any] | None = None,
     config_files: Sequence[str | Path] = (),
     config_dict: Mapping[str, Any] | None = None,
+    budget: str = "full",
     search: str = "grid",
     num_samples: int | None = None,
     scheduler: str = "none",
@@ -63,9 +64,10 @@ def sweep(
     Args:
         model: name of a model.
         dataset: name of a dataset folder below ``data_path``.
-        space: file or content of the search space (:mod:`recbole_hyper.sweep.space`).
-        config_files: YAML files with keys of every trial.
+        space: file, name or content of the search space (:mod:`recbole_hyper.sweep.space`).
+        config_files: YAML files with keys of every trial, or names of protocols.
         config_dict: keys of every trial; ``output_dir`` is the folder of the sweep, ``resume`` continues the one there.
+        budget: "full", or "small" for the small space that ``space`` holds.
         search: "grid", "random" or "optuna".
         num_samples: see :func:`recbole_hyper.sweep.proposals.list_trials`; trials in all for optuna (default 20).
         scheduler: "none", or "asha" to stop trials that fall behind (Ray only).
@@ -94,7 +96,7 @@ def sweep(
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    found, content = _space(space, before, model)
+    found, content = _space(space, before, model, budget)
     constants, found = found.split_constants()
     # a space is closer to the purpose than a file; the command line wins over its constants
     files = {key: value for key, value in files.items() if key not in found.domains}
@@ -372,26 +374,23 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
 def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Merge files and keys; ``eval_args`` key by key, as a configuration does."""
     fixed: dict[str, Any] = {}
-    for content in (*(_read_config_file(Path(path)) for path in config_files), parse_keys(config_dict)):
+    for content in (*(read_yaml(config_file(path)) for path in config_files), parse_keys(config_dict)):
         merge(fixed, content)
     return fixed
 
 
-def _read_config_file(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ConfigError(f"the configuration file {str(path)!r} does not exist")
-    return read_yaml(path)
-
-
 def _space(
-    space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any], model: str
+    space: str | Path | Mapping[str, Any] | None, before: Mapping[str, Any], model: str, budget: str
 ) -> tuple[Space, dict[str, Any]]:
     """Return the space and its content, from the interrupted sweep where none is given."""
     if space is None:
         if not before:
-            raise ConfigError("a sweep needs --space=FILE; properties/sweep holds the grids of the papers")
+            raise ConfigError("a sweep needs --space=NAME or FILE; properties/sweep holds the grids of the papers")
         return parse_space(before["space"], ASKED), dict(before["space"])
-    found = parse_space(space, model=model) if isinstance(space, Mapping) else read_space(space, model)
+    if isinstance(space, Mapping):
+        found = parse_space(space, model=model, budget=budget)
+    else:
+        found = read_space(space, model, budget)
     return found, _content(found)
 
 

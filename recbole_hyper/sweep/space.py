@@ -15,6 +15,8 @@ A space is a YAML mapping from configuration keys to domains::
     epochs: 100                                    # the same in every trial
     topk: [5, 10]                                  # so is this one: the key's value is a list itself
     curvature: {value: auto, when: {geometry: poincare}}
+    small:                                         # the space in the place of all this with --budget=small
+      learning_rate: {grid: [0.001, 0.01]}
 
 A condition names keys of the space or of the configuration; a key whose condition fails keeps its default.
 RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read as well.
@@ -34,9 +36,13 @@ import numpy as np
 
 from recbole_hyper.config import ConfigError, parse_value, read_yaml
 from recbole_hyper.sweep.list_keys import list_keys
+from recbole_hyper.yaml_files import properties_file
 
 Settings = dict[str, Any]
 Choose = Callable[[str, "Domain"], Any]
+
+# what a space is asked for: all of it, or what it holds under "small"
+BUDGETS = ("full", "small")
 
 # number of bounds of each kind; None for a list of values
 KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "loguniform": 2, "quniform": 3, "value": 0}
@@ -179,27 +185,30 @@ class Space:
         return order
 
 
-def read_space(path: str | Path, model: str | None = None) -> Space:
+def read_space(path: str | Path, model: str | None = None, budget: str = "full") -> Space:
     """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
 
     Args:
-        path: the file.
+        path: the file, or the bare name of one in properties/sweep.
         model: whose defaults say which keys take a list as one value.
+        budget: "full", or "small" for the space that the file holds under ``small``.
 
     Raises:
-        ConfigError: no such file, an empty space or grid, an unknown kind, bounds that are not in order, a circle.
+        ConfigError: no such file, an empty space or grid, an unknown kind, bounds that are not in order, a circle, or
+            no small space where one is asked for.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"the search space {str(path)!r} does not exist{_near_files(file)}")
+    file = properties_file(path, "sweep", "search space")
     content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
-    return parse_space(content, str(path), model)
+    return parse_space(content, str(path), model, budget)
 
 
-def parse_space(content: Mapping[str, Any], name: str = "the space", model: str | None = None) -> Space:
+def parse_space(
+    content: Mapping[str, Any], name: str = "the space", model: str | None = None, budget: str = "full"
+) -> Space:
     """Turn the mapping of a space file into a :class:`Space`; arguments and errors as for :func:`read_space`."""
     if not isinstance(content, Mapping):
         raise ConfigError(f"{name} must hold 'key: domain' lines, but holds a {type(content).__name__}")
+    content = _of_budget(content, name, budget)
     if not content:
         raise ConfigError(f"{name} is empty: give at least one key, such as learning_rate: {{grid: [0.001, 0.01]}}")
     plain_lists = {key for key, value in content.items() if isinstance(value, list) and not _is_alternatives(value)}
@@ -212,6 +221,21 @@ def parse_space(content: Mapping[str, Any], name: str = "the space", model: str 
     )
     space._order()
     return space
+
+
+def _of_budget(content: Mapping[str, Any], name: str, budget: str) -> Mapping[str, Any]:
+    """Return the lines of a space file that ``budget`` asks for."""
+    if budget not in BUDGETS:
+        raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
+    if budget == "full":
+        return {key: value for key, value in content.items() if key != "small"}
+    small = content.get("small")
+    if not isinstance(small, Mapping) or not small:
+        raise ConfigError(
+            f"{name} has no small space; give it one, such as small: {{learning_rate: {{grid: [0.001, 0.01]}}}}, or "
+            "leave out --budget=small"
+        )
+    return small
 
 
 def _alternatives(value: Any, where: str) -> tuple[Domain, ...]:
@@ -297,9 +321,3 @@ def _read_recbole(file: Path) -> dict[str, Any]:
                 raise
             raise ConfigError(f"{file}, line {number}: {values!r} are no values of {kind}: {error}") from error
     return content
-
-
-def _near_files(file: Path) -> str:
-    siblings = sorted(path.name for path in file.parent.glob("*.yaml")) if file.parent.is_dir() else []
-    near = difflib.get_close_matches(file.name, siblings, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -5,31 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
-from recbole_hyper.config import properties_folder
+from recbole_hyper.config import Config, properties_folder, read_yaml
 from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.formats import FORMATS
 
-FOLDER = properties_folder() / "dataset"
+SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
 NAMES = sorted(catalogue.entries())
-KEYS = {"USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD", "load_col", "MAX_ITEM_LIST_LENGTH"}
 INTERVALS = {"user_inter_num_interval", "item_inter_num_interval"}
 
 
-def test_every_data_set_has_a_configuration_and_the_other_way_round() -> None:
+def test_the_settings_are_those_of_known_data_sets_and_differ_from_the_defaults() -> None:
     assert len(NAMES) >= 17
-    assert sorted(path.stem for path in FOLDER.glob("*.yaml")) == NAMES
+    assert set(SETTINGS) < set(NAMES)
+    for values in SETTINGS.values():
+        assert set(values) in ({"MAX_ITEM_LIST_LENGTH"}, INTERVALS)
+        assert values.get("MAX_ITEM_LIST_LENGTH") != 50
+    assert {name for name in NAMES if SETTINGS.get(name, {}).get("MAX_ITEM_LIST_LENGTH") == 200} == {
+        "ml-1m", "beeradvocate", "behance", "gowalla", "kindle", "yelp-sce",
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_configuration_loads_times_and_filters_no_more_than_the_recipe(name: str) -> None:
-    values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
-    assert set(values) - INTERVALS == KEYS
-    assert values["load_col"] == {"inter": ["user_id", "item_id", "timestamp"]}
-    assert values["MAX_ITEM_LIST_LENGTH"] in (50, 200)
-    entry = catalogue.find(name)
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_settings_filter_no_more_than_the_recipe(name: str) -> None:
+    values, entry = SETTINGS[name], catalogue.find(name)
     assert entry is not None
     already = entry.recipe.filter == "k_core" and not entry.recipe.duplicates_after_filter
     if set(values) & INTERVALS:
@@ -62,12 +62,14 @@ def test_a_typing_error_in_the_catalogue_is_named() -> None:
         catalogue._entry("mine", {"about": "", "recipe": {"min_usr": 5}})
 
 
-def test_the_configuration_takes_the_dataset_keys(tmp_path: Path) -> None:
-    from recbole_hyper.config import Config
-
-    folder = tmp_path / "kindle"
+@pytest.mark.parametrize(
+    ("name", "length", "interval"), [("kindle", 200, "[0,inf)"), ("yelp", 50, "[5,inf)"), ("my own", 50, "[0,inf)")]
+)
+def test_the_configuration_takes_the_dataset_keys(name: str, length: int, interval: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
     folder.mkdir()
-    (folder / "kindle.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n")
-    config = Config(model="SASRecCE", dataset="kindle", config_dict={"data_path": str(tmp_path)})
+    (folder / f"{name}.inter").write_text("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n")
+    config = Config(model="SASRecCE", dataset=name, config_dict={"data_path": str(tmp_path)})
     assert config["load_col"] == {"inter": ["user_id", "item_id", "timestamp"]}
-    assert config["MAX_ITEM_LIST_LENGTH"] == 200
+    assert config["MAX_ITEM_LIST_LENGTH"] == length
+    assert config["user_inter_num_interval"] == config["item_inter_num_interval"] == interval

@@ -9,8 +9,10 @@ import torch
 
 from recbole_hyper import load, run
 from recbole_hyper.cli import main
-from recbole_hyper.config import Config, properties_folder, read_yaml
+from recbole_hyper.config import Config
 from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.report.recipes import read_recipe
+from recbole_hyper.sweep import read_space
 from tests.conftest import LEARN, SMALL
 
 DUAL = ["DualRec", "DualSASRec", "DualGRU4Rec", "DualFMLPRec"]
@@ -22,7 +24,19 @@ KEYS = {
     "valid_metric": "MRR@10",
     "eval_args": {"mode": "full"},
 }
-ABLATIONS = sorted((properties_folder() / "ablation" / "dualrec").glob("*.yaml"))
+# rows of the recipes that change DualRec or its kin: (recipe, row)
+ABLATIONS = [
+    (recipe, title)
+    for recipe in (
+        "dualrec-table3-beauty",
+        "dualrec-table4-beauty",
+        "dualrec-table5-beauty",
+        "dualrec-ablations-beauty",
+    )
+    for title in read_recipe(recipe).rows
+]
+# rows that state the defaults
+FULL = {"full", "DualSASRec+BIT", "DualGRU4Rec+BIT", "DualFMLP-Rec+BIT"}
 
 
 def history(folder: Path) -> list[dict[str, float]]:
@@ -94,31 +108,30 @@ def test_a_dual_encoder_trains_both_directions_in_any_model(random_data: Path, t
     assert all("future_loss" in row for row in history(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("path", ABLATIONS, ids=[path.stem for path in ABLATIONS])
-def test_every_ablation_changes_what_it_names_and_nothing_else(path: Path, random_data: Path) -> None:
-    stated = read_yaml(path)
-    model = stated.pop("model")
-    base = Config(model, "random", config_dict={"data_path": str(random_data)}).final_config_dict
-    changed = Config(dataset="random", config_file_list=[path], config_dict={"data_path": str(random_data)})
-    assert changed["model"] == model
+@pytest.mark.parametrize(("recipe", "title"), ABLATIONS, ids=["-".join(entry) for entry in ABLATIONS])
+def test_every_ablation_changes_what_it_names_and_nothing_else(recipe: str, title: str, random_data: Path) -> None:
+    row = read_recipe(recipe).rows[title]
+    base = Config(row.model, "random", config_dict={"data_path": str(random_data)}).final_config_dict
+    changed = Config(row.model, "random", config_dict={"data_path": str(random_data), **row.settings})
     differing = {
         key for key, value in changed.final_config_dict.items() if base[key] != value and key != "checkpoint_dir"
     }
-    assert differing <= set(stated)
-    for key, value in stated.items():
+    assert differing <= set(row.settings)
+    for key, value in row.settings.items():
         assert changed[key] == value
-    full = path.stem in ("table3_full", "table4_sasrec_dual_transfer", "table4_gru4rec_dual_transfer")
-    full = full or path.stem == "table4_fmlprec_dual_transfer"
-    assert bool(differing) != full
+    assert bool(differing) == (title not in FULL)
 
 
 def test_the_rows_of_the_tables_are_there() -> None:
-    names = {path.stem for path in ABLATIONS}
-    assert len([name for name in names if name.startswith("table3_")]) == 6
-    assert len([name for name in names if name.startswith("table5_")]) == 3
-    assert {
-        f"table4_{b}_{v}" for b in ("sasrec", "gru4rec", "fmlprec") for v in ("alone", "dual", "dual_transfer")
-    } <= names
+    rows = {recipe: [title for name, title in ABLATIONS if name == recipe] for recipe, _ in ABLATIONS}
+    assert rows["dualrec-table3-beauty"] == ["full", "w/o BIT", "w/o DE", "w/o LN", "w/o RC", "w/o RPE"]
+    assert rows["dualrec-table5-beauty"] == ["Past-Only", "Future-Only", "DualRec"]
+    backbones = read_recipe("dualrec-table4-beauty").rows.values()
+    settings = [(row.model, row.settings["dual_directions"], row.settings.get("dual_transfer")) for row in backbones]
+    ways = [("past", None), ("both", "none"), ("both", "heads")]
+    assert settings == [(model, *way) for model in ("DualSASRec", "DualGRU4Rec", "DualFMLPRec") for way in ways]
+    ours = ["attention_transfer", "learned_relative_positions", "published_code", "windows_in_training_only"]
+    assert rows["dualrec-ablations-beauty"] == ["full", *ours, "without_windows"]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +165,7 @@ def test_published_defaults(model: str, random_data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["heads", "alpha", "beta", "windows"])
 def test_every_setting_of_the_figures_grids_builds(name: str, random_data: Path) -> None:
-    space = read_yaml(properties_folder() / "sweep" / f"dualrec_{name}.yaml")
-    grids = {key: domain["grid"] for key, domain in space.items()}
+    grids = {key: domains[0].values for key, domains in read_space(f"dualrec_{name}").domains.items()}
     for key, values in grids.items():
         assert len(values) > 1
         for value in values:

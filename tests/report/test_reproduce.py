@@ -12,8 +12,8 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError, all_known_keys, model_class, read_yaml
-from recbole_hyper.report import reproduce as module
-from recbole_hyper.report.reproduce import read_recipe, recipes, reproduce, verdict
+from recbole_hyper.report.recipes import read_recipe, recipes
+from recbole_hyper.report.reproduce import reproduce, verdict
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
 
@@ -21,13 +21,16 @@ from tests.sweep.conftest import FAST, random_sequences, write_data
 def test_every_recipe_is_read_and_its_models_and_keys_are_known(name: str) -> None:
     recipe = read_recipe(name)
     text = recipes()[name].read_text(encoding="utf-8")
-    assert text.startswith(f"# recbole-hyper reproduce {name}\n")
+    assert name.startswith(f"{recipes()[name].stem}-")
+    assert text.startswith(f"# recbole-hyper reproduce {recipes()[name].stem}-DATASET\n")
+    assert "{" not in recipe.about
     known = all_known_keys()
     for title, row in recipe.rows.items():
         assert model_class(row.model)
         for keys in (recipe.settings, recipe.small, row.settings, row.small):
             assert set(keys) <= known, (title, set(keys) - known)
         topk = {**recipe.settings, **row.settings}["topk"]
+        assert bool(row.published) != name.startswith("dualrec-ablations")
         for metric, value in row.published.items():
             assert 0 < value < 1
             assert int(metric.partition("@")[2]) in topk
@@ -45,10 +48,68 @@ def test_every_recipe_trains_on_the_windows_of_its_paper() -> None:
 
 
 def test_there_is_a_recipe_for_each_table_of_quality() -> None:
-    tables = {name.rsplit("-", 1)[0] if "ml-1m" not in name else "hsasrec-table1" for name in recipes()}
-    expected = {"sce-table4", "hsasrec-table1", *(f"dualrec-table{number}" for number in (2, 3, 4, 5))}
-    assert expected <= tables
-    assert any(name.startswith("sce-table3-") for name in recipes())
+    tables: dict[str, list[str]] = {}
+    for name, path in recipes().items():
+        tables.setdefault(path.stem, []).append(name.removeprefix(f"{path.stem}-"))
+    dualrec = ["beauty", "sports", "toys", "yelp"]
+    assert tables == {
+        **{f"dualrec-{table}": dualrec for table in ("ablations", "table2", "table3", "table4", "table5")},
+        "hsasrec-table1": ["arts", "grocery", "ml-1m", "office"],
+        "sce-table3": ["beeradvocate", "behance", "gowalla", "kindle", "yelp-sce"],
+        "sce-table4": ["beauty"],
+    }
+
+
+def test_a_table_holds_its_data_sets_and_their_own_settings() -> None:
+    beauty, movies = read_recipe("dualrec-table2-beauty"), read_recipe("hsasrec-table1-ml-1m")
+    assert (beauty.name, beauty.dataset) == ("dualrec-table2-beauty", "amazon-beauty-sequences")
+    assert beauty.about == "DualRec, Table 2: Beauty, leave-one-out, 99 negatives"
+    assert beauty.prepare == "recbole-hyper prepare amazon-beauty-sequences"
+    assert beauty.settings["eval_args"] == {"split": {"LS": "valid_and_test"}, "mode": "uni99"}
+    assert beauty.rows["DualRec"].published["mrr@100"] == 0.3302
+    assert beauty.published_only["GCSAN"]["hit@1"] == 0.1973
+    assert movies.settings["MAX_ITEM_LIST_LENGTH"] == 200
+    assert (movies.settings["valid_metric"], movies.settings["topk"]) == ("Hit@10", [10])
+    row = movies.rows["HSASRecCE"]
+    assert row.settings == {"train_windows": "last", "curvature": 0.015283691692054992}
+    assert (row.space, row.search, row.num_samples, row.small) == (
+        "hsasrec-code", "random", 60, {"MAX_ITEM_LIST_LENGTH": 50},
+    )  # fmt: skip
+    assert read_recipe("hsasrec-table1-office").settings["MAX_ITEM_LIST_LENGTH"] == 50
+    sce = read_recipe("sce-table3-yelp-sce").rows["SASRec-SCE"].settings
+    assert (sce["epochs"], sce["sce_n_buckets"], sce["sce_mix"]) == (300, 470, False)
+
+
+def test_a_table_without_a_data_set_is_told_which_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"'dualrec-table5' has a table .*name one: dualrec-table5-beauty, dualr"):
+        read_recipe("dualrec-table5")
+    with pytest.raises(ConfigError, match=r"'dualrec-table5-toy' is unknown; did you mean dualrec-table5-toys"):
+        read_recipe("dualrec-table5-toy")
+
+
+def test_a_table_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = {"model": "SASRecCE", "settings": {"n_layers": 1, "epochs": 3}, "note": "of the table"}
+    sets = {"a-b": {"dataset": "tiny", "rows": {"one": {"settings": {"epochs": 5}, "note": "own"}}}, "c": None}
+    content: dict[str, Any] = {"about": "Mine: {title}", "protocol": "temporal_users", "rows": {"one": row}}
+    Path("my-own.yaml").write_text(json.dumps({**content, "datasets": sets}))
+    found = read_recipe("my-own-a-b")
+    assert (found.name, found.about, found.dataset) == ("my-own-a-b", "Mine: a-b", "tiny")
+    assert found.settings["eval_args"]["split"] == {"TU": 0.95}
+    assert (found.rows["one"].settings, found.rows["one"].note) == ({"n_layers": 1, "epochs": 5}, "own")
+    assert read_recipe("my-own-c").rows["one"].settings == row["settings"]
+    for name in ("my-own.yaml", "my-own"):
+        with pytest.raises(ConfigError, match="name one: my-own-a-b, my-own-c"):
+            read_recipe(name)
+    with pytest.raises(ConfigError, match="'my-own-ab' is unknown; did you mean my-own-a-b"):
+        read_recipe("my-own-ab")
+    for wrong, message in (
+        ({"rows": {"two": {}}}, "data set c: row 'two' is none of one"),
+        ({"metrics": []}, "data set c: unknown key 'metrics'"),
+    ):
+        Path("my-own.yaml").write_text(json.dumps({**content, "datasets": {"c": wrong}}))
+        with pytest.raises(ConfigError, match=message):
+            read_recipe("my-own-c")
 
 
 def test_verdict() -> None:
@@ -57,14 +118,15 @@ def test_verdict() -> None:
     assert verdict(0.0530, 0.051, 0.06, 0.05, 0.05) == "above the published value"
     assert verdict(0.0450, 0.044, 0.046, 0.05, 0.05) == "below the published value"
     assert verdict(None, None, None, 0.05, 0.05) == "not computed"
+    assert verdict(0.0520, 0.049, 0.06, None, 0.05) == "not published"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def recipe(tmp_path: Path) -> dict[str, Any]:
     """A recipe file over the data set "tiny", with a row that runs and a row that sweeps."""
     write_data(tmp_path / "data", random_sequences())
-    (tmp_path / "properties" / "sweep").mkdir(parents=True)
-    (tmp_path / "properties" / "sweep" / "two.yaml").write_text("learning_rate: {grid: [0.001, 0.01]}\n")
+    space = tmp_path / "two.yaml"
+    space.write_text("learning_rate: {grid: [0.001, 0.01]}\n")
     content = {
         "about": "A table",
         "dataset": "tiny",
@@ -76,11 +138,10 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 "published": {"hit@5": 0.5, "itemcoverage@5": 0.9},
                 "small": {"hidden_size": 4},
             },
-            "tuned": {"model": "SASRecCE", "space": "two.yaml", "published": {"ndcg@5": 1e-6}, "note": "a note"},
+            "tuned": {"model": "SASRecCE", "space": str(space), "published": {"ndcg@5": 1e-6}, "note": "a note"},
         },
         "published_only": {"Other": {"hit@5": 0.7}},
     }
-    monkeypatch.setattr(module, "properties_folder", lambda: tmp_path / "properties")
     file = tmp_path / "own.yaml"
     file.write_text(json.dumps(content))
     return {"name": str(file), "output_dir": tmp_path / "out", "data_path": str(tmp_path / "data"), "executor": "local"}
@@ -120,6 +181,29 @@ def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
     config = read_yaml(tmp_path / "out" / "plain" / "seed-2020" / "config.yaml")
     assert (config["epochs"], config["hidden_size"]) == (1, 4)
     assert "cannot be compared" in (tmp_path / "out" / "table.html").read_text()
+
+
+def test_the_small_budget_sweeps_the_small_space(recipe: dict, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"two\.yaml has no small space"):
+        reproduce(**recipe, budget="small")
+    assert not (tmp_path / "out").exists()
+    with open(tmp_path / "two.yaml", "a") as file:
+        file.write("small: {learning_rate: {grid: [0.1]}}\n")
+    reproduce(**recipe, budget="small", rows=["tuned"])
+    outcome = json.loads((tmp_path / "out" / "tuned" / "sweep.json").read_text())
+    assert (outcome["planned"], outcome["best"]["settings"]) == (1, {"learning_rate": 0.1})
+
+
+def test_a_row_that_was_not_published_shows_what_it_reaches(recipe: dict, tmp_path: Path) -> None:
+    content = json.loads(Path(recipe["name"]).read_text())
+    del content["rows"]["plain"]["published"], content["rows"]["tuned"]
+    Path(recipe["name"]).write_text(json.dumps(content))
+    frame = reproduce(**recipe)
+    result = json.loads((tmp_path / "out" / "plain" / "seed-2020" / "result.json").read_text())
+    assert frame.set_index("metric").ours.to_dict() == result["test"]
+    assert set(frame.verdict) == {"not published"}
+    assert frame[["published", "difference", "relative"]].isna().all(axis=None)
+    assert pd.read_csv(tmp_path / "out" / "table.csv").published.isna().all()
 
 
 def test_another_budget_is_not_taken_for_the_one_asked(recipe: dict, tmp_path: Path) -> None:
@@ -178,4 +262,5 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list"]) == 0
     out = capsys.readouterr().out
     for name in recipes():
-        assert name in out
+        assert f"\n{name} " in out
+        assert f"  {read_recipe(name).dataset} " in out

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.config import ConfigError, all_known_keys, model_class, properties_folder
+from recbole_hyper.cli import main
+from recbole_hyper.config import ConfigError, all_known_keys, model_class, properties_folder, read_yaml
 from recbole_hyper.sweep.space import parse_space, read_space
+from tests.sweep.conftest import FAST
 
 
 def grid(content: dict, base: dict | None = None) -> list[dict]:
@@ -139,24 +142,71 @@ def test_recbole_hyper_file_runs_no_code(tmp_path: Path, line: str) -> None:
 
 
 def test_missing_file_names_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "sce-small.yaml").write_text("a: {grid: [1]}\n")
-    with pytest.raises(ConfigError, match=r"did you mean sce-small.yaml"):
-        read_space(tmp_path / "sce-smal.yaml")
+    (tmp_path / "mine.yaml").write_text("a: {grid: [1]}\n")
+    with pytest.raises(ConfigError, match=r"did you mean mine\.yaml\?"):
+        read_space(tmp_path / "mines.yaml")
+    with pytest.raises(ConfigError, match=r"'sasrec-cee' does not exist .*did you mean sasrec-ce or"):
+        read_space("sasrec-cee")
+
+
+def test_a_space_of_the_project_goes_by_its_name_and_a_file_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = read_space("sce")
+    assert named == read_space(properties_folder() / "sweep" / "sce.yaml") == read_space("sce.yaml")
+    (tmp_path / "sce").write_text("n_layers choice [1,2]\n")
+    assert read_space("sce").keys == ["n_layers"]
+
+
+def test_the_small_budget_takes_the_small_space_and_the_full_one_leaves_it_out(tmp_path: Path) -> None:
+    text = "n_layers: {grid: [1, 2]}\nsmall:\n  hidden_size: [8, 16]\n  epochs: 2\n"
+    file = tmp_path / "both.yaml"
+    file.write_text(text)
+    assert read_space(file).keys == ["n_layers"]
+    small = read_space(file, budget="small")
+    assert list(small.grid({}, np.random.default_rng(0))) == [
+        {"hidden_size": 8, "epochs": 2},
+        {"hidden_size": 16, "epochs": 2},
+    ]
+
+
+def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = {"learning_rate": {"grid": [0.1, 0.2]}, "small": {"learning_rate": {"grid": [0.3]}}}
+    (tmp_path / "both.yaml").write_text(yaml.safe_dump({**space, "small": {**space["small"], **FAST}}))
+    options = ["--executor=local", "--use_gpu=False", f"--data_path={data}", f"--output_dir={tmp_path / 'out'}"]
+    named = ["--model=SASRecCE", "--dataset=tiny", f"--space={tmp_path / 'both.yaml'}", "--budget=small"]
+    assert main(["sweep", *named, "--config_files=global_timepoint", *options]) == 0
+    asked = read_yaml(tmp_path / "out" / "sweep.yaml")
+    assert asked["space"]["learning_rate"] == [{"grid": [0.3]}]
+    assert asked["fixed"]["eval_args"]["split"] == {"GT": {"valid": 0.9, "test": 0.95}}
+    assert main(["sweep", *named, "--config_files=global_time", *options]) == 1
+    assert "did you mean global_timepoint?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["a: {grid: [1]}\n", "a: {grid: [1]}\nsmall: {}\n", "a: {grid: [1]}\nsmall: 3\n"])
+def test_the_small_budget_needs_a_small_space(text: str, tmp_path: Path) -> None:
+    (tmp_path / "full.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"full\.yaml has no small space; .*leave out --budget=small"):
+        read_space(tmp_path / "full.yaml", budget="small")
+    with pytest.raises(ConfigError, match="budget='tiny' is unknown; allowed: full, small"):
+        parse_space({"a": {"grid": [1]}}, budget="tiny")
 
 
 def test_every_space_of_the_project_is_read_and_has_a_small_version() -> None:
     files = sorted((properties_folder() / "sweep").glob("*.yaml"))
     assert len(files) >= 14
-    names = {file.stem for file in files}
     for file in files:
-        space = read_space(file)
         text = file.read_text(encoding="utf-8")
         assert text.startswith("# recbole-hyper sweep "), f"{file.name} must begin with its command"
+        assert f"--space={file.stem}" in text.splitlines()[0]
         model = re.search(r"--model=(\w+) ", text)
         assert model, f"{file.name} must name a model"
         assert model_class(model[1])
-        assert set(space.keys) <= all_known_keys(), f"{file.name}: {set(space.keys) - all_known_keys()}"
-        if not file.stem.endswith("-small"):
-            assert f"{file.stem}-small" in names, f"{file.name} needs a small version"
-        elif space.is_finite:
+        for budget in ("full", "small"):
+            space = read_space(file.stem, budget=budget)
+            assert set(space.keys) <= all_known_keys(), f"{file.name}: {set(space.keys) - all_known_keys()}"
+        if space.is_finite:
             assert len(list(space.grid({"geometry": "poincare"}, np.random.default_rng(0)))) <= 12

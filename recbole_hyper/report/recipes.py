@@ -1,0 +1,201 @@
+"""Recipes of published tables: a file for each table, with its rows and its data sets.
+
+A table's file says what its rows are, and under ``datasets`` what differs on each data set: its published values, its
+settings, what the rows change there. A recipe is a table on one of its data sets, and is called TABLE-DATASET.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.config import ConfigError, config_file, merge, properties_folder, read_yaml
+from recbole_hyper.yaml_files import properties_file
+
+# the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
+TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "rows", "published_only"}
+RECIPE_KEYS = {*TABLE_KEYS, "dataset", "prepare"}
+DATASET_KEYS = {"title", "dataset", "prepare", "settings", "rows", "published_only"}
+ROW_KEYS = {"model", "settings", "space", "search", "num_samples", "small", "published", "note"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: a model with its settings or search space, and what was published.
+
+    Attributes:
+        model: name of the model.
+        settings: keys of this row, over those of the recipe.
+        space: search space to tune over, a name or a file, or "" to run the settings.
+        search: search of the sweep.
+        num_samples: samples of the sweep.
+        small: keys of this row under the small budget.
+        published: RecBole's metric name to the printed value; nothing for a row that was not published.
+        note: what the reader must know.
+    """
+
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    space: str = ""
+    search: str = "grid"
+    num_samples: int | None = None
+    small: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published table on one data set.
+
+    Attributes:
+        name: ``<paper>-<table>-<dataset>``: the name of the table's file and that of the data set in it.
+        about: one line on the table.
+        dataset: name of the data set.
+        prepare: command that prepares it.
+        settings: keys of every row: protocol, metrics, training.
+        tolerance: relative difference up to which a value counts as reproduced.
+        small: keys of every row under the small budget.
+        rows: rows that are made again, by their printed name.
+        published_only: rows that are printed for comparison.
+    """
+
+    name: str
+    about: str
+    dataset: str
+    prepare: str
+    settings: Mapping[str, Any]
+    tolerance: float
+    small: Mapping[str, Any]
+    rows: Mapping[str, Row]
+    published_only: Mapping[str, Mapping[str, float]]
+
+
+def recipes() -> dict[str, Path]:
+    """Return the file of every recipe, by its name TABLE-DATASET."""
+    return {f"{table}-{key}": path for table, path in _tables().items() for key in read_yaml(path)["datasets"]}
+
+
+def _tables() -> dict[str, Path]:
+    return {path.stem: path for path in sorted((properties_folder() / "reproduce").glob("*.yaml"))}
+
+
+def read_recipe(name: str) -> Recipe:
+    """Read a recipe by name, or from a file: FILE.yaml with one data set, or FILE-DATASET of its data sets.
+
+    Raises:
+        ConfigError: no such recipe, an unknown key, a row without a model, a table without a choice of its data sets.
+    """
+    path, table, dataset = _find(name)
+    content = read_yaml(path)
+    if "datasets" not in content and not dataset:
+        return _recipe(content, path.stem, path)
+    datasets = content.pop("datasets", {})
+    if not isinstance(datasets, Mapping):
+        raise ConfigError(f"{path}: datasets needs an entry for each data set, got {datasets!r}")
+    names = [f"{table}-{key}" for key in datasets]
+    if not dataset:
+        raise ConfigError(f"recipe {name!r} has a table for each of its data sets; name one: {', '.join(names)}")
+    if dataset not in datasets:
+        raise _unknown(name, names)
+    _refuse(content, TABLE_KEYS, path)
+    return _recipe(_of_dataset(content, dataset, datasets[dataset] or {}, path), f"{path.stem}-{dataset}", path)
+
+
+def _find(name: str) -> tuple[Path, str, str]:
+    """Return the file of a recipe, what is typed for the file, and which of its data sets is meant ("" for none)."""
+    if Path(name).is_file():
+        return Path(name), name.removesuffix(".yaml"), ""
+    known, words = _tables(), name.split("-")
+    for count in range(len(words), 0, -1):
+        table = "-".join(words[:count])
+        file = known.get(table, Path(f"{table}.yaml"))
+        if file.is_file():
+            return file, table, "-".join(words[count:])
+    raise _unknown(name, list(recipes()))
+
+
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; see recbole-hyper reproduce --list"
+    return ConfigError(f"recipe {name!r} is unknown{hint}")
+
+
+def _of_dataset(table: Mapping[str, Any], name: str, own: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the content of a table's file for one of its data sets."""
+    where = f"{path}, data set {name}"
+    _refuse(own, DATASET_KEYS, where)
+    common, others = table.get("rows") or {}, own.get("rows") or {}
+    unknown = [title for title in others if title not in common]
+    if unknown:
+        raise ConfigError(f"{where}: row {unknown[0]!r} is none of {', '.join(common)}")
+    rows = {title: _over(row or {}, others.get(title) or {}) for title, row in common.items()}
+    content = {
+        **table,
+        "about": str(table.get("about", "")).replace("{title}", str(own.get("title", name))),
+        "dataset": name,
+        "settings": merged(table.get("settings") or {}, own.get("settings") or {}),
+        "rows": rows,
+    }
+    return content | {key: own[key] for key in ("dataset", "prepare", "published_only") if key in own}
+
+
+def _over(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as a data set has it: its settings are added to, all else is replaced."""
+    added = {key: merged(row.get(key) or {}, own[key] or {}) for key in ("settings", "small") if key in own}
+    return {**row, **own, **added}
+
+
+def _recipe(content: Mapping[str, Any], name: str, path: Path) -> Recipe:
+    _refuse(content, RECIPE_KEYS, path)
+    for key in ("about", "dataset", "rows"):
+        if not content.get(key):
+            raise ConfigError(f"{path}: {key} is missing")
+    rows = {str(title): _row(entry or {}, f"{path}, row {title}") for title, entry in content["rows"].items()}
+    protocol = content.get("protocol")
+    return Recipe(
+        name,
+        content["about"],
+        content["dataset"],
+        content.get("prepare") or f"recbole-hyper prepare {content['dataset']}",
+        merged(read_yaml(config_file(protocol)) if protocol else {}, content.get("settings") or {}),
+        float(content.get("tolerance", 0.05)),
+        content.get("small") or {},
+        rows,
+        content.get("published_only") or {},
+    )
+
+
+def _row(entry: Mapping[str, Any], where: str) -> Row:
+    _refuse(entry, ROW_KEYS, where)
+    if not entry.get("model"):
+        raise ConfigError(f"{where}: model is missing")
+    if entry.get("space"):
+        properties_file(entry["space"], "sweep", f"search space of {where}")
+    return Row(
+        str(entry["model"]),
+        entry.get("settings") or {},
+        entry.get("space", ""),
+        entry.get("search", "grid"),
+        entry.get("num_samples"),
+        entry.get("small") or {},
+        {str(metric): float(value) for metric, value in (entry.get("published") or {}).items()},
+        entry.get("note", ""),
+    )
+
+
+def _refuse(content: Mapping[str, Any], known: set[str], where: Any) -> None:
+    for key in content:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+
+
+def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all keys, later ones win; ``eval_args`` key by key, as a configuration does."""
+    keys: dict[str, Any] = {}
+    for part in parts:
+        merge(keys, part)
+    return keys
