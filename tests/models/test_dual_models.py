@@ -137,12 +137,12 @@ def test_the_rows_of_the_tables_are_there() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("dual_alpha", 1.5, r"outside \[0, 1\]"),
+        ("dual_alpha", 1.5, r"a number in \[0, 1\]"),
         ("dual_beta", -0.1, "at least 0"),
         ("n_heads", 1, "even number of heads"),
         ("dual_windows", [2, 9], r"outside 1\.\.8"),
-        ("dual_directions", "forward", "known: both, shared, past, future"),
-        ("relative_positions", "absolute", "known: transformer_xl, learned, none"),
+        ("dual_directions", "forward", "both, shared, past or future is expected"),
+        ("relative_positions", "absolute", "transformer_xl, learned or none is expected"),
     ],
 )
 def test_faults_are_told_before_data_are_read(key: str, value: object, message: str, tmp_path: Path) -> None:
