@@ -3,7 +3,7 @@
 The only module that patches another package. Every shim says which RecBole code needs it, is applied once when
 recbole_hyper is imported, and does nothing where the installed versions do not need it; RecBole's dataset alone is
 mended under every version of pandas, so that a file reads the same under all. Two gaps of RecBole are closed
-elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.quick_start`, and its
+elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.runs.run`, and its
 checkpoints (not loadable with ``weights_only``) by :mod:`recbole_hyper.training.checkpoint`.
 """
 

@@ -13,7 +13,7 @@ from recbole_hyper import components, run
 from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, read_yaml
 from recbole_hyper.files import write_yaml
 from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED
-from recbole_hyper.training.run_folder import CONFIG, require_continued
+from recbole_hyper.runs.folder import CONFIG, require_continued
 from tests.conftest import SMALL
 
 # config_file is what RecBole's code calls the option --config_files

@@ -16,7 +16,7 @@ from recbole_hyper.config import Config, ConfigError, merge, properties_folder, 
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
-from recbole_hyper.report.reuse import is_finished, resume_keys
+from recbole_hyper.runs.reuse import is_finished, resume_keys
 
 BUDGETS = ("full", "small")
 RECIPE_KEYS = {"about", "dataset", "prepare", "settings", "tolerance", "small", "rows", "published_only"}
@@ -247,7 +247,7 @@ def _run_row(
     row: Row, recipe: Recipe, keys: dict[str, Any], place: Path, budget: str, n_seeds: int, executor: str
 ) -> list[Path]:
     """Run a row and return the folders of its tested runs."""
-    from recbole_hyper.quick_start import run
+    from recbole_hyper.runs.run import run
     from recbole_hyper.sweep import sweep
 
     space = _space(row, budget)

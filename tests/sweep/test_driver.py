@@ -13,7 +13,7 @@ import pytest
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.quick_start import run
+from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.list_keys import list_keys
 from recbole_hyper.sweep.trial import Record
