@@ -66,6 +66,11 @@ class Model:
         """Raise ConfigError for a value that the model cannot be built with, before any data are read."""
 
 
+def parts_of(model: type) -> dict[str, str | type]:
+    """Return the parts that the class of a model names; {} for a model of one piece and for RecBole's."""
+    return model.parts if issubclass(model, Model) else {}
+
+
 class UnknownComponentError(ConfigError):
     """A name that no part of the family has; the message lists those that exist."""
 

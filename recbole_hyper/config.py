@@ -265,7 +265,7 @@ class Config(RecBoleConfig):
         if model_class.type == ModelType.GENERAL:
             # negatives of general models exclude the user's own items, as RecBole's default does
             merged["repeatable"] = False
-        if issubclass(model_class, components.Model) and model_class.parts:
+        if components.parts_of(model_class):
             file = ours / "model" / f"{model}.yaml"
             model_yaml = read_yaml(file) if file.is_file() else {}
             parts, layers = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
@@ -333,7 +333,7 @@ class Config(RecBoleConfig):
         return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
 
     def _parts(self) -> Sequence[str]:
-        return list(PARTS) if issubclass(self.model_class, components.Model) and self.model_class.parts else []
+        return list(PARTS) if components.parts_of(self.model_class) else []
 
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
