@@ -25,16 +25,6 @@ FREE_KEYS = {
     "train_neg_sample_args",
     "load_col",
 }
-# what of RecBole's metrics a ranking gives
-SUPPORTED_NEEDS = {
-    "rec.topk",
-    "rec.items",
-    "rec.meanrank",
-    "data.num_items",
-    "data.num_users",
-    "data.count_items",
-    "data.count_users",
-}
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 # the smallest number that float32 holds in full
 _SMALLEST = 2.0**-126
@@ -173,6 +163,18 @@ def check_eval_args(arguments: Any) -> None:
                 f"eval_args mode {value!r} is not offered; allowed: full, uniN or popN (N sampled candidates: uni99), "
                 "or the path of a file with the candidates of each user"
             )
+
+
+# what of RecBole's metrics a ranking gives
+SUPPORTED_NEEDS = {
+    "rec.topk",
+    "rec.items",
+    "rec.meanrank",
+    "data.num_items",
+    "data.num_users",
+    "data.count_items",
+    "data.count_users",
+}
 
 
 def check_metrics(metrics: Any, topk: Any) -> None:
