@@ -11,7 +11,7 @@ from recbole_hyper import compat
 compat.apply()
 
 __version__ = "0.1.0"
-_MODULES = {"load": "finished", "recommend": "finished", "run": "quick_start"}
+_MODULES = {"load": "runs.load", "recommend": "runs.recommend", "run": "runs.run"}
 __all__ = list(_MODULES)
 
 

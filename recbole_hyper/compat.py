@@ -1,25 +1,29 @@
 """What recbole 1.2.0 needs to run on current numpy, scipy, pandas and torch.
 
-The only module that patches another package. Every shim says which RecBole code needs it, is applied once when
-recbole_hyper is imported, and does nothing where the installed versions do not need it; RecBole's dataset alone is
-mended under every version of pandas, so that a file reads the same under all. Two gaps of RecBole are closed
-elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.quick_start`, and its
+The only module that patches another package. Every shim says which RecBole code needs it, is applied once, right after
+the module that it mends is imported (at once where that was before recbole_hyper), and does nothing where the installed
+versions do not need it; RecBole's dataset alone is mended under every version of pandas, so that a file reads the same
+under all. Importing recbole_hyper thus imports none of these packages. Two gaps of RecBole are closed
+elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.runs.run`, and its
 checkpoints (not loadable with ``weights_only``) by :mod:`recbole_hyper.training.checkpoint`.
 """
 
 from __future__ import annotations
 
-import importlib
+import sys
 import warnings
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-import scipy.sparse
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def _restore_numpy_aliases() -> None:
+def _restore_numpy_aliases(np: Any) -> None:
     """Names that numpy 1.24 and 2.0 removed.
 
     ``np.float`` and ``np.str`` are used by recbole.evaluator.metrics, recbole.data.interaction and
@@ -43,10 +47,10 @@ def _restore_numpy_aliases() -> None:
             setattr(np, name, value)
 
 
-def _restore_dok_update() -> None:
+def _restore_dok_update(sparse: Any) -> None:
     """``dok_matrix._update``, gone since scipy 1.13: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
-    if not hasattr(scipy.sparse.dok_matrix, "_update"):
-        setattr(scipy.sparse.dok_matrix, "_update", lambda self, entries: self._dict.update(entries))  # noqa: B010
+    if not hasattr(sparse.dok_matrix, "_update"):
+        sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
@@ -104,6 +108,8 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
 
 def _fill_nan(self: Any) -> None:
     """``Dataset._fill_nan``: the fill reaches the frame, so a missing token becomes id 0 and not -2**63."""
+    import numpy as np
+    import pandas as pd
     from recbole.utils import FeatureType
 
     for name in self.feat_name_list:
@@ -122,6 +128,8 @@ def _fill_nan(self: Any) -> None:
 
 def _remap(self: Any, remap_list: list) -> None:
     """``Dataset._remap``: sequence columns are split by their own lengths (``Series.agg(len)`` gives one number)."""
+    import numpy as np
+    import pandas as pd
     from recbole.utils import FeatureType
 
     if not remap_list:
@@ -150,6 +158,8 @@ def _remap(self: Any, remap_list: list) -> None:
 
 def _normalize(self: Any) -> None:
     """``Dataset._normalize``: as the original, with sequence columns split by their own lengths."""
+    import numpy as np
+    import pandas as pd
     from recbole.utils import FeatureType
 
     if self.config["normalize_field"] is not None and self.config["normalize_all"] is True:
@@ -186,16 +196,17 @@ def _benchmark_presets(self: Any) -> None:
     self.inter_feat[self.item_list_length_field] = self.inter_feat[self.item_id_list_field].map(len)
 
 
-def _repair_dataset() -> None:
+def _mend_dataset(module: Any) -> None:
     """One reading of the files whatever the version of pandas, and what pandas 3 broke.
 
     recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell.
     """
-    dataset = importlib.import_module("recbole.data.dataset.dataset").Dataset
-    sequential = importlib.import_module("recbole.data.dataset.sequential_dataset").SequentialDataset
     for method in (_load_feat, _fill_nan, _remap, _normalize):
-        setattr(dataset, method.__name__, method)
-    sequential._benchmark_presets = _benchmark_presets
+        setattr(module.Dataset, method.__name__, method)
+
+
+def _mend_sequential_dataset(module: Any) -> None:
+    module.SequentialDataset._benchmark_presets = _benchmark_presets
 
 
 def _quiet_known_warnings() -> None:
@@ -205,9 +216,45 @@ def _quiet_known_warnings() -> None:
     warnings.filterwarnings("ignore", message=".*escape sequence.*", module="recbole.*")
 
 
+# by the name of the module that it mends
+SHIMS: dict[str, Callable[[Any], None]] = {
+    "numpy": _restore_numpy_aliases,
+    "scipy.sparse": _restore_dok_update,
+    "recbole.data.dataset.dataset": _mend_dataset,
+    "recbole.data.dataset.sequential_dataset": _mend_sequential_dataset,
+}
+
+
+class _Mender(MetaPathFinder):
+    """Finds the modules of ``SHIMS`` as the other finders do, and mends each right after its code has run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module that is to be mended, None for any other."""
+        if fullname not in SHIMS:
+            return None
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_mend(module: ModuleType) -> None:
+            execute(module)
+            # a loader may serve more modules than one
+            if module.__name__ == fullname:
+                SHIMS[fullname](module)
+
+        spec.loader.exec_module = execute_and_mend  # type: ignore[method-assign]
+        return spec
+
+
 def apply() -> None:
-    """Apply every shim; calling it again changes nothing."""
-    _restore_numpy_aliases()
-    _restore_dok_update()
+    """Apply every shim, now or when what it mends is imported; calling it again changes nothing."""
     _quiet_known_warnings()
-    _repair_dataset()
+    for name, shim in SHIMS.items():
+        if name in sys.modules:
+            shim(sys.modules[name])
+    if not any(isinstance(finder, _Mender) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Mender())

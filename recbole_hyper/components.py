@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from recbole_hyper.errors import ConfigError
 
@@ -53,6 +53,22 @@ class Part:
         """Return the keyword-only arguments of the constructor: the keys that a configuration may set."""
         parameters = inspect.signature(cls).parameters.values()
         return {entry.name: entry for entry in parameters if entry.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+class Model:
+    """Base of the models of this package: what a configuration asks of a model's class."""
+
+    # by the key that names it (encoder, geometry, loss_type), each part that the model has by itself; {}: of one piece
+    parts: ClassVar[dict[str, str | type]] = {}
+
+    @classmethod
+    def check_config(cls, config: Any) -> None:
+        """Raise ConfigError for a value that the model cannot be built with, before any data are read."""
+
+
+def parts_of(model: type) -> dict[str, str | type]:
+    """Return the parts that the class of a model names; {} for a model of one piece and for RecBole's."""
+    return model.parts if issubclass(model, Model) else {}
 
 
 class UnknownComponentError(ConfigError):

@@ -196,7 +196,7 @@ class Config(RecBoleConfig):
         check_values(self.external_config_dict, self.final_config_dict, self.internal_config_dict)
         check_combinations(self.final_config_dict)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
-        if issubclass(self.model_class, _own_model()):
+        if issubclass(self.model_class, components.Model):
             self.model_class.check_config(self)
 
     internal_config_dict: dict[str, Any]
@@ -262,7 +262,7 @@ class Config(RecBoleConfig):
         if model_class.type == ModelType.GENERAL:
             # negatives of general models exclude the user's own items, as RecBole's default does
             merged["repeatable"] = False
-        if issubclass(model_class, _base_model()):
+        if components.parts_of(model_class):
             file = ours / "model" / f"{model}.yaml"
             model_yaml = read_yaml(file) if file.is_file() else {}
             parts, layers = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
@@ -328,7 +328,7 @@ class Config(RecBoleConfig):
         return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
 
     def _parts(self) -> Sequence[str]:
-        return list(PARTS) if issubclass(self.model_class, _base_model()) else []
+        return list(PARTS) if components.parts_of(self.model_class) else []
 
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
@@ -379,18 +379,6 @@ class Config(RecBoleConfig):
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
             content["train_neg_sample_args"] = None
         return content
-
-
-def _own_model() -> type:
-    from recbole_hyper.models.contract import OwnModel
-
-    return OwnModel
-
-
-def _base_model() -> type:
-    from recbole_hyper.models.base import HyperRecommender
-
-    return HyperRecommender
 
 
 def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:

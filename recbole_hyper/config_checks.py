@@ -104,11 +104,20 @@ def check_eval_args(arguments: Any) -> None:
             )
 
 
+# what of RecBole's metrics a ranking gives
+SUPPORTED_NEEDS = {
+    "rec.topk",
+    "rec.items",
+    "rec.meanrank",
+    "data.num_items",
+    "data.num_users",
+    "data.count_items",
+    "data.count_users",
+}
+
+
 def check_metrics(metrics: Any, topk: Any) -> None:
     """Raise ConfigError for metrics that ranks do not give, or cut-offs that are no whole numbers above 0."""
-    # imported here: RecBole's Config asks for this while the package is being imported
-    from recbole_hyper.evaluation.metrics import SUPPORTED_NEEDS
-
     names = [metrics] if isinstance(metrics, str) else metrics
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"metrics={metrics!r}: a list of names is expected, such as [NDCG, Hit]")

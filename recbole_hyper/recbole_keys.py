@@ -12,6 +12,7 @@ from typing import Any
 
 from recbole.utils import ModelType
 
+from recbole_hyper.components import parts_of
 from recbole_hyper.errors import ConfigError
 
 
@@ -33,7 +34,7 @@ def _without_batches(model: Any) -> bool:
 
 
 def _no_network_of_ours(model: Any) -> bool:
-    return not hasattr(model, "parts")
+    return not parts_of(model)
 
 
 def _no_sequences(model: Any) -> bool:

@@ -1,5 +1,7 @@
 """The shims: RecBole's stock code runs after importing this package, and applying them again changes nothing."""
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -21,6 +23,43 @@ def test_applying_again_changes_nothing() -> None:
     after = (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update)
     assert after == before
     assert len(warnings.filters) <= filters + 3
+
+
+def python(code: str) -> str:
+    """Run ``code`` in a fresh interpreter and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+HELP = "from recbole_hyper.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"
+
+
+@pytest.mark.parametrize("start", ["import recbole_hyper", HELP])
+def test_a_start_imports_nothing_heavy(start: str) -> None:
+    heavy = ("torch", "ray", "matplotlib", "numba", "recbole", "pandas", "scipy", "numpy")
+    assert python(f"{start}\nimport sys\nprint([name for name in {heavy} if name in sys.modules])") == "[]"
+
+
+@pytest.mark.parametrize("order", ["import recbole_hyper, {modules}", "import {modules}, recbole_hyper"])
+def test_shims_are_there_whichever_is_imported_first(order: str) -> None:
+    first = order.format(modules="numpy, scipy.sparse")
+    shown = "'float' in vars(numpy), scipy.sparse.dok_matrix((2, 2))._update({(0, 1): 1.0})"
+    assert python(f"{first}\nprint({shown})") == "True None"
+
+
+@pytest.mark.parametrize("first", ["recbole_hyper", "recbole.data.dataset.dataset"])
+def test_the_dataset_is_mended_whichever_is_imported_first(first: str) -> None:
+    # the alias lets RecBole be imported without this package
+    code = f"""
+import numpy
+numpy.float = float
+import {first}
+import recbole_hyper
+from recbole.data.dataset import Dataset, SequentialDataset
+print(Dataset._remap.__module__, Dataset._load_feat.__module__, SequentialDataset._benchmark_presets.__module__)
+"""
+    assert python(code).split() == 3 * ["recbole_hyper.compat"]
 
 
 def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from recbole_hyper import components
 from recbole_hyper.config import Config, model_class, properties_folder, read_yaml
 from recbole_hyper.config_parts import PARTS, part_keys, part_settings, settings_of_model
 
-MODELS = [name for name in components.names("models") if hasattr(model_class(name), "parts")]
+MODELS = [name for name in components.names("models") if components.parts_of(model_class(name))]
 
 
 def layered(model: str, given: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -10,10 +10,10 @@ import pytest
 from recbole.utils import argument_list
 
 from recbole_hyper import components, run
-from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, read_yaml
+from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, model_class, read_yaml
 from recbole_hyper.files import write_yaml
-from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED
-from recbole_hyper.training.run_folder import CONFIG, require_continued
+from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED, without_effect
+from recbole_hyper.runs.folder import CONFIG, require_continued
 from tests.conftest import SMALL
 
 # config_file is what RecBole's code calls the option --config_files
@@ -119,3 +119,8 @@ def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Pa
     write_yaml(tmp_path / CONFIG, {**before, "hidden_size": 8})
     with pytest.raises(ConfigError, match="hidden_size: 8 before"):
         require_continued(config, tmp_path)
+
+
+@pytest.mark.parametrize(("model", "read"), [("SASRecCE", True), ("EASER", False), ("Pop", False), ("BPR", False)])
+def test_only_models_made_of_parts_read_the_keys_of_windows(model: str, read: bool) -> None:
+    assert ("train_windows" not in without_effect(model_class(model))) == read

@@ -20,7 +20,7 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.config import Config, ConfigError
     from recbole_hyper.encoders.dual import DualEncoder
     from recbole_hyper.evaluation.attention import attention_figure, histories, mean_attention
-    from recbole_hyper.finished import load_model, read_finished, read_run
+    from recbole_hyper.runs.load import load_model, read_finished, read_run
 
     found = []
     for folder in filter(None, (arguments.run, arguments.past_only)):

@@ -35,7 +35,7 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table
     from recbole_hyper.files import write_yaml
-    from recbole_hyper.report.reuse import is_finished, resume_keys
+    from recbole_hyper.runs.reuse import is_finished, resume_keys
 
     models = list(dict.fromkeys(name.strip() for name in arguments.models.split(",") if name.strip()))
     if not models:

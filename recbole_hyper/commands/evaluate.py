@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Evaluate; the settings are in ``arguments.keys``."""
-    from recbole_hyper.evaluate import evaluate
+    from recbole_hyper.runs.evaluate import evaluate
 
     evaluate(arguments.run, arguments.keys)
     return 0

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run; configuration keys are in ``arguments.keys``."""
     from recbole_hyper.config import config_files
-    from recbole_hyper.quick_start import run
+    from recbole_hyper.runs.run import run
 
     files = config_files(arguments.config_files)
     run(arguments.model, arguments.dataset, config_files=files, config_dict=arguments.keys)

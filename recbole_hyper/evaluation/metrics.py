@@ -11,17 +11,8 @@ import torch
 from recbole.evaluator.collector import DataStruct
 from recbole.evaluator.register import metric_information, metrics_dict
 
+from recbole_hyper.config_checks import SUPPORTED_NEEDS
 from recbole_hyper.types import Ranks
-
-SUPPORTED_NEEDS = {
-    "rec.topk",
-    "rec.items",
-    "rec.meanrank",
-    "data.num_items",
-    "data.num_users",
-    "data.count_items",
-    "data.count_users",
-}
 
 # counted over the lists of all cases together, placeholders among them
 _OF_ALL_LISTS = {"itemcoverage", "giniindex", "shannonentropy"}

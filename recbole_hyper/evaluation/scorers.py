@@ -51,7 +51,7 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
 
 def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
     """Return the scorer of a model with states and a ``head``, over the last ``max_length`` items of a history."""
-    head = model.head.scorer()
+    head = model.head.frozen()
 
     @torch.no_grad()
     def score(cases: Cases) -> Tensor:

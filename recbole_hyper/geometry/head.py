@@ -103,13 +103,13 @@ class OutputHead(nn.Module):
         """
         return pair_logits(self.geometry, states, self.weight, self.offset, items, curvature=self.curvature)
 
-    def scorer(self) -> Scorer:
-        """Return a scorer that lifts the items once, for ranking; ask for a new one after every training step.
+    def frozen(self) -> FrozenHead:
+        """Return the head for ranking, with items lifted once; ask for a new one after every training step.
 
-        The lift happens at the first call, and a flat head's scorer reads the weight itself (a copy would double the
-        memory of the item matrix): what a scorer returns after a step may mix old and new values.
+        The lift happens at the first call, and that of a flat head reads the weight itself (a copy would double the
+        memory of the item matrix): what it returns after a step may mix old and new values.
         """
-        return Scorer(self)
+        return FrozenHead(self)
 
     def _select(self, items: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if items is None:
@@ -178,7 +178,7 @@ def _slices(stop: int, step: int) -> list[slice]:
     return [slice(first, min(first + step, stop)) for first in range(0, stop, step)]
 
 
-class Scorer:
+class FrozenHead:
     """Scores without gradient, items lifted once, at the first call; valid until the head is trained further.
 
     Holds one copy of the lifted items (n_items, d + 1 at most), or the item matrix itself where the lift is trivial.

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Tiles:
     """``rows`` x ``block`` tiles; ``keep`` says whether a row chunk's tiles are kept between the two passes."""
 
     rows: int
@@ -41,7 +41,7 @@ def default_budget(device: torch.device) -> int:
     return min(DEFAULT_BUDGET, total // 32)
 
 
-def plan(
+def cut(
     n: int,
     n_items: int,
     width: int,
@@ -51,7 +51,7 @@ def plan(
     itemsize: int,
     budget: int | None,
     device: torch.device = CPU,
-) -> Plan:
+) -> Tiles:
     """Choose the tiles of the exact cross-entropy.
 
     Args:
@@ -103,7 +103,7 @@ def plan(
     if rows <= CPU_ROWS // 4 and cost(rows, wider, True) <= budget:
         block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
-        return Plan(rows, block, True, cost(rows, block, True))
+        return Tiles(rows, block, True, cost(rows, block, True))
     rows = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays)
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     # wide items weigh more than few rows: then a smaller block saves more, and keeps the products from becoming thin
@@ -113,7 +113,7 @@ def plan(
             rows = -(-rows // 2)
         else:
             block = -(-block // 2)
-    return Plan(rows, block, False, cost(rows, block, False))
+    return Tiles(rows, block, False, cost(rows, block, False))
 
 
 def spans(start: int, stop: int, step: int) -> Iterator[slice]:

@@ -1,6 +1,6 @@
 """Exact cross-entropy over the whole catalogue in bounded memory, for every geometry.
 
-Nothing of size rows x items exists: ``_catalogue_sweep`` goes over rows and items tile by tile. Gradients are made in
+Nothing of size rows x items exists: ``_stream`` goes over rows and items tile by tile. Gradients are made in
 the forward pass; the item gradient is written straight into the buffer that becomes weight.grad.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._catalogue_sweep import CatalogueSweep, Gradients
+from recbole_hyper.losses._stream import Gradients, ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
 
@@ -30,15 +30,15 @@ class _ExactCrossEntropy(torch.autograd.Function):
         ctx.reduction = reduction
         device = states.device
         with float32_products(device), torch.no_grad():
-            sweep = CatalogueSweep(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
+            stream = ItemStream(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
             if reduction == "none":
-                losses, _ = sweep.run(None)
+                losses, _ = stream.run(None)
                 ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
                 ctx.constant_curvature = None if isinstance(curvature, Tensor) else curvature
                 return losses
             row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
-            row_weights = sweep.vectors.new_full((len(states),), row_weight) if any(needs) else None
-            losses, gradients = sweep.run(row_weights)
+            row_weights = stream.vectors.new_full((len(states),), row_weight) if any(needs) else None
+            losses, gradients = stream.run(row_weights)
             # not yet in the inputs' dtype: what a loss scale is to keep from underflow must not be rounded before it
             ctx.gradients = _of_tensors(gradients, states, weight, offset, curvature)
             return losses.mean() if reduction == "mean" else losses.sum()
@@ -51,8 +51,8 @@ class _ExactCrossEntropy(torch.autograd.Function):
             curvature = ctx.constant_curvature if curvature is None else curvature
             targets, geometry, padding_idx, budget, needs = ctx.call
             with float32_products(states.device):
-                sweep = CatalogueSweep(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
-                _, gradients = sweep.run(gradient.to(sweep.dtype))
+                stream = ItemStream(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
+                _, gradients = stream.run(gradient.to(stream.dtype))
             found = _of_tensors(gradients, states, weight, offset, curvature)
             return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
         if ctx.gradients is None:
@@ -156,7 +156,7 @@ class CrossEntropy(Loss):
         """Return the bytes of the tiles and terms that the budget allows, plus what grows with n alone."""
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
         arrays, terms = (2, 6) if problem.linked else (1, 0)
-        return _chunks.plan(
+        return _chunks.cut(
             problem.rows,
             problem.n_items,
             problem.width + 1,

@@ -16,11 +16,13 @@ from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import Encoder, initialize
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.preflight import require_one_sequence
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):
@@ -85,9 +87,6 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def check_config(cls, config: Any) -> None:
         """Build every part over a few items, so that a bad value fails before any data are read."""
-        from recbole_hyper.config import ConfigError
-        from recbole_hyper.training.preflight import require_one_sequence
-
         with torch.random.fork_rng(devices=[]):
             try:
                 require_one_sequence(config)
@@ -200,4 +199,4 @@ def resolve_curvature(config: Any) -> float:
         return value
     if config["curvature"] == "learn":
         return 1.0 if config["curvature_init"] is None else float(config["curvature_init"])
-    raise ValueError("curvature: auto is estimated before the model is built; see quick_start")
+    raise ValueError("curvature: auto is estimated before the model is built; see runs.run")

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy.typing as npt
 
+from recbole_hyper.components import Model
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import foreign_scorer
 
 
-class OwnModel:
+class OwnModel(Model):
     """Mixin of every model of this package."""
-
-    @classmethod
-    def check_config(cls, config: Any) -> None:
-        """Raise ConfigError for a value that the model cannot be built with, before any data are read."""
 
     @abstractmethod
     def training_loader(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.models._linear import LinearRecommender, cached, keep, matrix_fingerprint
 from recbole_hyper.types import Cases
 
@@ -88,8 +89,6 @@ class EASER(LinearRecommender):
     @classmethod
     def check_config(cls, config: Any) -> None:
         """Check reg_weight."""
-        from recbole_hyper.config import ConfigError
-
         value = config["reg_weight"]
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ConfigError(f"reg_weight={value!r}: a number above 0 is expected")

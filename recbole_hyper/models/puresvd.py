@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.models._linear import LinearRecommender, cached, keep, matrix_fingerprint
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.types import Cases
@@ -58,8 +59,6 @@ class PureSVDN(LinearRecommender):
     @classmethod
     def check_config(cls, config: Any) -> None:
         """Check rank, scaling and max_rank."""
-        from recbole_hyper.config import ConfigError
-
         if not isinstance(config["rank"], int) or config["rank"] < 1:
             raise ConfigError(f"rank={config['rank']!r}: a whole number of at least 1 is expected")
         if not isinstance(config["scaling"], int | float) or not 0 <= config["scaling"] <= 1:

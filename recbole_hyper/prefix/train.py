@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.prefix.data import PrefixPairs
+from recbole_hyper.runs.folder import alone_in
 from recbole_hyper.training.checkpoint import STATE, fitting, load_state
 from recbole_hyper.training.riemannian import restore_training_state, riemannian_optimizer, training_state
-from recbole_hyper.training.run_folder import alone_in
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 

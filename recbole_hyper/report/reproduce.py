@@ -15,7 +15,7 @@ from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
 from recbole_hyper.report.recipes import Recipe, Row, merged, read_recipe
-from recbole_hyper.report.reuse import is_finished, resume_keys
+from recbole_hyper.runs.reuse import is_finished, resume_keys
 from recbole_hyper.sweep.space import BUDGETS, read_space
 
 
@@ -102,7 +102,7 @@ def _run_row(
     row: Row, recipe: Recipe, keys: dict[str, Any], place: Path, budget: str, n_seeds: int, executor: str
 ) -> list[Path]:
     """Run a row and return the folders of its tested runs."""
-    from recbole_hyper.quick_start import run
+    from recbole_hyper.runs.run import run
     from recbole_hyper.sweep import sweep
 
     if row.space:

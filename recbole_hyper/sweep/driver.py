@@ -27,9 +27,9 @@ from recbole_hyper.keys import SCORE, deciding, is_number
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
-from recbole_hyper.sweep.shared import shared_data
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
+from recbole_hyper.training.shared import shared_data
 
 SEARCHES = ("grid", "random", "optuna")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
@@ -353,7 +353,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     not be trained again. With other seeds, and for models that keep their state outside the weights, it is.
     """
     from recbole_hyper.models.base import HyperRecommender
-    from recbole_hyper.quick_start import run
+    from recbole_hyper.runs.run import run
     from recbole_hyper.sweep.trial import _quiet, _threads
 
     folder, source = final_folder(plan, best, seed), plan.trials / best.name

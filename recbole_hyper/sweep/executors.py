@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import math
-import os
 import pickle
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,23 +28,9 @@ from recbole_hyper.sweep.trial import (
     read_record,
     run_trial,
 )
+from recbole_hyper.training.cluster import cluster
 
 SCHEDULERS = ("none", "asha")
-CONNECT_SECONDS = 5.0
-
-# read by Ray when it is imported: no reports to the outside, no second set of result files, the plain progress output
-RAY_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-}
 
 
 @dataclass(frozen=True)
@@ -356,49 +339,3 @@ def _ray_errors() -> Iterator[None]:
             advice = "continue with --resume=True, and where memory ran out with a smaller --max_concurrent"
             raise ConnectionError(f"a process of Ray died: {_short(died)}; {advice}") from error
         raise
-
-
-@contextlib.contextmanager
-def cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a Ray cluster, or start one on this machine for the time of the body; yields the ray module.
-
-    Raises:
-        ConfigError: there is no cluster at ``address``.
-    """
-    for name, value in RAY_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if address:
-        _require_listener(address)
-    import ray
-
-    if ray.is_initialized():
-        yield ray
-        return
-    arguments: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if address:
-        arguments["address"] = address
-    else:
-        # "local": Ray would else join whatever cluster it finds; no runtime_env: nothing is packed and sent
-        arguments.update(address="local", include_dashboard=False, object_store_memory=100 * 2**20)
-    try:
-        ray.init(**arguments)
-    except (ConnectionError, RuntimeError, TimeoutError) as error:
-        raise ConfigError(f"no Ray cluster at {address or 'this machine'}: {error}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _require_listener(address: str) -> None:
-    """Fail at once where nobody listens: Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        return
-    advice = "start one with 'ray start --head', or leave --ray_address out to use this machine"
-    if not port.isdigit():
-        raise ConfigError(f"ray_address={address!r}: host:port is expected; {advice}")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        raise ConfigError(f"no Ray cluster at {address}: {error}; {advice}") from error

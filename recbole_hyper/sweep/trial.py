@@ -20,7 +20,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import is_no_space, locked, read_json, write_json
 from recbole_hyper.sweep.proposals import Settings, Trial
-from recbole_hyper.sweep.shared import shared_data
+from recbole_hyper.training.shared import shared_data
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
@@ -165,7 +165,7 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
 
 
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
-    from recbole_hyper.quick_start import run
+    from recbole_hyper.runs.run import run
     from recbole_hyper.training.checkpoint import CheckpointError
 
     def attempt() -> dict[str, Any]:

@@ -9,10 +9,11 @@ Validation and test cases are ranked in shares as well, and the ranks are brough
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,13 @@ from recbole.data.interaction import Interaction
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import TARGET_LIST
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.training.cluster import cluster
+from recbole_hyper.training.shared import shared_data
 from recbole_hyper.types import Ranks
 
 
@@ -120,8 +127,6 @@ def prepare(trainer: Any, loader: Any) -> Any:
 
 def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool) -> Ranks:
     """Rank this process's part of the cases and return the ranks of all."""
-    import dataclasses
-
     rank, size = world()
     bounds = np.linspace(0, len(evaluation), size + 1).astype(int)
     part = dataclasses.replace(evaluation, cases=evaluation.cases[bounds[rank] : bounds[rank + 1]])
@@ -137,23 +142,21 @@ def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool) -> Ranks
     )
 
 
-def run_workers(config: Any, output_dir: Path, ray_address: str | None = None) -> dict[str, Any]:
+def run_workers(
+    config: Config, output_dir: Path, work: Callable[..., Any], ray_address: str | None = None
+) -> dict[str, Any]:
     """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
 
     Args:
         config: a bound configuration.
         output_dir: folder of the run; rank 0 writes to it. On more than one machine it must be shared by all.
+        work: what every process does, called with its configuration, its folder and ``read``, which gives the data.
         ray_address: a running cluster, None to start one on this machine.
 
     Raises:
         ConfigError: a resumed run, or a cluster that is not there or too small.
         RuntimeError: a process failed; the message is that process's.
     """
-    from recbole_hyper.config import ConfigError
-    from recbole_hyper.models.base import HyperRecommender
-    from recbole_hyper.sweep.executors import cluster
-    from recbole_hyper.sweep.shared import shared_data
-
     workers = int(config["num_workers"])
     if config["resume"]:
         raise ConfigError("a run on several workers cannot be resumed; start it again in another output_dir")
@@ -166,7 +169,7 @@ def run_workers(config: Any, output_dir: Path, ray_address: str | None = None) -
     shared_data(config, folder / "shared", test=True)
     settings = {**config.plain(), "num_workers": 1, "n_threads": threads, "show_progress": False}
     settings["data_path"] = str(Path(settings["data_path"]).absolute())
-    arguments = {"settings": settings, "folder": str(folder), "use_gpu": use_gpu}
+    arguments = {"work": work, "settings": settings, "folder": str(folder), "use_gpu": use_gpu}
     with cluster(ray_address) as ray:
         total = ray.cluster_resources()
         if total.get("GPU" if use_gpu else "CPU", 0) < workers:
@@ -188,17 +191,11 @@ def run_workers(config: Any, output_dir: Path, ray_address: str | None = None) -
             raise RuntimeError(f"training on {workers} workers failed: {error}") from error
     for name in ("shared", "ray"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    return json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return read_json(folder / "result.json")
 
 
 def _worker(arguments: Mapping[str, Any]) -> None:
     """Run in every process: rank 0 writes to the folder of the run, the others to one that is removed."""
-    import tempfile
-
-    from recbole_hyper.config import Config
-    from recbole_hyper.quick_start import run_claimed
-    from recbole_hyper.sweep.shared import shared_data
-
     rank, _ = world()
     folder = Path(arguments["folder"])
     settings = dict(arguments["settings"])
@@ -209,5 +206,5 @@ def _worker(arguments: Mapping[str, Any]) -> None:
         # the process that started this one has claimed the folder
         own = folder if rank == 0 else Path(scratch)
         config = Config(settings["model"], settings["dataset"], config_dict={**settings, "output_dir": str(own)})
-        run_claimed(config, own, read=lambda config: shared_data(config, folder / "shared", test=True))
+        arguments["work"](config, own, read=lambda config: shared_data(config, folder / "shared", test=True))
         dist.barrier()

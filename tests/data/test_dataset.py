@@ -8,7 +8,7 @@ import pytest
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import DataError, SequenceDataset
 from recbole_hyper.protocols.base import ProtocolError, make_split
-from recbole_hyper.quick_start import run
+from recbole_hyper.runs.run import run
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 

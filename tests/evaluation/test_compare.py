@@ -28,7 +28,7 @@ from recbole_hyper.evaluation.compare import (
 )
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import StatisticsError, compare_runs
-from recbole_hyper.quick_start import _print_summary
+from recbole_hyper.runs.run import _print_summary
 from tests.conftest import SMALL, cycle_rows, write_inter
 
 RANKS = {

@@ -51,9 +51,9 @@ def test_all_ways_to_a_logit_agree(
     for all_per_candidate in (0, 9):
         monkeypatch.setattr(head_module, "_ALL_PER_CANDIDATE", all_per_candidate)
         torch.testing.assert_close(head.pair_logits(states, own), logits.gather(1, own), **tolerance)
-    scorer = head.scorer()
-    torch.testing.assert_close(scorer.scores(states), logits.detach(), **tolerance)
-    torch.testing.assert_close(scorer.scores(states, 2, 7), logits[:, 2:7].detach(), **tolerance)
+    frozen = head.frozen()
+    torch.testing.assert_close(frozen.scores(states), logits.detach(), **tolerance)
+    torch.testing.assert_close(frozen.scores(states, 2, 7), logits[:, 2:7].detach(), **tolerance)
     alone = torch.stack([head.logits(state[None])[0] for state in states])
     torch.testing.assert_close(alone, logits, **tolerance)
 
@@ -117,7 +117,7 @@ def test_learned_curvature_gets_a_gradient() -> None:
 def test_scores_carry_no_gradient(geometry: Geometry) -> None:
     head = head_of(geometry, offset=True)
     states = torch.randn(2, 4, dtype=torch.float64)
-    scores = head.scorer().scores(states)
+    scores = head.frozen().scores(states)
     assert not scores.requires_grad
     torch.testing.assert_close(scores, head.logits(states).detach())
 

@@ -13,7 +13,7 @@ from recbole_hyper import components
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._catalogue_sweep import CatalogueSweep, Gradients
+from recbole_hyper.losses._stream import Gradients, ItemStream
 from recbole_hyper.losses.base import Problem
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.reference import losses as reference
@@ -96,9 +96,9 @@ def test_equals_torch_however_it_is_cut(
     # the least budget of the large problem would cut it into a hundred thousand tiles of one number
     chosen = {"least": least if n < 100 else least + (1 << 14), "middle": enough, None: None}[budget]
     if chosen is not None and n > 100:
-        plan = _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen)
-        assert plan.keep == (budget == "middle")
-        assert plan.rows < n
+        tiles = _chunks.cut(n, m, width, arrays=arrays, terms=terms, itemsize=8, budget=chosen)
+        assert tiles.keep == (budget == "middle")
+        assert tiles.rows < n
     leaves = (states, weight, offsets, curvature)
     for reduction in ("mean", "none"):
         mine = cross_entropy(
@@ -127,7 +127,7 @@ def least_budget(n: int, m: int, width: int, arrays: int, terms: int, itemsize: 
     while low < high:
         middle = (low + high) // 2
         try:
-            _chunks.plan(n, m, width, arrays=arrays, terms=terms, itemsize=itemsize, budget=middle)
+            _chunks.cut(n, m, width, arrays=arrays, terms=terms, itemsize=itemsize, budget=middle)
             high = middle
         except ValueError:
             low = middle + 1
@@ -206,10 +206,10 @@ def test_no_gradient_is_made_where_none_is_recorded(
     options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "reduction": reduction}
     expected = cross_entropy(states, targets, weight, offset, **options).detach()
 
-    def refuse(sweep: CatalogueSweep) -> None:
+    def refuse(stream: ItemStream) -> None:
         raise AssertionError("a gradient was allocated")
 
-    monkeypatch.setattr(CatalogueSweep, "_allocate_gradients", refuse)
+    monkeypatch.setattr(ItemStream, "_allocate_gradients", refuse)
     with context():
         value = cross_entropy(states, targets, weight, offset, **options)
     torch.testing.assert_close(value, expected, rtol=0, atol=0)
@@ -232,14 +232,14 @@ def test_a_loss_scale_keeps_half_precision_gradients_from_underflow(geometry: st
 def test_the_weights_gradient_is_handed_over_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     states, targets, weight, *_ = problem(6, 9, 3, None, dtype=torch.float32)
     made = []
-    run = CatalogueSweep.run
+    run = ItemStream.run
 
     def record(*given) -> tuple[Tensor, Gradients]:
         losses, gradients = run(*given)
         made.append(gradients.weight)
         return losses, gradients
 
-    monkeypatch.setattr(CatalogueSweep, "run", record)
+    monkeypatch.setattr(ItemStream, "run", record)
     (gradient,) = torch.autograd.grad(cross_entropy(states, targets, weight), weight)
     assert gradient.data_ptr() == made[0].data_ptr()
 
@@ -356,18 +356,18 @@ def test_budget_under_a_row_is_one_clear_error() -> None:
 
 @pytest.mark.parametrize(("n", "d"), [(25_600, 512), (102_400, 128), (204_800, 64), (10, 64)])
 def test_the_default_budget_refuses_no_run(n: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lifts above the default come on top of it; where the default holds them the plan is that of this budget."""
+    """Lifts above the default come on top of it; where the default holds them the tiles are those of this budget."""
     monkeypatch.setattr(_chunks, "default_budget", lambda device: _chunks.DEFAULT_BUDGET)
     lifts = 6 * n * (d + 1) * 4
     for n_items in (10_000, 100_000_000):
         sizes = {"arrays": 2, "terms": 6, "itemsize": 4}
-        plan = _chunks.plan(n, n_items, d + 1, **sizes, budget=None)
+        tiles = _chunks.cut(n, n_items, d + 1, **sizes, budget=None)
         if lifts + 8 * n_items <= _chunks.DEFAULT_BUDGET:
-            assert plan == _chunks.plan(n, n_items, d + 1, **sizes, budget=_chunks.DEFAULT_BUDGET)
+            assert tiles == _chunks.cut(n, n_items, d + 1, **sizes, budget=_chunks.DEFAULT_BUDGET)
         else:
-            assert lifts < plan.bytes <= lifts + max(_chunks.DEFAULT_BUDGET, 8 * n_items)
-            assert plan.rows >= min(n, 96)
-            assert plan.block >= 2048
+            assert lifts < tiles.bytes <= lifts + max(_chunks.DEFAULT_BUDGET, 8 * n_items)
+            assert tiles.rows >= min(n, 96)
+            assert tiles.block >= 2048
     assert CrossEntropy().memory_bytes(Problem(n, d, 10_000)) > lifts
 
 
@@ -386,11 +386,11 @@ def test_wide_items_shrink_the_block_and_not_the_rows(arrays: int, d: int, monke
     """A tile of one row reads every item for one state: a million items would be lifted again for each."""
     monkeypatch.setattr(_chunks, "default_budget", lambda device: _chunks.DEFAULT_BUDGET)
     for n in (4096, 25_600):
-        plan = _chunks.plan(
+        tiles = _chunks.cut(
             n, 1_000_000, d + 1, arrays=arrays, terms=6, itemsize=4, budget=None, device=torch.device("cuda")
         )
-        assert plan.rows >= 128
-        assert plan.block >= 4096
+        assert tiles.rows >= 128
+        assert tiles.block >= 4096
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -401,13 +401,13 @@ def test_plans_stay_within_their_budget(arrays: int, device: str) -> None:
         for m in (2, 1000, 10_000, 1_000_000, 10_000_000):
             for budget in (1 << 20, 16 << 20, 256 << 20, 4 << 30):
                 try:
-                    plan = _chunks.plan(
+                    tiles = _chunks.cut(
                         n, m, 65, arrays=arrays, terms=4, itemsize=4, budget=budget, device=torch.device(device)
                     )
                 except ValueError:
                     continue
-                assert plan.bytes <= budget, (n, m, budget, plan)
-                assert 1 <= plan.rows <= n
-                assert 1 <= plan.block <= m
+                assert tiles.bytes <= budget, (n, m, budget, tiles)
+                assert 1 <= tiles.rows <= n
+                assert 1 <= tiles.block <= m
                 checked += 1
     assert checked > 40

@@ -81,7 +81,7 @@ def test_a_link_and_float64_need_more() -> None:
 
 
 def test_only_rece_grows_with_the_catalogue() -> None:
-    """The exact cross-entropy keeps tiles while they are small, and sweeps a large catalogue twice."""
+    """The exact cross-entropy keeps tiles while they are small, and streams a large catalogue twice."""
     for name, options in SETTINGS.items():
         loss = components.resolve("losses", name)(**options)
         growth = loss.memory_bytes(Problem(800, 64, 1_000_000)) / loss.memory_bytes(Problem(800, 64, 10_000))

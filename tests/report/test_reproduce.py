@@ -170,7 +170,7 @@ def test_reproduce(recipe: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def fail(*arguments: Any, **keywords: Any) -> None:
         raise AssertionError("a finished run is repeated")
 
-    monkeypatch.setattr("recbole_hyper.quick_start._train_and_test", fail)
+    monkeypatch.setattr("recbole_hyper.runs.run._train_and_test", fail)
     again = reproduce(**recipe, n_seeds=2)
     assert again.ours.tolist() == frame.ours.tolist()
 

@@ -13,7 +13,7 @@ import pytest
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.quick_start import run
+from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.list_keys import list_keys
 from recbole_hyper.sweep.trial import Record
@@ -300,7 +300,10 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
         ({"hidden_dropout_prob": {"uniform": [0.1, 1.5]}}, "hidden_dropout_prob=1.5 cannot run"),
         ({"n_layers": {"quniform": [0, 2, 1]}}, "n_layers=0 cannot run"),
         ({"epochs": {"grid": [1, [2]]}}, r"epochs=\[2\] cannot run"),
-        ({"loss_type": ["ce", "sce"], "sce_bucket_size_y": {"grid": [-1], "when": {"loss_type": "sce"}}}, "sce_bucket_size_y=-1"),
+        (
+            {"loss_type": ["ce", "sce"], "sce_bucket_size_y": {"grid": [-1], "when": {"loss_type": "sce"}}},
+            "sce_bucket_size_y=-1",
+        ),
     ],
 )
 def test_faults_of_the_space_end_the_sweep_before_it_begins(

@@ -13,7 +13,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.sweep import shared
+from recbole_hyper.training import shared
 from recbole_hyper.types import Cases
 from tests.sweep.conftest import random_sequences, write_data
 

@@ -15,7 +15,7 @@ import torch.multiprocessing as multiprocessing
 from recbole.data.interaction import Interaction
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.quick_start import run
+from recbole_hyper.runs.run import run
 from recbole_hyper.training import distributed
 from tests.conftest import SMALL
 

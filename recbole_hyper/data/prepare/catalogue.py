@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from recbole_hyper.config import properties_folder
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.data.prepare.statistics import Published
+from recbole_hyper.yaml_files import properties_folder
 
 DONE = ("nothing", "filter", "all")
 

@@ -8,7 +8,7 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
-from recbole_hyper.evaluate import evaluate
+from recbole_hyper.runs.evaluate import evaluate
 from tests.conftest import SMALL
 
 

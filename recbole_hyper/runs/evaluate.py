@@ -13,8 +13,8 @@ from recbole_hyper.config import Config, ConfigError, merge, parse_keys
 from recbole_hyper.config_checks import check_metrics
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import digest, plain, write_json
-from recbole_hyper.finished import load_model, read_finished, read_run
-from recbole_hyper.quick_start import evaluate_part, evaluations, provenance
+from recbole_hyper.runs.load import load_model, read_finished, read_run
+from recbole_hyper.runs.run import evaluate_part, evaluations, provenance
 from recbole_hyper.training.trainer import make_trainer
 
 # what may differ from the run: nothing that was learned, and no case

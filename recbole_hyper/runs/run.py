@@ -25,12 +25,12 @@ from recbole_hyper.evaluation.results import candidates_text, commit, table, ver
 from recbole_hyper.files import cache_folder, read_json, write_json, write_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
+from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
+from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.preflight import require_memory
-from recbole_hyper.training.run_folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
 
@@ -77,7 +77,7 @@ def run(
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
     with claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
-            return distributed.run_workers(config, output_dir, config["ray_address"])
+            return distributed.run_workers(config, output_dir, run_claimed, config["ray_address"])
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.runs.folder import CONFIG, RESULT, UPWARDS, is_read, require_continued
 from recbole_hyper.training.build import read_data
-from recbole_hyper.training.run_folder import CONFIG, RESULT, UPWARDS, is_read, require_continued
 
 
 def is_finished(config: Config, folder: Path) -> bool:

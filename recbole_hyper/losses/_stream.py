@@ -1,4 +1,4 @@
-"""One evaluation of the exact cross-entropy: the sweep over rows and items, tile by tile, with its gradients.
+"""One evaluation of the exact cross-entropy: a stream over rows and items, tile by tile, with its gradients.
 
 A chunk of rows meets the items block by block; each tile of logits is turned into its own softmax while it is in
 cache, and kept with its sum of exponentials. When the row chunk has met all items, the total is known, each tile's
@@ -74,7 +74,7 @@ class _Tile:
     total: Tensor
 
 
-class CatalogueSweep:
+class ItemStream:
     """One evaluation of the exact cross-entropy: lifts, tiles and accumulators of a call."""
 
     def __init__(
@@ -105,7 +105,7 @@ class CatalogueSweep:
         n, width = self.vectors.shape
         self.n_items, self.dim = weight.shape
         one = self._terms_of(slice(0, 1))
-        self.plan = _chunks.plan(
+        self.tiles = _chunks.cut(
             n,
             self.n_items,
             width,
@@ -116,9 +116,9 @@ class CatalogueSweep:
             budget=budget,
             device=states.device,
         )
-        self.blocks = _chunks.item_blocks(self.n_items, self.plan.block, padding_idx)
-        # with two sweeps a block is lifted twice only, and its terms are not worth their memory
-        self.terms = self._all_terms() if self.plan.keep else None
+        self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, padding_idx)
+        # with two passes a block is lifted twice only, and its terms are not worth their memory
+        self.terms = self._all_terms() if self.tiles.keep else None
         self._allocate_tiles(one)
 
     def _part(self, part: slice) -> tuple[Tensor, Tensor | None]:
@@ -139,17 +139,17 @@ class CatalogueSweep:
         return ItemTerms(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
 
     def _allocate_tiles(self, one: ItemTerms) -> None:
-        plan, like = self.plan, self.vectors
-        size = plan.rows * plan.block
+        tiles, like = self.tiles, self.vectors
+        size = tiles.rows * tiles.block
         self.slope = like.new_empty(size if self.geometry.has_link else 0)
         self.scratch = like.new_empty(size)
-        kept = plan.rows * self.n_items if plan.keep else size
+        kept = tiles.rows * self.n_items if tiles.keep else size
         self.kept_slopes = like.new_empty(kept)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
         lifted = one.multiplier is not None or one.extra is not None
-        self.items = like.new_empty(plan.block if lifted else 0, like.shape[1])
+        self.items = like.new_empty(tiles.block if lifted else 0, like.shape[1])
         scaled = one.multiplier is not None or one.scale is not None
-        self.scaled = like.new_empty(plan.block if scaled else 0, self.dim)
+        self.scaled = like.new_empty(tiles.block if scaled else 0, self.dim)
 
     def _terms_in(self, part: slice) -> ItemTerms:
         return self._terms_of(part) if self.terms is None else self.terms.rows(part)
@@ -213,23 +213,23 @@ class CatalogueSweep:
         self._score_targets()
         if row_weights is not None:
             self._allocate_gradients()
-        if self.plan.keep:
+        if self.tiles.keep:
             every = slice(0, self.n_items)
             whole = None if row_weights is None else self._item_gradients(every, self._terms_in(every))
             for rows in self._row_chunks():
-                self._one_sweep(rows, losses, row_weights, whole)
+                self._one_pass(rows, losses, row_weights, whole)
             if whole is not None and row_weights is not None:
                 self._subtract_targets(every, whole, row_weights)
                 for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK):
                     self._lift_back(part, _part_of(whole, part))
         else:
-            self._two_sweeps(losses, row_weights)
+            self._two_passes(losses, row_weights)
         return losses, Gradients() if row_weights is None else self._finish(row_weights)
 
     def _row_chunks(self) -> list[slice]:
-        return list(_chunks.spans(0, len(self.vectors), self.plan.rows))
+        return list(_chunks.spans(0, len(self.vectors), self.tiles.rows))
 
-    def _one_sweep(
+    def _one_pass(
         self, rows: slice, losses: Tensor, row_weights: Tensor | None, gradients: _ItemGradients | None
     ) -> None:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
@@ -252,8 +252,8 @@ class CatalogueSweep:
                 scaled = self._scale(part, self._terms_in(part))
                 self._accumulate(rows, scaled, tile, factor / total * row_weights[rows], own)
 
-    def _two_sweeps(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Losses in a first sweep over the items, gradients in a second; each lifts every block once."""
+    def _two_passes(self, losses: Tensor, row_weights: Tensor | None) -> None:
+        """Losses in a first pass over the items, gradients in a second; each lifts every block once."""
         top = torch.full_like(losses, -torch.inf)
         total = torch.zeros_like(losses)
         for part in self.blocks:

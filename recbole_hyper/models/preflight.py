@@ -11,9 +11,9 @@ import psutil
 import torch
 
 from recbole_hyper import components
-from recbole_hyper.config import ConfigError
 from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.losses.base import Problem
 

@@ -8,7 +8,7 @@ import pytest
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.encoders import fmlp
-from recbole_hyper.training.preflight import estimate_memory, require_memory
+from recbole_hyper.models.preflight import estimate_memory, require_memory
 from tests.conftest import SMALL
 
 

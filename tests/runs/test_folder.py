@@ -12,9 +12,9 @@ from recbole_hyper import load, recommend, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.evaluate import evaluate
 from recbole_hyper.files import locked
-from recbole_hyper.report.reuse import is_finished
+from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.runs.reuse import is_finished
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.trainer import RunTrainer
 from tests.conftest import SMALL
@@ -55,7 +55,7 @@ def test_a_folder_is_held_for_the_whole_life_of_a_run(random_data: Path, tmp_pat
 
 
 def test_the_claim_is_made_under_the_lock(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recbole_hyper.quick_start.run_claimed", never)
+    monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run" / ".run.lock"), pytest.raises(ConfigError, match="another run is at work"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
