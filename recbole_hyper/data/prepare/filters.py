@@ -61,7 +61,7 @@ def _peel(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask:
     for codes, fewest in ((users, min_user), (items, min_item)):
         counts = np.bincount(codes)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        sides.append((codes, counts, starts, _grouped(codes), fewest))
+        sides.append((codes, counts, starts, np.argsort(codes, kind="stable"), fewest))
     frontiers = [np.flatnonzero((counts > 0) & (counts < fewest)) for _, counts, _, _, fewest in sides]
     while len(frontiers[0]) or len(frontiers[1]):
         for this, other in ((0, 1), (1, 0)):
@@ -79,10 +79,6 @@ def _peel(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask:
     return alive
 
 
-def _grouped(codes: Codes) -> npt.NDArray[np.int64]:
-    return np.argsort(codes, kind="stable")
-
-
 def _ranges(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return start..stop-1 of every pair, one after the other."""
     lengths = stops - starts
@@ -95,9 +91,11 @@ def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> 
 
     Afterwards some items may have fewer than ``min_item`` rows again. Arguments and result as for ``k_core``.
     """
-    kept = (np.bincount(items) >= min_item)[items] if len(items) else np.ones(0, dtype=bool)
-    counts = np.bincount(users[kept], minlength=int(users.max()) + 1) if len(users) else np.zeros(0, np.int64)
-    return kept & (counts >= min_user)[users] if len(users) else kept
+    if len(users) == 0:
+        return np.ones(0, dtype=bool)
+    kept = (np.bincount(items) >= min_item)[items]
+    counts = np.bincount(users[kept], minlength=int(users.max()) + 1)
+    return kept & (counts >= min_user)[users]
 
 
 FILTERS = {"k_core": k_core, "single_pass": single_pass}

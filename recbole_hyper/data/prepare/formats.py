@@ -15,7 +15,7 @@ from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions, RawChunk
 from recbole_hyper.data.prepare.malformed import Malformed
 from recbole_hyper.data.prepare.readers.atomic import read_atomic
-from recbole_hyper.data.prepare.readers.delimited import read_delimited
+from recbole_hyper.data.prepare.readers.delimited import Header, read_delimited
 from recbole_hyper.data.prepare.readers.generic import FIELDS, read_csv, read_parquet
 from recbole_hyper.data.prepare.readers.json_lines import read_json_lines
 from recbole_hyper.data.prepare.readers.literals import read_literals
@@ -73,8 +73,8 @@ class Layout:
 def _delimited(names: str, separator: str, time_format: str = "unix") -> Callable[..., Iterator[RawChunk]]:
     """A reader of lines without a header; of the columns ``names`` those called like one of the fields are read."""
     columns = names.split()
-    fields: dict[str, str] = {name: name for name in columns if name in FIELDS}
-    return partial(read_delimited, columns=fields, names=columns, separator=separator, time_format=time_format)
+    header = Header(columns, {name: name for name in columns if name in FIELDS})
+    return partial(read_delimited, header=header, separator=separator, time_format=time_format)
 
 
 def _beeradvocate(read: Callable[..., Iterator[RawChunk]]) -> Callable[..., Iterator[RawChunk]]:

@@ -6,7 +6,6 @@ import bz2
 import contextlib
 import fnmatch
 import gzip
-import hashlib
 import io
 import lzma
 import tarfile
@@ -20,6 +19,7 @@ from typing import BinaryIO, cast
 from tqdm import tqdm
 
 from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.files import file_digest
 
 # what decompressors raise over bytes that are not theirs
 DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError)
@@ -44,8 +44,7 @@ class SourceFile:
 
     def sha256(self) -> str:
         """Return the checksum of the file on disk (of the whole archive for a member)."""
-        with self.path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_digest(self.path)
 
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:
