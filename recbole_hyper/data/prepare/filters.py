@@ -22,14 +22,7 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
     is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
     item_inter_num_interval give).
 
-    Args:
-        users: (n,) codes from 0.
-        items: (n,) codes from 0.
-        min_user: fewest rows of a user, 0 or more.
-        min_item: fewest rows of an item, 0 or more.
-
-    Returns:
-        (n,) mask of the rows that stay, possibly empty.
+    Users and items are (n,) codes from 0; the result is the (n,) mask of the rows that stay, possibly empty.
     """
     kept = np.ones(len(users), dtype=bool)
     if len(users) == 0 or (min_user <= 1 and min_item <= 1):
@@ -105,16 +98,10 @@ COUNTS = ("interactions", "distinct")
 def filtered(
     users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
 ) -> Mask:
-    """Return the rows that stay under one of the filters.
+    """Return the rows that stay under the filter ``method``, ``k_core`` or ``single_pass``.
 
-    Args:
-        users: (n,) codes from 0.
-        items: (n,) codes from 0.
-        method: ``k_core`` or ``single_pass``.
-        min_user: fewest interactions of a user.
-        min_item: fewest interactions of an item.
-        count: ``interactions`` counts rows; ``distinct`` counts each (user, item) pair once, so repeats do not help
-            a user or an item to stay (repeats of pairs that stay are kept).
+    ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
+    repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
 
     Raises:
         PrepareError: nothing stays.

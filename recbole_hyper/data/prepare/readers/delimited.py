@@ -82,7 +82,7 @@ def read_delimited(
             fields = {field: batch.column(name) for field, name in columns.items()}
             lines = wrong.lines(kept, batch.num_rows)
             kept += batch.num_rows
-            filled = _not_blank(list(fields.values()))
+            filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in fields.values()])
             if not filled.all():
                 mask = pa.array(filled)
                 fields = {field: column.filter(mask) for field, column in fields.items()}
@@ -92,10 +92,6 @@ def read_delimited(
         if malformed.hopeless:
             malformed.check()
         raise PrepareError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
-
-
-def _not_blank(columns: list[pa.Array]) -> np.ndarray:
-    return np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in columns])
 
 
 class _WrongLines:
