@@ -78,7 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
     trials, vectors_done = measured(matrix, ranks, sizes, folder, settings, arguments)
     seconds = time.perf_counter() - started
     vector_seconds = 0.0 if vectors_done is None else vectors_done - started
-    estimate, _ = summarise(
+    estimate = summarise(
         trials, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=json.dumps(settings)
     )
     shown = sorted({arguments.eps, *EPS_SHOWN})

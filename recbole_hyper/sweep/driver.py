@@ -329,15 +329,12 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
 def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Merge files and keys; ``eval_args`` key by key, as a configuration does."""
     fixed: dict[str, Any] = {}
-    for content in (*(_read_config_file(Path(path)) for path in config_files), parse_keys(config_dict)):
-        merge(fixed, content)
+    for path in map(Path, config_files):
+        if not path.is_file():
+            raise ConfigError(f"the configuration file {str(path)!r} does not exist")
+        merge(fixed, read_yaml(path))
+    merge(fixed, parse_keys(config_dict))
     return fixed
-
-
-def _read_config_file(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ConfigError(f"the configuration file {str(path)!r} does not exist")
-    return read_yaml(path)
 
 
 def _space(
