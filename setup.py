@@ -1,9 +1,12 @@
-"""Ships the top-level properties/ folder inside the package; everything else stands in pyproject.toml."""
+"""Ships the top-level properties/ folder inside the package, and files of other kinds than Python.
+
+Everything else stands in pyproject.toml.
+"""
 
 from setuptools import find_packages, setup
 
 setup(
     packages=[*find_packages(include=["recbole_hyper*"]), "recbole_hyper.properties"],
     package_dir={"recbole_hyper.properties": "properties"},
-    package_data={"recbole_hyper.properties": ["**/*.yaml"]},
+    package_data={"recbole_hyper.properties": ["**/*.yaml"], "recbole_hyper.report": ["page.html"]},
 )

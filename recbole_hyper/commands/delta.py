@@ -46,22 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Measure, print the table and the verdict, write csv, json and figures."""
-    import hashlib
     import json
     import time
     from dataclasses import asdict
 
-    from tqdm import tqdm
+    import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
-    from recbole_hyper.curvature.estimate import (
-        choose_ranks,
-        matrix_fingerprint,
-        summarise,
-        trained_items,
-    )
-    from recbole_hyper.curvature.study import PAPER_SIZES, cut_list, read_trials, run_trials
-    from recbole_hyper.files import write_json
+    from recbole_hyper.curvature.estimate import choose_ranks, matrix_fingerprint, summarise, trained_items
+    from recbole_hyper.curvature.study import PAPER_SIZES, cut_list
+    from recbole_hyper.files import write_json, write_text
 
     disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
     if arguments.repeats < 1:
@@ -69,85 +63,88 @@ def main(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     matrix, counts = training_matrix(arguments)
     matrix = trained_items(matrix)
+    users, items = matrix.shape
     ranks, notes = choose_ranks(arguments.ranks, DEFAULT_RANKS, matrix.shape, "--ranks")
-    sizes = cut_list(arguments.sample_sizes, PAPER_SIZES, matrix.shape[1], "--sample_sizes")
+    sizes = cut_list(arguments.sample_sizes, PAPER_SIZES, items, "--sample_sizes")
     print(
-        f"{arguments.dataset}: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} interactions before "
+        f"{arguments.dataset}: {users} users, {items} items, {matrix.nnz} interactions before "
         f"the {arguments.train_quantile:g} quantile of time ({counts} in all)"
     )
     for line in notes:
         print(line)
-    settings = {
-        "fingerprint": matrix_fingerprint(matrix),
-        "scaling": arguments.scaling,
-        "seed": arguments.seed,
-        "base": arguments.base,
-    }
+    chosen = {"scaling": arguments.scaling, "seed": arguments.seed, "base": arguments.base}
+    settings = {"fingerprint": matrix_fingerprint(matrix), **chosen}
     folder = Path(arguments.output_dir or Path("saved") / f"delta-{arguments.dataset}")
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-    record = folder / f"trials-{name}.jsonl"
-    wanted = [(rank, size, repeat) for rank in ranks for size in sizes for repeat in range(arguments.repeats)]
-    done = read_trials(record)
-    vector_seconds = 0.0
-    if all(key in done for key in wanted):
-        trials = [done[key] for key in wanted]
-    else:
-        vectors = saved_vectors(matrix, ranks[-1], folder / f"vectors-{name}-{ranks[-1]}.npy", arguments)
-        vector_seconds = time.perf_counter() - started
-        with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=len(wanted)) as bar:
-            trials = run_trials(
-                vectors,
-                ranks=ranks,
-                sample_sizes=sizes,
-                repeats=arguments.repeats,
-                seed=arguments.seed,
-                every_base=arguments.base == "all",
-                record=record,
-                progress=lambda finished, _: bar.update(finished - bar.n),
-            )
-        (folder / f"vectors-{name}-{ranks[-1]}.npy").unlink(missing_ok=True)
+    trials, vectors_done = measured(matrix, ranks, sizes, folder, settings, arguments)
     seconds = time.perf_counter() - started
-    estimate, _ = summarise(
-        trials,
-        eps=arguments.eps,
-        seed=arguments.seed,
-        n_items=matrix.shape[1],
-        seconds=seconds,
-        key=json.dumps(settings),
+    vector_seconds = 0.0 if vectors_done is None else vectors_done - started
+    estimate = summarise(
+        trials, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=json.dumps(settings)
     )
     shown = sorted({arguments.eps, *EPS_SHOWN})
-    table = report(trials, estimate, shown)
-    print(table)
-    write_csv(folder / "delta.csv", trials)
-    write_json(
-        folder / "delta.json",
-        {
-            "dataset": arguments.dataset,
-            "train_quantile": arguments.train_quantile,
-            "n_users": matrix.shape[0],
-            "n_train_interactions": int(matrix.nnz),
-            "ranks": ranks,
-            "sample_sizes": sizes,
-            "base": arguments.base,
-            "scaling": arguments.scaling,
-            "estimate": asdict(estimate),
-            "curvature_by_eps": {f"{eps:g}": (disk_delta_rel(eps) / estimate.delta_rel) ** 2 for eps in shown}
-            if estimate.delta_rel > 0
-            else None,
-            "mean_over_all_ranks": whole_mean(trials, shown),
-            "seconds": {
-                "vectors": vector_seconds,
-                "this_call": seconds,
-                "all_searches": sum(trial.seconds for trial in trials),
-            },
-        },
-    )
+    print(report(trials, estimate, shown))
+    write_text(folder / "delta.csv", pd.DataFrame([asdict(trial) for trial in trials]).to_csv(index=False))
+    content = {
+        "dataset": arguments.dataset,
+        "train_quantile": arguments.train_quantile,
+        "n_users": users,
+        "n_train_interactions": int(matrix.nnz),
+        "ranks": ranks,
+        "sample_sizes": sizes,
+        "base": arguments.base,
+        "scaling": arguments.scaling,
+        "estimate": asdict(estimate),
+        "curvature_by_eps": _by_eps(estimate.delta_rel, shown) if estimate.delta_rel > 0 else None,
+        "mean_over_all_ranks": whole_mean(trials, shown),
+        "seconds": {"vectors": vector_seconds, "this_call": seconds, "all_searches": sum(t.seconds for t in trials)},
+    }
+    write_json(folder / "delta.json", content)
     if not arguments.no_figures:
         from recbole_hyper.curvature.plots import draw_all
 
         draw_all(trials, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
     print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
     return 0
+
+
+def measured(
+    matrix: scipy.sparse.csr_matrix,
+    ranks: list[int],
+    sizes: list[int],
+    folder: Path,
+    settings: dict[str, Any],
+    arguments: argparse.Namespace,
+) -> tuple[list[Trial], float | None]:
+    """The trials, those on record in ``folder`` not anew, and when the item vectors were there; None: not needed."""
+    import hashlib
+    import json
+    import time
+
+    from tqdm import tqdm
+
+    from recbole_hyper.curvature.study import read_trials, run_trials
+
+    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    record, saved = folder / f"trials-{name}.jsonl", folder / f"vectors-{name}-{ranks[-1]}.npy"
+    wanted = [(rank, size, repeat) for rank in ranks for size in sizes for repeat in range(arguments.repeats)]
+    done = read_trials(record)
+    if all(key in done for key in wanted):
+        return [done[key] for key in wanted], None
+    vectors = saved_vectors(matrix, ranks[-1], saved, arguments)
+    vectors_done = time.perf_counter()
+    with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=len(wanted)) as bar:
+        trials = run_trials(
+            vectors,
+            ranks=ranks,
+            sample_sizes=sizes,
+            repeats=arguments.repeats,
+            seed=arguments.seed,
+            every_base=arguments.base == "all",
+            record=record,
+            progress=lambda finished, _: bar.update(finished - bar.n),
+        )
+    saved.unlink(missing_ok=True)
+    return trials, vectors_done
 
 
 def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, arguments: argparse.Namespace) -> np.ndarray:
@@ -193,12 +190,16 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
 def whole_mean(trials: list[Trial], shown: list[float]) -> dict[str, Any]:
     """Mean of delta_rel over every rank at the largest sample, and its curvature: over the ranks of the paper's code
     (32 to 4096, cut at the matrix) this gives the value published for ML-1M."""
-    from recbole_hyper.curvature.disk import curvature_of
-
     size = max(trial.sample_size for trial in trials)
     values = [trial.delta_rel for trial in trials if trial.sample_size == size]
     mean = sum(values) / len(values)
-    return {"delta_rel": mean, "curvature_by_eps": {f"{eps:g}": curvature_of(mean, eps) for eps in shown}}
+    return {"delta_rel": mean, "curvature_by_eps": _by_eps(mean, shown)}
+
+
+def _by_eps(delta_rel: float, shown: list[float]) -> dict[str, float]:
+    from recbole_hyper.curvature.disk import curvature_of
+
+    return {f"{eps:g}": curvature_of(delta_rel, eps) for eps in shown}
 
 
 def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float]) -> str:
@@ -206,15 +207,14 @@ def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float])
     import numpy as np
 
     from recbole_hyper.curvature.disk import curvature_of
+    from recbole_hyper.curvature.study import table_of
 
-    ranks = sorted({trial.rank for trial in trials})
-    sizes = sorted({trial.sample_size for trial in trials})
+    ranks, sizes, table = table_of(trials)
     lines = ["", f"delta_rel, mean and standard deviation over {estimate.repeats} samples; c from the largest sample"]
     lines.append(
         f"{'rank':>6}" + "".join(f"{size:>15,}" for size in sizes) + "".join(f"{f'c, {e:g}':>11}" for e in shown)
     )
-    for rank in ranks:
-        cells = [[t.delta_rel for t in trials if t.rank == rank and t.sample_size == size] for size in sizes]
+    for rank, cells in zip(ranks, table, strict=True):
         implied = "".join(f"{curvature_of(float(np.mean(cells[-1])), eps):>11.4f}" for eps in shown)
         lines.append(f"{rank:>6}" + "".join(f"{np.mean(c):>8.4f} {np.std(c):.4f}" for c in cells) + implied)
     lines += ["", *(f"  {reason}" for reason in estimate.reasons)]
@@ -236,14 +236,3 @@ def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float])
     else:
         lines.append("curvature: any fits, the items form a tree (delta is exactly 0)")
     return "\n".join(lines)
-
-
-def write_csv(path: Path, trials: list[Trial]) -> None:
-    """One row per trial, written to a temporary name and renamed."""
-    from dataclasses import asdict
-
-    import pandas as pd
-
-    from recbole_hyper.files import write_text
-
-    write_text(path, pd.DataFrame([asdict(trial) for trial in trials]).to_csv(index=False))

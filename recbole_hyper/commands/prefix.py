@@ -5,33 +5,21 @@ from __future__ import annotations
 import argparse
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
+from recbole_hyper.yaml_files import properties_folder, read_yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from recbole_hyper.prefix.model import PrefixClassifier
 
 HELP = "train the noisy-prefix classifier (PREFIX-Z%%) and draw its learning curves"
-MODEL_KEYS = (
-    "n_words",
-    "embedding_size",
-    "hidden_size",
-    "projection_size",
-    "n_layers",
-    "share_encoder",
-    "use_distance",
-    "embedding_type",
-    "decision_type",
-    "curvature",
-)
+_SIZES = ("embedding_size", "hidden_size", "projection_size", "n_layers")
+_SWITCHES = ("share_encoder", "use_distance", "embedding_type", "decision_type")
+MODEL_KEYS = ("n_words", *_SIZES, *_SWITCHES, "curvature")
 DATA_KEYS = ("noise", "n_words", "max_words", "n_train", "n_valid", "n_test")
 TRAIN_KEYS = ("learning_rate", "manifold_learning_rate", "stabilize", "train_batch_size", "epochs", "seed")
-
-
-def _defaults() -> dict[str, Any]:
-    package = Path(__file__).parents[1]
-    for folder in (package, package.parent):  # installed from a wheel, or in place
-        if (path := folder / "properties" / "prefix" / "prefix.yaml").exists():
-            return yaml.safe_load(path.read_text())
-    raise FileNotFoundError(f"properties/prefix/prefix.yaml is missing from {package} and {package.parent}; reinstall")
 
 
 def _switch(text: str) -> bool:
@@ -42,7 +30,7 @@ def _switch(text: str) -> bool:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``prefix``; names and defaults are those of properties/prefix/prefix.yaml."""
-    for key, value in _defaults().items():
+    for key, value in read_yaml(properties_folder() / "prefix" / "prefix.yaml").items():
         kind: Any = _switch if isinstance(value, bool) else (float if value is None else type(value))
         parser.add_argument(f"--{key}", type=kind, default=value, help=f"default: {value}")
     parser.add_argument("--data_path", type=Path, default=Path("dataset"), help="folder of the generated pairs")
@@ -55,15 +43,9 @@ def main(arguments: argparse.Namespace) -> int:
     """Train every combination of geometry and optimizer that is asked for; returns the exit status."""
     import sys
 
-    import pandas as pd
-    import torch
-
-    from recbole_hyper.prefix.data import load_or_generate
-    from recbole_hyper.prefix.model import GEOMETRIES, PrefixClassifier
-    from recbole_hyper.prefix.train import check_settings, plot_curves, train_prefix
+    from recbole_hyper.prefix.model import GEOMETRIES
     from recbole_hyper.training.riemannian import LEARNERS
 
-    values = vars(arguments)
     geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
     for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", LEARNERS)):
         for entry in given:
@@ -71,46 +53,74 @@ def main(arguments: argparse.Namespace) -> int:
                 print(f"--{name}={entry}: allowed are {', '.join(known)}, or several with a comma", file=sys.stderr)
                 return 2
     try:
-        # what is wrong is said before the pairs are drawn
-        check_settings(**{key: values[key] for key in TRAIN_KEYS})
-        for name in ("data_seed", "threads"):
-            if values[name] < 0:
-                raise ValueError(f"{name}={values[name]}: a whole number of at least 0 is needed")
-        for geometry in geometries:
-            PrefixClassifier(geometry=geometry, **{key: values[key] for key in MODEL_KEYS})
-        if arguments.threads:
-            torch.set_num_threads(arguments.threads)
-        data = load_or_generate(
-            arguments.data_path, seed=arguments.data_seed, **{key: values[key] for key in DATA_KEYS}
-        )
-        results, curves = [], {}
-        for geometry, learner in itertools.product(geometries, learners):
-            torch.manual_seed(arguments.seed)
-            model = PrefixClassifier(geometry=geometry, **{key: values[key] for key in MODEL_KEYS})
-            folder = arguments.output_dir / f"prefix-{arguments.noise}-{geometry}-{learner}-seed{arguments.seed}"
-            print(f"PREFIX-{arguments.noise}%, {geometry}, {learner} -> {folder}", flush=True)
-            settings = {
-                "geometry": geometry,
-                "data_seed": arguments.data_seed,
-                **{key: values[key] for key in (*DATA_KEYS, *MODEL_KEYS)},
-            }
-            result = train_prefix(
-                model,
-                data,
-                folder,
-                learner=learner,
-                settings=settings,
-                report=lambda line: print(line, flush=True),
-                **{key: values[key] for key in TRAIN_KEYS},
-            )
-            results.append(result)
-            curves[f"{geometry}, {learner}"] = pd.read_csv(folder / "curve.csv")
+        _check(vars(arguments), geometries)
+        results, curves = _train_all(arguments, geometries, learners)
     except (ValueError, FloatingPointError) as error:
         print(error, file=sys.stderr)
         return 2
+    _show(results, curves, arguments)
+    return 0
+
+
+def _check(values: dict[str, Any], geometries: list[str]) -> None:
+    """Raise ValueError for a value out of range, before the pairs are drawn."""
+    from recbole_hyper.prefix.train import check_settings
+
+    check_settings(**{key: values[key] for key in TRAIN_KEYS})
+    for name in ("data_seed", "threads"):
+        if values[name] < 0:
+            raise ValueError(f"{name}={values[name]}: a whole number of at least 0 is needed")
+    for geometry in geometries:
+        _model(values, geometry)
+
+
+def _model(values: dict[str, Any], geometry: str) -> PrefixClassifier:
+    from recbole_hyper.prefix.model import PrefixClassifier
+
+    return PrefixClassifier(geometry=geometry, **{key: values[key] for key in MODEL_KEYS})
+
+
+def _train_all(
+    arguments: argparse.Namespace, geometries: list[str], learners: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]:
+    """Return the result of every combination, and its curve by name."""
+    import pandas as pd
+    import torch
+
+    from recbole_hyper.prefix.data import load_or_generate
+    from recbole_hyper.prefix.train import train_prefix
+
+    values = vars(arguments)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    data = load_or_generate(arguments.data_path, seed=arguments.data_seed, **{key: values[key] for key in DATA_KEYS})
+    results, curves = [], {}
+    for geometry, learner in itertools.product(geometries, learners):
+        torch.manual_seed(arguments.seed)
+        folder = arguments.output_dir / f"prefix-{arguments.noise}-{geometry}-{learner}-seed{arguments.seed}"
+        print(f"PREFIX-{arguments.noise}%, {geometry}, {learner} -> {folder}", flush=True)
+        settings = {"geometry": geometry} | {key: values[key] for key in ("data_seed", *DATA_KEYS, *MODEL_KEYS)}
+        result = train_prefix(
+            _model(values, geometry),
+            data,
+            folder,
+            learner=learner,
+            settings=settings,
+            report=lambda line: print(line, flush=True),
+            **{key: values[key] for key in TRAIN_KEYS},
+        )
+        results.append(result)
+        curves[f"{geometry}, {learner}"] = pd.read_csv(folder / "curve.csv")
+    return results, curves
+
+
+def _show(results: list[dict[str, Any]], curves: dict[str, pd.DataFrame], arguments: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from recbole_hyper.prefix.train import plot_curves
+
     figure = arguments.output_dir / f"prefix-{arguments.noise}-seed{arguments.seed}.png"
     plot_curves(curves, figure, f"PREFIX-{arguments.noise}%")
     shown = ["noise", "geometry", "learner", "epochs", "best_epoch", "valid_accuracy", "test_accuracy", "train_seconds"]
     print(pd.DataFrame(results)[shown].to_string(index=False))
     print(figure)
-    return 0

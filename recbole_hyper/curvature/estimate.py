@@ -19,7 +19,7 @@ import scipy.sparse
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
 from recbole_hyper.curvature.item_vectors import item_vectors
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
-from recbole_hyper.curvature.verdict import Verdict, judge
+from recbole_hyper.curvature.verdict import judge
 from recbole_hyper.files import read_json, write_json
 from recbole_hyper.svd import largest_rank
 
@@ -110,7 +110,7 @@ def choose_ranks(
 
 def summarise(
     trials: Sequence[Trial], *, eps: float, seed: int, n_items: int, seconds: float, key: str
-) -> tuple[CurvatureEstimate, Verdict]:
+) -> CurvatureEstimate:
     """Curvature, interval and verdict of the trials of a study."""
     verdict = judge(trials)
     values = np.array(
@@ -118,7 +118,7 @@ def summarise(
     )
     low, high = (float(q) for q in np.quantile(values, [0.025, 0.975]))
     mean = float(values.mean())
-    estimate = CurvatureEstimate(
+    return CurvatureEstimate(
         curvature=curvature_of(mean, eps),
         lower=curvature_of(high, eps),
         upper=curvature_of(low, eps),
@@ -137,7 +137,6 @@ def summarise(
         cached=False,
         key=key,
     )
-    return estimate, verdict
 
 
 def estimate_curvature(
@@ -186,7 +185,7 @@ def estimate_curvature(
     vectors = item_vectors(matrix, widths[-1], scaling=scaling, seed=seed)
     trials = run_trials(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
     seconds = time.perf_counter() - started
-    estimate, _ = summarise(trials, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
+    estimate = summarise(trials, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
     estimate = replace(estimate, reasons=(*estimate.reasons, *notes))
     if not math.isfinite(estimate.curvature):
         raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")

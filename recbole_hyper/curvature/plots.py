@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,10 +13,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from recbole_hyper.curvature.disk import disk_delta_rel
 from recbole_hyper.curvature.estimate import CurvatureEstimate
-from recbole_hyper.curvature.study import Trial
+from recbole_hyper.curvature.study import Trial, table_of
 from recbole_hyper.files import replaced
 
 _GREY = "0.35"
+_DELTA, _RANK = r"$\delta_{rel} = 2\delta\,/\,$diameter", "SVD rank (columns of the item vectors)"
 
 
 def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
@@ -38,14 +40,14 @@ def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, f
 def by_sample(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
     """Mean of delta_rel against the sample size, a line per rank, with one standard deviation for the largest rank."""
     figure, axes = _start(title)
-    ranks, sizes, table = _table(trials)
+    ranks, sizes, table = table_of(trials)
     for colour, rank, values in zip(_colours(len(ranks)), ranks, table, strict=True):
         mean = values.mean(axis=1)
         axes.plot(sizes, mean, "o-", color=colour, ms=3.5, lw=1.4, label=str(rank) if rank else "distances")
     deviation = table[-1].std(axis=1)
     mean = table[-1].mean(axis=1)
     axes.fill_between(sizes, mean - deviation, mean + deviation, color=_colours(len(ranks))[-1], alpha=0.18, lw=0)
-    axes.set(xlabel="sample size (items)", ylabel=r"$\delta_{rel} = 2\delta\,/\,$diameter", xlim=(0, None))
+    axes.set(xlabel="sample size (items)", ylabel=_DELTA, xlim=(0, None))
     _from_zero(axes, table)
     if len(ranks) > 1:
         axes.legend(title="SVD rank", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
@@ -56,13 +58,13 @@ def by_sample(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) 
 def by_rank(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
     """Mean of delta_rel against the rank, a line per sample size; the curvature it implies on the right axis."""
     figure, axes = _start(title)
-    ranks, sizes, table = _table(trials)
+    ranks, sizes, table = table_of(trials)
     for colour, size, values in zip(_colours(len(sizes)), sizes, table.transpose(1, 0, 2), strict=True):
         axes.plot(ranks, values.mean(axis=1), "o-", color=colour, ms=3.5, lw=1.4, label=f"{size:,}")
     axes.axhline(estimate.delta_rel, color=_GREY, lw=0.9, ls="--")
     axes.plot(estimate.plateau_ranks, [estimate.delta_rel] * len(estimate.plateau_ranks), color=_GREY, lw=2.2)
     _rank_axis(axes, ranks)
-    axes.set(ylabel=r"$\delta_{rel} = 2\delta\,/\,$diameter")
+    axes.set(ylabel=_DELTA)
     _from_zero(axes, table)
     disk = disk_delta_rel(estimate.eps)
     right = axes.twinx()
@@ -81,7 +83,7 @@ def by_rank(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) ->
 def spread(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
     """Every repeat at the largest sample, by rank, with the quartiles."""
     figure, axes = _start(title)
-    ranks, sizes, table = _table(trials)
+    ranks, sizes, table = table_of(trials)
     values = table[:, -1]
     places = np.arange(len(ranks))
     axes.boxplot(
@@ -98,7 +100,7 @@ def spread(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> 
     axes.plot((places[:, None] + shift).ravel(), values.ravel(), ".", color="C0", ms=4, alpha=0.55)
     axes.axhspan(estimate.delta_rel_lower, estimate.delta_rel_upper, color="C2", alpha=0.13, lw=0)
     axes.set_xticks(places, [str(rank) for rank in ranks])
-    axes.set(xlabel="SVD rank (columns of the item vectors)", ylabel=r"$\delta_{rel} = 2\delta\,/\,$diameter")
+    axes.set(xlabel=_RANK, ylabel=_DELTA)
     low, high = values.min(), values.max()
     axes.set_ylim(max(0.0, low - 0.25 * (high - low)), high + 0.25 * (high - low) + 1e-3)
     _note(
@@ -150,19 +152,8 @@ def _rank_axis(axes: Axes, ranks: list[int]) -> None:
             shown.insert(0, rank)
     axes.set_xticks(shown, [str(rank) for rank in shown])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("SVD rank (columns of the item vectors)")
+    axes.set_xlabel(_RANK)
 
 
 def _colours(n: int) -> np.ndarray:
-    import matplotlib
-
     return matplotlib.colormaps["viridis"](np.linspace(0.9, 0.05, n))
-
-
-def _table(trials: Sequence[Trial]) -> tuple[list[int], list[int], np.ndarray]:
-    """Ranks, sizes and delta_rel (ranks, sizes, repeats)."""
-    ranks = sorted({trial.rank for trial in trials})
-    sizes = sorted({trial.sample_size for trial in trials})
-    repeats = sorted({trial.repeat for trial in trials})
-    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in trials}
-    return ranks, sizes, np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])

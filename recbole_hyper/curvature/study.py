@@ -104,38 +104,26 @@ def run_trials(
     Raises:
         ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
     """
-    if (vectors is None) == (distances is None):
-        raise ValueError("give either vectors or distances=..., and not both")
-    points = np.asarray(distances if vectors is None else vectors, dtype=np.float64)
-    total = len(points)
-    if total < 4:
-        raise ValueError(f"delta needs at least 4 points, got {total}")
-    if repeats < 1:
-        raise ValueError(f"repeats must be at least 1, got {repeats}")
-    sizes = cut_list(sample_sizes, PAPER_SIZES, total, "sample sizes")
-    if sizes[0] < 4:
-        raise ValueError(f"sample sizes {sizes}: a sample needs at least 4 points")
-    widths = [0] if vectors is None else cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks")
-    share = METRIC_BOUND if vectors is None else EUCLIDEAN_BOUND
+    samples = _checked(vectors, distances, ranks, sample_sizes, repeats)
     done = read_trials(record) if record else {}
-    wanted = [(w, s, r) for w in widths for s in sizes for r in range(repeats)]
+    wanted = [(w, s, r) for w in samples.widths for s in samples.sizes for r in range(repeats)]
     trials = {key: done[key] for key in wanted if key in done}
     if progress:
         progress(len(trials), len(wanted))
     workers = default_threads() if threads is None else max(1, threads)
-    orders = [np.random.default_rng([seed, r]).permutation(total) for r in range(repeats)]
+    orders = [np.random.default_rng([seed, r]).permutation(len(samples.points)) for r in range(repeats)]
     with ThreadPoolExecutor(workers) as pool:
-        for width in widths:
-            missing = [r for r in range(repeats) if any((width, s, r) not in trials for s in sizes)]
+        for width in samples.widths:
+            missing = [r for r in range(repeats) if any((width, s, r) not in trials for s in samples.sizes)]
             if not missing:
                 continue
-            matrix = _whole_matrix(points, width, sizes, repeats)  # of all repeats: a resumed study rounds alike
+            matrix = _whole_matrix(samples, width, repeats)  # of all repeats: a resumed study rounds alike
             spaces = [Workspace() for _ in range(workers)]
 
             def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Trial]:
                 space = spaces.pop()  # noqa: B023  (lists are shared safely between threads)
                 try:
-                    return _measure(points, matrix, width, orders[repeat], sizes, repeat, share, every_base, space)
+                    return _measure(samples, matrix, width, orders[repeat], repeat, every_base, space)
                 finally:
                     spaces.append(space)  # noqa: B023
 
@@ -149,37 +137,66 @@ def run_trials(
     return [trials[key] for key in wanted]
 
 
-def _whole_matrix(points: Floats, width: int, sizes: list[int], repeats: int) -> Floats | None:
+@dataclass(frozen=True)
+class _Samples:
+    """Points or their distances (N, ...), the ranks (0 for distances) and sizes measured, and delta's largest share of
+    a diameter."""
+
+    points: Floats
+    widths: list[int]
+    sizes: list[int]
+    share: float
+
+
+def _checked(
+    vectors: Any, distances: Any, ranks: Sequence[int] | None, sample_sizes: Sequence[int] | None, repeats: int
+) -> _Samples:
+    if (vectors is None) == (distances is None):
+        raise ValueError("give either vectors or distances=..., and not both")
+    points = np.asarray(distances if vectors is None else vectors, dtype=np.float64)
+    total = len(points)
+    if total < 4:
+        raise ValueError(f"delta needs at least 4 points, got {total}")
+    if repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    sizes = cut_list(sample_sizes, PAPER_SIZES, total, "sample sizes")
+    if sizes[0] < 4:
+        raise ValueError(f"sample sizes {sizes}: a sample needs at least 4 points")
+    if vectors is None:
+        return _Samples(points, [0], sizes, METRIC_BOUND)
+    return _Samples(points, cut_list(ranks, PAPER_RANKS, points.shape[1], "ranks"), sizes, EUCLIDEAN_BOUND)
+
+
+def _whole_matrix(samples: _Samples, width: int, repeats: int) -> Floats | None:
     """Distances of all points, where computing them once costs no more than once per repeat and they fit."""
     if not width:
-        return points
-    total = len(points)
-    if total * total <= repeats * sizes[-1] ** 2 and 8 * total * total <= _WHOLE_BYTES:
-        return euclidean_distances(points[:, :width])
+        return samples.points
+    total = len(samples.points)
+    if total * total <= repeats * samples.sizes[-1] ** 2 and 8 * total * total <= _WHOLE_BYTES:
+        return euclidean_distances(samples.points[:, :width])
     return None
 
 
 def _measure(
-    points: Floats,
+    samples: _Samples,
     matrix: Floats | None,
     width: int,
     order: NDArray[np.intp],
-    sizes: list[int],
     repeat: int,
-    share: float,
     every_base: bool,
     space: Workspace,
 ) -> list[Trial]:
     """All sizes of one repeat."""
     from recbole_hyper.kernels import gromov as kernels
 
-    first = int(order[0])
+    base, share = -1 if every_base else int(order[0]), samples.share
     if matrix is None:
-        matrix = euclidean_distances(points[order[: sizes[-1]], :width])
-        order = np.arange(sizes[-1])
+        largest = samples.sizes[-1]
+        matrix = euclidean_distances(samples.points[order[:largest], :width])
+        order = np.arange(largest)
     trials = []
     diameter, before, attained = 0.0, 0, 0.0
-    for size in sizes:
+    for size in samples.sizes:
         started = time.perf_counter()
         chosen = order[:size]
         diameter = float(kernels.grow_diameter(matrix, chosen, before, diameter))
@@ -196,19 +213,24 @@ def _measure(
             )
             attained = found.attained
         delta = min(found.attained, share * diameter)
-        trials.append(
-            Trial(
-                rank=width,
-                sample_size=size,
-                repeat=repeat,
-                base=-1 if every_base else first,
-                delta=delta,
-                diameter=diameter,
-                delta_rel=2.0 * delta / diameter,
-                seconds=time.perf_counter() - started,
-            )
-        )
+        seconds = time.perf_counter() - started
+        trials.append(Trial(width, size, repeat, base, delta, diameter, 2.0 * delta / diameter, seconds))
     return trials
+
+
+def table_of(trials: Sequence[Trial]) -> tuple[list[int], list[int], Floats]:
+    """Ranks, sample sizes, and delta_rel (ranks, sizes, repeats).
+
+    Raises:
+        ValueError: some combination of rank, size and repeat is missing.
+    """
+    ranks = sorted({trial.rank for trial in trials})
+    sizes = sorted({trial.sample_size for trial in trials})
+    repeats = sorted({trial.repeat for trial in trials})
+    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in trials}
+    if len(cells) != len(ranks) * len(sizes) * len(repeats):
+        raise ValueError("some combinations of rank, sample size and repeat were not measured")
+    return ranks, sizes, np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])
 
 
 def read_trials(record: Path) -> dict[tuple[int, int, int], Trial]:

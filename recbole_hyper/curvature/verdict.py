@@ -28,7 +28,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from recbole_hyper.curvature.study import Trial
+from recbole_hyper.curvature.study import Trial, table_of
 
 LEVEL_LIMIT = 0.35
 GROWTH_LIMIT = 0.05
@@ -91,13 +91,8 @@ def judge(trials: Sequence[Trial]) -> Verdict:
     """
     if not trials:
         raise ValueError("no trials to judge: measure first")
-    ranks = sorted({trial.rank for trial in trials})
-    sizes = sorted({trial.sample_size for trial in trials})
-    repeats = sorted({trial.repeat for trial in trials})
-    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in trials}
-    if len(cells) != len(ranks) * len(sizes) * len(repeats):
-        raise ValueError("some combinations of rank, sample size and repeat were not measured")
-    table = np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])  # (ranks, sizes, repeats)
+    ranks, sizes, table = table_of(trials)
+    repeats = table.shape[2]
     chosen = plateau_ranks(ranks)
     plateau = table[[ranks.index(k) for k in chosen]]
     questions = [_question("level of delta_rel", plateau[:, -1].mean(axis=0), LEVEL_LIMIT)]
@@ -121,10 +116,10 @@ def judge(trials: Sequence[Trial]) -> Verdict:
             questions.append(_question("change per doubling of the rank", change, RANK_LIMIT))
         else:
             missing.append(f"change over ranks (ranks {ranks}: give at least two)")
-    if len(repeats) < 3:
-        missing.append(f"spread ({len(repeats)} repeats: give at least 3)")
+    if repeats < 3:
+        missing.append(f"spread ({repeats} repeats: give at least 3)")
     answers = [question.answer for question in questions]
-    if "no" in answers and len(repeats) >= 3:
+    if "no" in answers and repeats >= 3:
         verdict: Literal["compatible", "not compatible", "undecided"] = "not compatible"
     elif missing or "open" in answers or "no" in answers:
         verdict = "undecided"

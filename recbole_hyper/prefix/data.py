@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from recbole_hyper.files import replaced
 
 SPLITS = ("train", "valid", "test")
 
@@ -32,11 +33,9 @@ class PrefixPairs:
         return len(self.labels)
 
     def save(self, path: Path) -> None:
-        """Write to ``path`` (.npz), by way of a temporary file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.stem}-{os.getpid()}.npz")
-        np.savez_compressed(temporary, **self.__dict__)
-        temporary.replace(path)
+        """Write to ``path`` (.npz), whole or not at all."""
+        with replaced(path) as part, part.open("wb") as file:
+            np.savez_compressed(file, **self.__dict__)
 
     @classmethod
     def load(cls, path: Path) -> PrefixPairs:
@@ -123,12 +122,9 @@ def load_or_generate(
         if path.exists():
             pairs[split] = PrefixPairs.load(path)
             continue
+        generator = np.random.default_rng(source)
         pairs[split] = generate_pairs(
-            counts[split],
-            noise=noise,
-            generator=np.random.default_rng(source),
-            n_words=n_words,
-            max_words=max_words,
+            counts[split], noise=noise, generator=generator, n_words=n_words, max_words=max_words
         )
         pairs[split].save(path)
     return pairs

@@ -67,10 +67,9 @@ def check_settings(
     for name, rate in (("learning_rate", learning_rate), ("manifold_learning_rate", manifold_learning_rate)):
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"{name}={rate}: a finite number above 0 is needed")
-    wanted = (("stabilize", stabilize, 1), ("train_batch_size", train_batch_size, 1), ("epochs", epochs, 1))
-    for name, value, least in (*wanted, ("seed", seed, 0)):
-        if name == "stabilize" and value is None:
-            continue  # never project
+    wanted = [("train_batch_size", train_batch_size, 1), ("epochs", epochs, 1), ("seed", seed, 0)]
+    # None: never project
+    for name, value, least in wanted if stabilize is None else [("stabilize", stabilize, 1), *wanted]:
         if not isinstance(value, numbers.Integral) or value < least:
             raise ValueError(f"{name}={value}: a whole number of at least {least} is needed")
 
@@ -101,30 +100,12 @@ def train_prefix(
             checkpoint that is damaged or was made with other settings.
         FloatingPointError: the loss is not finite; the last checkpoint is kept.
     """
-    check_settings(
-        learning_rate=learning_rate,
-        manifold_learning_rate=manifold_learning_rate,
-        stabilize=stabilize,
-        train_batch_size=train_batch_size,
-        epochs=epochs,
-        seed=seed,
-    )
-    settings = {
-        **(settings or {}),
-        "learner": learner,
-        "learning_rate": learning_rate,
-        "manifold_learning_rate": manifold_learning_rate,
-        "stabilize": stabilize,
-        "train_batch_size": train_batch_size,
-        "seed": seed,
-    }
-    optimizer = riemannian_optimizer(
-        model,
-        learner=learner,
-        learning_rate=learning_rate,
-        manifold_learning_rate=manifold_learning_rate,
-        stabilize=stabilize,
-    )
+    steps: dict[str, Any] = {"learning_rate": learning_rate, "manifold_learning_rate": manifold_learning_rate}
+    steps["stabilize"] = stabilize
+    order = {"train_batch_size": train_batch_size, "seed": seed}
+    check_settings(**steps, **order, epochs=epochs)
+    settings = {**(settings or {}), "learner": learner, **steps, **order}
+    optimizer = riemannian_optimizer(model, learner=learner, **steps)
     with alone_in(folder):
         return _train(model, data, folder, optimizer, settings, epochs, report)
 
@@ -139,38 +120,12 @@ def _train(
     report: Callable[[str], None],
 ) -> dict[str, Any]:
     """Do what :func:`train_prefix` does with settings that were checked, in a folder that is held."""
-    checkpoint, train = folder / STATE, data["train"]
+    checkpoint = folder / STATE
     curve, best = _continued(model, optimizer, checkpoint, settings)
     if curve:
         report(f"resumed behind epoch {len(curve)}")
     for epoch in range(len(curve), epochs):
-        model.train()
-        start, total, right = time.perf_counter(), 0.0, 0
-        order = np.random.default_rng([settings["seed"], epoch]).permutation(len(train))
-        for rows in batches(train, settings["train_batch_size"], order):
-            *sentences, labels = batch_of(train, rows)
-            logits = model(*sentences)
-            loss = F.cross_entropy(logits, labels)
-            value = float(loss.detach())
-            if not math.isfinite(value):
-                kept = "the last checkpoint is that of the epoch before" if curve else "no checkpoint was kept before"
-                raise FloatingPointError(
-                    f"the loss is {value} in epoch {epoch + 1}: lower learning_rate ({settings['learning_rate']}) or "
-                    f"use riemannian_adam; {kept}"
-                )
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            total += value * len(rows)
-            right += int((logits.detach().argmax(-1) == labels).sum())
-        seconds = time.perf_counter() - start
-        row = {
-            "epoch": epoch + 1,
-            "train_loss": total / len(train),
-            "train_accuracy": 100 * right / len(train),
-            "valid_accuracy": accuracy(model, data["valid"]),
-            "train_seconds": round(seconds, 2),
-        }
+        row = _train_epoch(model, data, optimizer, settings, epoch)
         curve.append(row)
         state = training_state(model, optimizer)
         if best is None or row["valid_accuracy"] > best["row"]["valid_accuracy"]:
@@ -199,6 +154,43 @@ def _train(
     }
     write_json(folder / "result.json", result)
     return result
+
+
+def _train_epoch(
+    model: nn.Module,
+    data: dict[str, PrefixPairs],
+    optimizer: torch.optim.Optimizer,
+    settings: dict[str, Any],
+    epoch: int,
+) -> dict[str, Any]:
+    """Train one epoch, from 0, and return its row of the curve."""
+    model.train()
+    train, start, total, right = data["train"], time.perf_counter(), 0.0, 0
+    order = np.random.default_rng([settings["seed"], epoch]).permutation(len(train))
+    for rows in batches(train, settings["train_batch_size"], order):
+        *sentences, labels = batch_of(train, rows)
+        logits = model(*sentences)
+        loss = F.cross_entropy(logits, labels)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            kept = "the last checkpoint is that of the epoch before" if epoch else "no checkpoint was kept before"
+            raise FloatingPointError(
+                f"the loss is {value} in epoch {epoch + 1}: lower learning_rate ({settings['learning_rate']}) or "
+                f"use riemannian_adam; {kept}"
+            )
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        total += value * len(rows)
+        right += int((logits.detach().argmax(-1) == labels).sum())
+    seconds = time.perf_counter() - start
+    return {
+        "epoch": epoch + 1,
+        "train_loss": total / len(train),
+        "train_accuracy": 100 * right / len(train),
+        "valid_accuracy": accuracy(model, data["valid"]),
+        "train_seconds": round(seconds, 2),
+    }
 
 
 def _continued(

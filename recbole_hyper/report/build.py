@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from recbole_hyper.files import write_text
 from recbole_hyper.report.collect import (
@@ -54,29 +55,45 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     found = collect(folders)
     target = Path(output)
     target.mkdir(parents=True, exist_ok=True)
-    figures = target / FIGURES
     trials, tested = found.of(TRIAL), found.of(RUN, FINAL)
-    page = Page(
-        "Runs and sweeps",
-        f"{len(tested)} tested runs, {len(found.sweeps)} sweeps with {len(trials)} trials",
-    )
+    counts = f"{len(tested)} tested runs, {len(found.sweeps)} sweeps with {len(trials)} trials"
+    page = _Report("Runs and sweeps", counts, target)
     for problem in found.problems:
         print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(found))
-    _leaderboard(page, found, target)
-    _costs(page, found, target, figures, metric)
-    _parameters(page, found, target, figures)
-    _curves(page, found, figures)
-    _curvature(page, found, figures)
+    _leaderboard(page, found)
+    _costs(page, found, metric)
+    _parameters(page, found)
+    _curves(page, found)
+    _curvature(page, found)
     environment = environment_table(found)
     page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
     page.table(environment)
-    _write(environment, target, "environment")
+    page.write(environment, "environment")
     write_text(target / PAGE, page.render())
     return target / PAGE
 
 
-def _leaderboard(page: Page, found: Collection, target: Path) -> None:
+class _Report(Page):
+    """The page of a report, and the folder with its tables and figures."""
+
+    def __init__(self, title: str, subtitle: str, folder: Path) -> None:
+        super().__init__(title, subtitle)
+        self.folder = folder
+
+    def write(self, frame: pd.DataFrame, name: str) -> None:
+        """Write a table as csv and markdown."""
+        write_text(self.folder / f"{name}.csv", frame.to_csv(index=False))
+        write_text(self.folder / f"{name}.md", markdown(frame))
+
+    def draw(self, figure: Figure | None, caption: str, *name: object) -> None:
+        """Write a figure to the folder and add it to the page; nothing for None."""
+        if figure is not None:
+            file = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, name))).strip("-")
+            self.figure(save(figure, self.folder / FIGURES, file), caption)
+
+
+def _leaderboard(page: _Report, found: Collection) -> None:
     page.section(
         "Leaderboard",
         "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
@@ -87,7 +104,7 @@ def _leaderboard(page: Page, found: Collection, target: Path) -> None:
     if frame.empty:
         page.text("No run here was tested: trials see validation only, and no sweep has ended.")
         return
-    _write(frame, target, "leaderboard")
+    page.write(frame, "leaderboard")
     for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
         page.heading(f"{dataset}: {protocol}")
         # one cut-off fits the width of a screen; the others stand in leaderboard.csv
@@ -100,7 +117,7 @@ def _leaderboard(page: Page, found: Collection, target: Path) -> None:
         page.table(shown, best=[*valid, *metrics], smaller=["train seconds", "peak MiB"])
 
 
-def _costs(page: Page, found: Collection, target: Path, figures: Path, metric: str) -> None:
+def _costs(page: _Report, found: Collection, metric: str) -> None:
     costs = cost_table(found, metric)
     page.section(
         "Quality against cost",
@@ -111,16 +128,14 @@ def _costs(page: Page, found: Collection, target: Path, figures: Path, metric: s
     if costs.empty:
         page.text(f"No finished trial or run has a validation {metric}.")
         return
-    _write(costs, target, "costs")
-    groups = list(costs.groupby(["dataset", "protocol"]))
+    page.write(costs, "costs")
+    caption = "A point is a trial; a line joins the points of a model that no other of its points beats."
     fronts = []
-    for number, ((dataset, protocol), part) in enumerate(groups):
-        path = save(cost_figure(part, metric, f"{dataset}: {protocol}"), figures, _name("pareto", dataset, number))
-        page.figure(path, "A point is a trial; a line joins the points of a model that no other of its points beats.")
-        for cost in ("peak MiB", "train seconds"):
-            fronts.append(pareto(part, cost, metric).assign(front=cost))
+    for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
+        page.draw(cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
+        fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
-    _write(front, target, "pareto")
+    page.write(front, "pareto")
     columns = ["front", "dataset", "model", metric, "peak MiB", "train seconds", "epochs", "settings"]
     page.table(front[columns], folded="The fronts over all models as a table")
     sizes = embedding_sizes(costs, metric)
@@ -131,16 +146,14 @@ def _costs(page: Page, found: Collection, target: Path, figures: Path, metric: s
         "A curve joins runs that differ in the embedding size alone, their seeds averaged; what sets the curves of "
         "a model apart is named. Each has its own optimum.",
     )
-    _write(sizes, target, "embedding_size")
+    page.write(sizes, "embedding_size")
     for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
         figure = size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
-        page.figure(
-            save(figure, figures, _name("embedding_size", dataset, number)), "The ring marks the optimum of a curve."
-        )
+        page.draw(figure, "The ring marks the optimum of a curve.", "embedding_size", dataset, number)
     page.table(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"]))
 
 
-def _parameters(page: Page, found: Collection, target: Path, figures: Path) -> None:
+def _parameters(page: _Report, found: Collection) -> None:
     if not found.sweeps:
         return
     page.section(
@@ -149,28 +162,25 @@ def _parameters(page: Page, found: Collection, target: Path, figures: Path) -> N
     )
     table = trial_table(found)
     if not table.empty:
-        _write(table, target, "trials")
+        page.write(table, "trials")
     for sweep in found.sweeps:
-        own = [entry for entry in found.of(TRIAL) if entry.folder.parent.parent == sweep.folder]
-        figure = parameter_figure(sweep, own)
         counts = ", ".join(f"{count} {status}" for status, count in sweep.outcome.get("trials", {}).items())
         page.heading(f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')} ({sweep.folder.name})")
         page.text(f"Trials: {counts or 'the sweep is not finished'}.")
-        if figure is not None:
-            page.figure(save(figure, figures, _name("parameters", sweep.folder.name)), "Validation score by setting.")
+        figure = parameter_figure(sweep, found.trials_of(sweep))
+        page.draw(figure, "Validation score by setting.", "parameters", sweep.folder.name)
         part = table[table["sweep"] == sweep.folder.name].drop(columns=["sweep", "model"])
         bigger = bool(sweep.outcome.get("valid_metric_bigger", True))
         part = part.sort_values("score", ascending=not bigger, kind="stable").dropna(axis="columns", how="all")
         page.table(part, best=["score"] if bigger else [], folded=f"All {len(part)} trials")
 
 
-def _curves(page: Page, found: Collection, figures: Path) -> None:
+def _curves(page: _Report, found: Collection) -> None:
     tested = found.of(RUN, FINAL)
     parts = [("Tested runs", "runs", [entry for entry in tested if entry.history])]
     for sweep in found.sweeps:
-        own = [entry for entry in found.of(TRIAL) if entry.folder.parent.parent == sweep.folder]
         sign = -1 if sweep.outcome.get("valid_metric_bigger", True) else 1
-        own = [entry for entry in own if entry.status == FINISHED and entry.score is not None]
+        own = [entry for entry in found.trials_of(sweep) if entry.status == FINISHED and entry.score is not None]
         best = sorted(own, key=lambda entry: sign * float(entry.score or 0.0))
         parts.append((f"Best trials of {sweep.folder.name}", sweep.folder.name, best))
     drawn = [(title, curve_figure(entries, title), name) for title, name, entries in parts]
@@ -178,11 +188,10 @@ def _curves(page: Page, found: Collection, figures: Path) -> None:
         return
     page.section("Training curves", "At most six of each.")
     for title, figure, name in drawn:
-        if figure is not None:
-            page.figure(save(figure, figures, _name("curves", name)), title)
+        page.draw(figure, title, "curves", name)
 
 
-def _curvature(page: Page, found: Collection, figures: Path) -> None:
+def _curvature(page: _Report, found: Collection) -> None:
     curved = [
         entry for entry in found.entries if (entry.result.get("curvature") or 0) and "curvature_origin" in entry.result
     ]
@@ -190,38 +199,15 @@ def _curvature(page: Page, found: Collection, figures: Path) -> None:
     if not curved and figure is None and not found.images:
         return
     page.section("Curvature")
-    rows = {
-        (entry.result["dataset"], entry.result["model"], entry.result["curvature"], entry.result["curvature_origin"]): (
-            entry.result.get("curvature_interval"),
-            entry.result.get("curvature_verdict"),
-        )
-        for entry in curved
-    }
+    keys = {"dataset": "dataset", "model": "model", "curvature c": "curvature", "origin": "curvature_origin"}
+    rows = {}
+    for result in (entry.result for entry in curved):
+        interval = result.get("curvature_interval")
+        text = None if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
+        rows[tuple(result[key] for key in keys.values())] = (text, result.get("curvature_verdict"))
     if rows:
-        table = pd.DataFrame(
-            [
-                {
-                    "dataset": key[0],
-                    "model": key[1],
-                    "curvature c": key[2],
-                    "origin": key[3],
-                    "interval": None if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}",
-                    "note": verdict,
-                }
-                for key, (interval, verdict) in sorted(rows.items(), key=str)
-            ]
-        )
-        page.table(table)
-    if figure is not None:
-        page.figure(save(figure, figures, "curvature"), "Learned curvature by epoch.")
+        lines = [(*key, *rest) for key, rest in sorted(rows.items(), key=str)]
+        page.table(pd.DataFrame(lines, columns=[*keys, "interval", "note"]))
+    page.draw(figure, "Learned curvature by epoch.", "curvature")
     for path in found.images:
         page.figure(path, path.name)
-
-
-def _write(frame: pd.DataFrame, target: Path, name: str) -> None:
-    write_text(target / f"{name}.csv", frame.to_csv(index=False))
-    write_text(target / f"{name}.md", markdown(frame))
-
-
-def _name(*parts: object) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, parts))).strip("-")

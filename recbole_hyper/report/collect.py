@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Entry:
     settings: dict[str, Any]
     result: dict[str, Any]
     score: float | None
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, float]]
     reason: str = ""
 
     @property
@@ -107,6 +107,10 @@ class Collection:
     def of(self, *kinds: str) -> list[Entry]:
         """Return the entries of these kinds."""
         return [entry for entry in self.entries if entry.kind in kinds]
+
+    def trials_of(self, sweep: Sweep) -> list[Entry]:
+        """Return the trials of one sweep."""
+        return [entry for entry in self.of(TRIAL) if entry.folder.parent.parent == sweep.folder]
 
 
 def collect(folders: Sequence[str | Path]) -> Collection:
@@ -182,17 +186,10 @@ def _sweep(folder: Path, problems: list[str]) -> tuple[Sweep, list[Entry]]:
         except (ValueError, OSError) as error:
             problems.append(_one_line(error))
             continue
+        history, settings = read_history(path.parent), dict(record.settings)
         entries.append(
             Entry(
-                path.parent,
-                TRIAL,
-                folder.name,
-                record.status,
-                dict(record.settings),
-                result,
-                record.score,
-                read_history(path.parent),
-                record.reason,
+                path.parent, TRIAL, folder.name, record.status, settings, result, record.score, history, record.reason
             )
         )
     best = (outcome.get("best") or {}).get("settings", {})
@@ -206,10 +203,9 @@ def _outcome(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     content = read_json(path)
-    best = content.get("best")
-    if not isinstance(content.get("trials", {}), dict) or not (best is None or isinstance(best, dict)):
-        raise ValueError(f"{path} is no outcome of a sweep")
-    if not isinstance((best or {}).get("settings", {}), dict):
+    best = {} if content.get("best") is None else content["best"]
+    mappings = [content.get("trials", {}), best, best.get("settings", {}) if isinstance(best, dict) else {}]
+    if not all(isinstance(value, dict) for value in mappings):
         raise ValueError(f"{path} is no outcome of a sweep")
     return content
 
@@ -251,14 +247,14 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
                 "protocol": protocol_text(first),
                 "model": first.get("model"),
                 "settings": words[seeds[0].folder],
-                "epochs": pd.Series([entry.result.get("epochs") for entry in seeds], dtype=float).mean(),
+                "epochs": _mean(entry.result.get("epochs") for entry in seeds),
                 "selected by": metric,
-                "valid": pd.Series([entry.score for entry in seeds], dtype=float).mean(),
+                "valid": _mean(entry.score for entry in seeds),
                 **{str(name): tests[name].mean() for name in tests},
                 **{f"{name} std": tests[name].std() for name in tests if len(seeds) > 1},
                 "seeds": len(seeds),
-                "train seconds": pd.Series([entry.train_seconds for entry in seeds], dtype=float).mean(),
-                "peak MiB": pd.Series([entry.train_memory for entry in seeds], dtype=float).mean() / 2**20,
+                "train seconds": _mean(entry.train_seconds for entry in seeds),
+                "peak MiB": _mean(entry.train_memory for entry in seeds) / 2**20,
                 "parameters": first.get("parameters"),
                 "curvature": first.get("curvature"),
                 "folder": str(seeds[0].folder),
@@ -274,24 +270,27 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns=["_order", "_bigger"])
 
 
+def _mean(values: Iterable[float | None]) -> float:
+    return float(pd.Series(list(values), dtype=float).mean())
+
+
 def trial_table(collection: Collection) -> pd.DataFrame:
     """Return a row per trial: sweep, status, validation score, settings, costs, reason of a failure."""
-    rows = []
-    for entry in collection.of(TRIAL):
-        rows.append(
-            {
-                "sweep": entry.sweep,
-                "trial": entry.folder.name,
-                "model": entry.result.get("model"),
-                "status": entry.status,
-                "score": entry.score,
-                **entry.settings,
-                "epochs": entry.result.get("epochs"),
-                "train seconds": entry.train_seconds,
-                "peak MiB": None if entry.train_memory is None else entry.train_memory / 2**20,
-                "reason": entry.reason,
-            }
-        )
+    rows = [
+        {
+            "sweep": entry.sweep,
+            "trial": entry.folder.name,
+            "model": entry.result.get("model"),
+            "status": entry.status,
+            "score": entry.score,
+            **entry.settings,
+            "epochs": entry.result.get("epochs"),
+            "train seconds": entry.train_seconds,
+            "peak MiB": None if entry.train_memory is None else entry.train_memory / 2**20,
+            "reason": entry.reason,
+        }
+        for entry in collection.of(TRIAL)
+    ]
     return pd.DataFrame(rows)
 
 
@@ -371,11 +370,9 @@ def environment_table(collection: Collection) -> pd.DataFrame:
         row = {
             "dataset": result.get("dataset"),
             "data fingerprint": result.get("data_fingerprint"),
-            "users": result.get("n_users"),
-            "items": result.get("n_items"),
-            "interactions": result.get("n_interactions"),
+            **{name: result.get(f"n_{name}") for name in ("users", "items", "interactions")},
             "commit": (result.get("commit") or "-")[:12],
-            **{name: version for name, version in (result.get("versions") or {}).items()},
+            **(result.get("versions") or {}),
         }
         key = json.dumps(row, sort_keys=True)
         rows.setdefault(key, {"runs": 0, **row})["runs"] += 1
@@ -385,14 +382,14 @@ def environment_table(collection: Collection) -> pd.DataFrame:
 def warnings_of(collection: Collection) -> list[str]:
     """Return what a reader must know before comparing rows."""
     notes = [*collection.problems]
+    results = [entry.result for entry in collection.entries if entry.result]
     by_name: dict[str, set[str]] = {}
-    for entry in collection.entries:
-        if entry.result:
-            by_name.setdefault(str(entry.result.get("dataset")), set()).add(str(entry.result.get("data_fingerprint")))
+    for result in results:
+        by_name.setdefault(str(result.get("dataset")), set()).add(str(result.get("data_fingerprint")))
     for name, prints in sorted(by_name.items()):
         if len(prints) > 1:
             notes.append(f"{name}: the runs do not use the same data ({len(prints)} fingerprints); compare with care.")
-    commits = {entry.result.get("commit") for entry in collection.entries if entry.result}
+    commits = {result.get("commit") for result in results}
     if len(commits) > 1:
         notes.append(f"The runs were made with {len(commits)} versions of the code.")
     for sweep in collection.sweeps:

@@ -34,45 +34,43 @@ STYLE: Any = {
 }
 
 
+@mpl.rc_context(STYLE)
 def save(figure: Figure, folder: Path, name: str) -> Path:
     """Write ``name.svg`` and ``name.png`` and return the path of the SVG."""
-    with mpl.rc_context(STYLE):
-        with replaced(folder / f"{name}.svg") as part:
-            figure.savefig(part, format="svg", bbox_inches="tight", metadata={"Date": None})
-        with replaced(folder / f"{name}.png") as part:
-            figure.savefig(part, format="png", bbox_inches="tight", dpi=150)
+    with replaced(folder / f"{name}.svg") as part:
+        figure.savefig(part, format="svg", bbox_inches="tight", metadata={"Date": None})
+    with replaced(folder / f"{name}.png") as part:
+        figure.savefig(part, format="png", bbox_inches="tight", dpi=150)
     return folder / f"{name}.svg"
 
 
+@mpl.rc_context(STYLE)
 def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
     """Draw validation ``metric`` against peak memory and against training time, with the front of each model.
 
     A point is one finished trial or run; the stepped line joins the points of a model that no other of its points
     beats. As Figure 6 of the SCE paper.
     """
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 4.2), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True)
-        models = sorted(costs["model"].unique())
-        for axis, cost, label in zip(
-            axes, ("peak MiB", "train seconds"), ("peak memory, MiB", "training time, s"), strict=True
-        ):
-            for number, model in enumerate(models):
-                part = costs[costs["model"] == model]
-                colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-                label = legend_text(model)
-                axis.scatter(part[cost], part[metric], s=28, color=colour, marker=marker, alpha=0.55, label=label)
-                front = pareto(part, cost, metric)
-                axis.step(front[cost], front[metric], where="post", color=colour, linewidth=1.5)
-            if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 3:
-                axis.set_xscale("log")
-            axis.set_xlabel(label)
-        axes[0].set_ylabel(f"validation {metric}")
-        axes[0].legend(fontsize=9)
-        figure.suptitle(legend_text(title), fontsize=11)
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    words = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
+    for axis, (cost, label) in zip(axes, words.items(), strict=True):
+        for number, (model, part) in enumerate(costs.groupby("model")):
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            style = {"color": colour, "marker": marker, "alpha": 0.55, "label": legend_text(str(model))}
+            axis.scatter(part[cost], part[metric], s=28, **style)
+            front = pareto(part, cost, metric)
+            axis.step(front[cost], front[metric], where="post", color=colour, linewidth=1.5)
+        if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 3:
+            axis.set_xscale("log")
+        axis.set_xlabel(label)
+    axes[0].set_ylabel(f"validation {metric}")
+    axes[0].legend(fontsize=9)
+    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
+@mpl.rc_context(STYLE)
 def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
     """Draw the validation score against every key that the sweep varies; None where nothing varies.
 
@@ -82,21 +80,20 @@ def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
     keys = [key for key in sweep.keys if len({str(trial.settings.get(key)) for trial in done}) > 1]
     if not done or not keys:
         return None
-    with mpl.rc_context(STYLE):
-        columns = min(3, len(keys))
-        lines = math.ceil(len(keys) / columns)
-        figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
-        axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
-        for axis, key in zip(axes, keys, strict=False):
-            points = [(trial.settings.get(key), float(trial.score or 0.0), _others(trial, key)) for trial in done]
-            _score_by_value(axis, points)
-            axis.set_xlabel(legend_text(key))
-        for axis in axes[len(keys) :]:
-            axis.set_visible(False)
-        for axis in axes[::columns]:
-            axis.set_ylabel(f"validation {sweep.outcome.get('valid_metric', 'score')}")
-        title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
-        figure.suptitle(legend_text(title), fontsize=11)
+    columns = min(3, len(keys))
+    lines = math.ceil(len(keys) / columns)
+    figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+    for axis, key in zip(axes, keys, strict=False):
+        points = [(trial.settings.get(key), float(trial.score or 0.0), _others(trial, key)) for trial in done]
+        _score_by_value(axis, points)
+        axis.set_xlabel(legend_text(key))
+    for axis in axes[len(keys) :]:
+        axis.set_visible(False)
+    for axis in axes[::columns]:
+        axis.set_ylabel(f"validation {sweep.outcome.get('valid_metric', 'score')}")
+    title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
+    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
@@ -125,80 +122,76 @@ def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
             axis.plot(spots, line.to_numpy(), color=COLOURS[1 + number % (len(COLOURS) - 1)], linewidth=1.0, alpha=0.8)
 
 
+@mpl.rc_context(STYLE)
 def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
     """Draw the validation value against the embedding size, a curve for runs that differ in nothing else.
 
     The optimum of each curve is ringed.
     """
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.2, 3.8), layout="constrained")
-        axis = figure.subplots()
-        for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
-            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
-            part = part.sort_values("hidden_size")
-            label = legend_text(f"{model}{', ' if curve else ''}{curve}")
-            axis.plot(part["hidden_size"], part[value], color=colour, marker=marker, label=label)
-            top = part[part["optimum"]].iloc[0]
-            axis.scatter(
-                [top["hidden_size"]], [top[value]], s=170, facecolors="none", edgecolors=colour, linewidths=1.5
-            )
-        axis.set_xscale("log", base=2)
-        ticks = sorted(sizes["hidden_size"].unique())
-        axis.set_xticks(ticks, [str(tick) for tick in ticks])
-        axis.minorticks_off()
-        axis.set_xlabel("embedding size")
-        axis.set_ylabel(value)
-        _legend(figure, axis)
-        figure.suptitle(title, fontsize=11)
+    figure = Figure(figsize=(6.2, 3.8), layout="constrained")
+    axis = figure.subplots()
+    for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
+        part = part.sort_values("hidden_size")
+        label = legend_text(f"{model}{', ' if curve else ''}{curve}")
+        axis.plot(part["hidden_size"], part[value], color=colour, marker=marker, label=label)
+        top = part[part["optimum"]].iloc[0]
+        axis.scatter([top["hidden_size"]], [top[value]], s=170, facecolors="none", edgecolors=colour, linewidths=1.5)
+    axis.set_xscale("log", base=2)
+    ticks = sorted(sizes["hidden_size"].unique())
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.minorticks_off()
+    axis.set(xlabel="embedding size", ylabel=value)
+    _legend(figure, axis)
+    figure.suptitle(title, fontsize=11)
     return figure
 
 
+@mpl.rc_context(STYLE)
 def curve_figure(entries: list[Entry], title: str) -> Figure | None:
     """Draw training loss and validation metric by epoch for at most ``CURVES`` entries; None without any epoch."""
     shown = [entry for entry in entries if len(entry.history) > 1][:CURVES]
     if not shown:
         return None
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 3.6), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        names = set()
-        for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
-            colour, label = COLOURS[number % len(COLOURS)], legend_text(text)
-            epochs = [row["epoch"] for row in entry.history]
-            left.plot(epochs, [row.get("train_loss", math.nan) for row in entry.history], color=colour, label=label)
-            metric = f"valid_{str(entry.config.get('valid_metric', '')).lower()}"
-            points = [(row["epoch"], row[metric]) for row in entry.history if metric in row]
-            if points:
-                names.add(metric.removeprefix("valid_"))
-                right.plot(*zip(*points, strict=True), color=colour, marker=".", label=label)
-        for axis in (left, right):
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        left.set_xlabel("epoch")
-        left.set_ylabel("training loss")
-        right.set_xlabel("epoch")
-        right.set_ylabel(f"validation {', '.join(sorted(names))}")
-        _legend(figure, left)
-        figure.suptitle(legend_text(title), fontsize=11)
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = set()
+    for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
+        colour, label = COLOURS[number % len(COLOURS)], legend_text(text)
+        epochs = [row["epoch"] for row in entry.history]
+        left.plot(epochs, [row.get("train_loss", math.nan) for row in entry.history], color=colour, label=label)
+        metric = f"valid_{str(entry.config.get('valid_metric', '')).lower()}"
+        points = [(row["epoch"], row[metric]) for row in entry.history if metric in row]
+        if points:
+            names.add(metric.removeprefix("valid_"))
+            right.plot(*zip(*points, strict=True), color=colour, marker=".", label=label)
+    _over_epochs(left, "training loss")
+    _over_epochs(right, f"validation {', '.join(sorted(names))}")
+    _legend(figure, left)
+    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
+@mpl.rc_context(STYLE)
 def curvature_figure(entries: list[Entry]) -> Figure | None:
     """Draw the learned curvature by epoch; None where no run learned one."""
     shown = [entry for entry in entries if any("curvature" in row for row in entry.history)][:CURVES]
     if not shown:
         return None
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.2, 3.6), layout="constrained")
-        axis = figure.subplots()
-        for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
-            points = [(row["epoch"], row["curvature"]) for row in entry.history if "curvature" in row]
-            colour = COLOURS[number % len(COLOURS)]
-            axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(text))
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlabel("epoch")
-        axis.set_ylabel("learned curvature c")
-        _legend(figure, axis)
+    figure = Figure(figsize=(6.2, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
+        points = [(row["epoch"], row["curvature"]) for row in entry.history if "curvature" in row]
+        colour = COLOURS[number % len(COLOURS)]
+        axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(text))
+    _over_epochs(axis, "learned curvature c")
+    _legend(figure, axis)
     return figure
+
+
+def _over_epochs(axis: Any, label: str) -> None:
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel="epoch", ylabel=label)
 
 
 def _legend(figure: Figure, axis: Any) -> None:

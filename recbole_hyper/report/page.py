@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_hyper.report.template import PAGE
-
+# head and frame of every page
+FRAME = Path(__file__).with_name("page.html")
 LONG_COLUMNS = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
 
 
@@ -76,7 +76,7 @@ class Page:
     def render(self) -> str:
         """Return the page."""
         navigation = "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in self._sections)
-        return Template(PAGE).substitute(
+        return Template(FRAME.read_text(encoding="utf-8")).substitute(
             title=html.escape(self.title),
             subtitle=html.escape(self.subtitle),
             navigation=navigation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import json
@@ -9,7 +10,7 @@ import math
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -97,59 +98,19 @@ def sweep(
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
     found, content = _space(space, before, model, budget)
-    constants, found = found.split_constants()
-    # a space is closer to the purpose than a file; the command line wins over its constants
-    files = {key: value for key, value in files.items() if key not in found.domains}
-    beside = {key: value for key, value in files.items() if key not in constants}
-    fixed: dict[str, Any] = {}
-    for keys in (files, constants, before.get("fixed", {}), beside, given):
-        merge(fixed, keys)
-    cpu, gpu = float((resources or {}).get("cpu", 1)), float((resources or {}).get("gpu", 0))
-    if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
-        raise ConfigError(f"resources={dict(resources or {})}: cpu above 0 and gpu of at least 0 are expected")
+    fixed, found = _over_constants(found, files, before.get("fixed", {}), given)
+    cpu, gpu = _resources(resources or {})
     base = _bind_base(model, dataset, fixed, found)
     fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
     fixed.setdefault("use_gpu", gpu > 0)
     folder = Path(output_dir or Path("saved") / f"sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}").absolute()
-    asked = plain(
-        {
-            "model": model,
-            "dataset": dataset,
-            "fixed": fixed,
-            "space": content,
-            "search": search,
-            "scheduler": scheduler,
-            "num_samples": num_samples,
-            "n_seeds": n_seeds,
-        },
-        nan_to_null=False,
-    )
-    _make_folder(folder)
-    try:
-        with locked(folder / ".lock", wait=False):
-            _open_folder(folder, asked, before, resume)
-            plan = Plan(model, dataset, _with_fits(fixed, found, base, folder), str(folder), max(1, int(cpu)))
-            chosen: Executor = Local() if executor == "local" else RayTune(cpu, gpu, max_concurrent, ray_address)
-            # of a value that is no number the binding of values tells
-            domains = found.domains.get("epochs", ())
-            epochs = [base["epochs"], *(value for domain in domains for value in domain.values if is_number(value))]
-            goal = Goal(
-                base["valid_metric"].lower(),
-                bool(base["valid_metric_bigger"]),
-                scheduler,
-                int(max(epochs)),
-                time_budget,
-            )
-            return _Sweep(plan, found, base, goal, chosen, search, num_samples, n_seeds, start).run()
-    except LockedError as error:
-        raise ConfigError(f"another sweep is running in {folder}") from error
-    except Exception as error:
-        if is_no_space(error):
-            again = (
-                f"continue with --resume=True --output_dir={folder}" if (folder / ASKED).is_file() else "start again"
-            )
-            raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {again}") from error
-        raise
+    asked: dict[str, Any] = {"model": model, "dataset": dataset, "fixed": fixed, "space": content, "search": search}
+    asked |= {"scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
+    with _opened(folder, plain(asked, nan_to_null=False), before, resume):
+        plan = Plan(model, dataset, _with_fits(fixed, found, base, folder), str(folder), max(1, int(cpu)))
+        chosen: Executor = Local() if executor == "local" else RayTune(cpu, gpu, max_concurrent, ray_address)
+        goal = _goal(base, found, scheduler, time_budget)
+        return _Sweep(plan, found, base, goal, chosen, asked, start).run()
 
 
 class _Sweep:
@@ -162,13 +123,12 @@ class _Sweep:
         base: Config,
         goal: Goal,
         executor: Executor,
-        search: str,
-        num_samples: int | None,
-        n_seeds: int,
+        asked: Mapping[str, Any],
         start: float,
     ) -> None:
         self.plan, self.space, self.base, self.goal, self.executor = plan, space, base, goal, executor
-        self.search, self.num_samples, self.n_seeds, self.start = search, num_samples, n_seeds, start
+        self.search, self.num_samples, self.n_seeds = asked["search"], asked["num_samples"], asked["n_seeds"]
+        self.start, self.draws = start, (int(base["seed"]), base.final_config_dict)
         self.folder = Path(plan.folder)
         self.records = read_records(plan.trials)
         self.earlier = sum(record.status != UNFINISHED for record in self.records.values())
@@ -180,23 +140,9 @@ class _Sweep:
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         self.executor.search(self.plan, proposals, self.goal, self._on_end)
-        search_seconds = perf_counter() - self.start
         self._write_trials()
         best = select(self.records.values(), self.goal.bigger)
-        outcome: dict[str, Any] = {
-            "model": self.plan.model,
-            "dataset": self.plan.dataset,
-            "valid_metric": self.goal.metric,
-            "valid_metric_bigger": self.goal.bigger,
-            "trials": dict(Counter(record.status for record in self.records.values())),
-            "planned": self.total,
-            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == FAILED},
-            "unfinished": {r.name: r.reason for r in self.records.values() if r.status == UNFINISHED},
-            "best": None if best is None else asdict(best),
-            "seconds": {"search": search_seconds, "trials": sum(r.seconds for r in self.records.values())},
-            "versions": versions(),
-            "commit": commit(),
-        }
+        outcome = self._outcome(best)
         if best is None:
             write_json(self.folder / OUTCOME, outcome)
             reasons = Counter([*outcome["failures"].values(), *outcome["unfinished"].values()]).most_common(3)
@@ -210,14 +156,31 @@ class _Sweep:
         self._print(best, outcome)
         return plain(outcome)
 
+    def _outcome(self, best: Record | None) -> dict[str, Any]:
+        """Return the content of sweep.json behind the search, without the tested runs."""
+        seconds = {"search": perf_counter() - self.start, "trials": sum(r.seconds for r in self.records.values())}
+        return {
+            "model": self.plan.model,
+            "dataset": self.plan.dataset,
+            "valid_metric": self.goal.metric,
+            "valid_metric_bigger": self.goal.bigger,
+            "trials": dict(Counter(record.status for record in self.records.values())),
+            "planned": self.total,
+            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == FAILED},
+            "unfinished": {r.name: r.reason for r in self.records.values() if r.status == UNFINISHED},
+            "best": None if best is None else asdict(best),
+            "seconds": seconds,
+            "versions": versions(),
+            "commit": commit(),
+        }
+
     def _first_config(self) -> Config:
         """Return the configuration of the first setting; any that cannot run ends the sweep before it begins."""
-        seed, base = int(self.base["seed"]), self.base.final_config_dict
-        trials = list_trials(self.space, self.search, self.num_samples, seed, base)
+        trials = list_trials(self.space, self.search, self.num_samples, *self.draws)
         if not trials:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
         try:
-            warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], base)
+            warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], self.draws[1])
         except ConfigError as error:
             if not self.records:
                 raise
@@ -227,15 +190,14 @@ class _Sweep:
         return self.plan.config(trials[0].settings)
 
     def _proposals(self) -> tuple[Proposals, int]:
-        seed, base = int(self.base["seed"]), self.base.final_config_dict
         done = {record.name: record for record in self.records.values() if record.status != UNFINISHED}
         if self.search == "optuna":
             count = self.num_samples or 20
             past = [(record.trial, record.score) for record in done.values()]
             pending = [record.trial for record in self.records.values() if record.status == UNFINISHED]
-            optuna = Optuna(self.space, count, seed, base, bigger=self.goal.bigger, past=past, pending=pending)
+            optuna = Optuna(self.space, count, *self.draws, bigger=self.goal.bigger, past=past, pending=pending)
             return optuna, count
-        trials = list_trials(self.space, self.search, self.num_samples, seed, base)
+        trials = list_trials(self.space, self.search, self.num_samples, *self.draws)
         self._check_known(trials)
         return Listed([trial for trial in trials if trial.name not in done]), len(trials)
 
@@ -257,19 +219,14 @@ class _Sweep:
         self._write_trials()
 
     def _write_trials(self) -> None:
+        plain_keys = ("number", "name", "status", "score")
+        costs = ("best_epoch", "epochs", "seconds", "peak_memory_bytes", "reason")
         rows = [
             {
-                "number": record.number,
-                "name": record.name,
-                "status": record.status,
-                "score": record.score,
+                **{key: getattr(record, key) for key in plain_keys},
                 **{key: record.settings.get(key) for key in self.space.domains},
                 **{f"valid_{name}": value for name, value in record.valid.items()},
-                "best_epoch": record.best_epoch,
-                "epochs": record.epochs,
-                "seconds": record.seconds,
-                "peak_memory_bytes": record.peak_memory_bytes,
-                "reason": record.reason,
+                **{key: getattr(record, key) for key in costs},
             }
             for record in sorted(self.records.values(), key=lambda record: record.number)
         ]
@@ -404,6 +361,37 @@ def _content(space: Space) -> dict[str, Any]:
     return {key: [entry(domain) for domain in alternatives] for key, alternatives in space.domains.items()}
 
 
+def _over_constants(
+    space: Space, files: Mapping[str, Any], before: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], Space]:
+    """Return the keys of every trial, the constants of the space among them, and the space without those.
+
+    A space is closer to the purpose than a file; the command line wins over its constants.
+    """
+    constants, space = space.split_constants()
+    files = {key: value for key, value in files.items() if key not in space.domains}
+    beside = {key: value for key, value in files.items() if key not in constants}
+    fixed: dict[str, Any] = {}
+    for keys in (files, constants, before, beside, given):
+        merge(fixed, keys)
+    return fixed, space
+
+
+def _resources(resources: Mapping[str, float]) -> tuple[float, float]:
+    """Return cores and share of a GPU of each trial."""
+    cpu, gpu = float(resources.get("cpu", 1)), float(resources.get("gpu", 0))
+    if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
+        raise ConfigError(f"resources={dict(resources)}: cpu above 0 and gpu of at least 0 are expected")
+    return cpu, gpu
+
+
+def _goal(base: Config, space: Space, scheduler: str, time_budget: float | None) -> Goal:
+    # of a value that is no number the binding of values tells
+    epochs = [value for domain in space.domains.get("epochs", ()) for value in domain.values if is_number(value)]
+    bigger = bool(base["valid_metric_bigger"])
+    return Goal(base["valid_metric"].lower(), bigger, scheduler, int(max([base["epochs"], *epochs])), time_budget)
+
+
 def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) -> Config:
     """Bind the fixed keys alone, and refuse keys of the space that nothing knows."""
     base = Config(model, dataset, config_dict=dict(fixed))
@@ -429,7 +417,7 @@ def _with_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Pat
     if "fit_cache" in base and "fit_cache" not in {**fixed, **space.domains}:
         result["fit_cache"] = str(folder / "data" / "fits")
     if "max_rank" in base and "max_rank" not in {**fixed, **space.domains}:
-        ranks = [value for domain in space.domains.get("rank", ()) for value in domain.values[:2] + domain.values[2:]]
+        ranks = [value for domain in space.domains.get("rank", ()) for value in domain.values]
         finite = all(domain.is_finite for domain in space.domains.get("rank", ()))
         if ranks and finite and all(isinstance(rank, int) for rank in ranks):
             result["max_rank"] = max(ranks)
@@ -461,14 +449,7 @@ def read_asked(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is damaged: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file} is damaged: a mapping is expected, it holds a {type(content).__name__}")
-    for key, kind in {
-        "model": str,
-        "dataset": str,
-        "space": dict,
-        "fixed": dict,
-        "search": str,
-        "scheduler": str,
-    }.items():
+    for key, kind in ASKED_TYPES.items():
         value = content.get(key, {} if key == "fixed" else None)
         if not isinstance(value, kind):
             raise ConfigError(f"{file} is damaged: {key} must be a {kind.__name__}, it is {value!r}")
@@ -477,15 +458,28 @@ def read_asked(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _make_folder(folder: Path) -> None:
+@contextlib.contextmanager
+def _opened(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> Iterator[None]:
+    """Hold the folder of a sweep, in which is written what is asked for; a full disk says how to go on."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".lock").touch()
     except OSError as error:
         raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
+    try:
+        with locked(folder / ".lock", wait=False):
+            _write_asked(folder, asked, before, resume)
+            yield
+    except LockedError as error:
+        raise ConfigError(f"another sweep is running in {folder}") from error
+    except Exception as error:
+        if not is_no_space(error):
+            raise
+        again = f"continue with --resume=True --output_dir={folder}" if (folder / ASKED).is_file() else "start again"
+        raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {again}") from error
 
 
-def _open_folder(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:
+def _write_asked(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any], resume: bool) -> None:
     """Write down what is asked for, where it may be; the lock of the folder is held."""
     # a sweep that ended before its first trial, such as for want of a cluster, leaves the folder free
     if (folder / ASKED).is_file() and (folder / "trials").is_dir() and not resume:

@@ -52,6 +52,11 @@ class Goal:
     time_budget: float | None = None
 
     @property
+    def mode(self) -> str:
+        """Ray Tune's word for the direction."""
+        return "max" if self.bigger else "min"
+
+    @property
     def worst(self) -> float:
         """A score worse than any other."""
         return -math.inf if self.bigger else math.inf
@@ -121,17 +126,18 @@ class RayTune(Executor):
             self._require_resources(ray)
             from ray import tune
 
-            adapter, callback = _adapters(plan, proposals, goal, on_end)
+            ends = _Ends(plan, proposals, goal, on_end)
+            searcher, callback = _adapters(ends)
             scheduler = None
             if goal.scheduler == "asha":
                 # one more than the last epoch, so that the limit itself stops nothing
                 scheduler = tune.schedulers.ASHAScheduler(
-                    time_attr="epoch", metric="score", mode="max" if goal.bigger else "min", max_t=goal.epochs + 2
+                    time_attr="epoch", metric="score", mode=goal.mode, max_t=goal.epochs + 2
                 )
             tuner = tune.Tuner(
                 tune.with_resources(_trainable(plan, goal), {"cpu": self.cpu, "gpu": self.gpu}),
                 tune_config=tune.TuneConfig(
-                    search_alg=adapter,
+                    search_alg=searcher,
                     scheduler=scheduler,
                     num_samples=-1,
                     max_concurrent_trials=self.concurrent(ray),
@@ -149,11 +155,11 @@ class RayTune(Executor):
                 with _ray_errors():
                     tuner.fit()
             except ConnectionError as error:
-                callback.bury_open(str(error))
+                ends.bury_open(str(error))
                 raise
-            callback.close_open()
-            if callback.fatal is not None:
-                raise callback.fatal
+            ends.close_open()
+            if ends.fatal is not None:
+                raise ends.fatal
 
     def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
         """Call side by side, each with the resources of a trial."""
@@ -184,88 +190,98 @@ def _trainable(plan: Plan, goal: Goal) -> Callable[[dict[str, Any]], None]:
     def trainable(config: dict[str, Any]) -> None:
         from ray import tune
 
-        trial = Trial(int(config["number"]), json.loads(config["settings"]))
-
         def report(epoch: int, score: float) -> None:
             tune.report({"score": score if math.isfinite(score) else goal.worst, "epoch": epoch + 1})
 
-        record = run_trial(plan, trial, report)
+        record = run_trial(plan, _trial(config), report)
         score = goal.worst if record.score is None else record.score
         tune.report({"score": score, "epoch": (record.epochs or 0) + 1})
 
     return trainable
 
 
-def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> tuple[Any, Any]:
-    """Return the searcher and the callback that connect Ray Tune to proposals and records."""
+class _Ends:
+    """Records how the trials of a search on Ray Tune end, and tells the proposals and the driver."""
+
+    def __init__(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
+        self.plan, self.proposals, self.goal, self.on_end = plan, proposals, goal, on_end
+        self.open: dict[str, Trial] = {}
+        self.fatal: Exception | None = None
+        self.start = perf_counter()
+
+    def ask(self) -> Trial | None:
+        """Return the next trial to run, None where there is none or the search has failed."""
+        trial = None if self.fatal is not None else self.proposals.ask()
+        if trial is not None:
+            self.open[trial.name] = trial
+        return trial
+
+    def close_open(self) -> None:
+        """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
+        for trial in list(self.open.values()) if self.fatal is None else ():
+            self._end(trial, UNFINISHED, "the time budget ran out")
+
+    def bury_open(self, reason: str) -> None:
+        """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
+
+        It does not say which: a death counts only for a trial that was alone.
+        """
+        status = None if len(self.open) == 1 else UNFINISHED
+        for trial in list(self.open.values()):
+            self._end(trial, status, reason)
+
+    def complete(self, trial: Trial) -> None:
+        """Record a trial that ended by itself, by the scheduler or by the time budget."""
+        over = self.goal.time_budget is not None and perf_counter() - self.start >= self.goal.time_budget
+        if self.goal.scheduler == "none" or over:
+            self._end(trial, UNFINISHED, "the time budget ran out")
+        else:
+            self._end(trial, STOPPED, "stopped by asha")
+
+    def fail(self, trial: Trial, error: Exception | None) -> None:
+        """Record a trial that an error ended; None where Ray left no word of it."""
+        if is_no_space(error) or "OutOfDiskError" in str(error):
+            _leave(self.plan, self.open.pop(trial.name, trial), self.goal)
+            self.fatal = self.fatal or NoSpaceError(errno.ENOSPC, "the disk is full", self.plan.folder)
+        elif _raised_itself(error):
+            self._end(trial, FAILED, f"its process ended: {_short(error)}")
+        else:
+            self._end(trial, None, _short(error))
+
+    def _end(self, trial: Trial, status: str | None, reason: str) -> None:
+        """Record the end of a trial that has no record of its own; ``status`` None: its process died."""
+        self.open.pop(trial.name, None)
+        try:
+            record = read_record(self.plan.trials / trial.name)
+            if record is None or record.status == UNFINISHED:
+                metric, bigger = self.goal.metric, self.goal.bigger
+                if status is None:
+                    record = bury_trial(self.plan, trial, reason, metric, bigger)
+                else:
+                    record = close_trial(self.plan, trial, status, reason, metric, bigger)
+            self.proposals.tell(trial, record.score)
+            self.on_end(record)
+        except Exception as error:  # raised after the search: Ray would only log it
+            self.fatal = self.fatal or error
+
+
+def _adapters(ends: _Ends) -> tuple[Any, Any]:
+    """Return Ray Tune's searcher and callback, which ask ``ends`` for trials and tell it how each one ended."""
     from ray import tune
     from ray.tune.search import Searcher
 
-    start = perf_counter()
-
     class Callback(tune.Callback):
-        fatal: Exception | None = None
-
-        def __init__(self) -> None:
-            self.open: dict[str, Trial] = {}
-
-        def close_open(self) -> None:
-            """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
-            for trial in list(self.open.values()) if self.fatal is None else ():
-                self._end(trial, UNFINISHED, "the time budget ran out")
-
-        def bury_open(self, reason: str) -> None:
-            """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
-
-            It does not say which: a death counts only for a trial that was alone.
-            """
-            alone = len(self.open) == 1
-            for trial in list(self.open.values()):
-                self._end(trial, None if alone else UNFINISHED, reason)
-
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            over = goal.time_budget is not None and perf_counter() - start >= goal.time_budget
-            if goal.scheduler == "none" or over:
-                self._end(_trial(trial), UNFINISHED, "the time budget ran out")
-            else:
-                self._end(_trial(trial), STOPPED, "stopped by asha")
+            ends.complete(_trial(trial.config))
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            error = _error(trial)
-            if is_no_space(error) or "OutOfDiskError" in str(error):
-                _leave(plan, self.open.pop(_trial(trial).name, _trial(trial)), goal)
-                self.fatal = self.fatal or NoSpaceError(errno.ENOSPC, "the disk is full", plan.folder)
-            elif _raised_itself(error):
-                self._end(_trial(trial), FAILED, f"its process ended: {_short(error)}")
-            else:
-                self._end(_trial(trial), None, _short(error))
-
-        def _end(self, trial: Trial, status: str | None, reason: str) -> None:
-            """Record the end of a trial that has no record of its own; ``status`` None: its process died."""
-            self.open.pop(trial.name, None)
-            try:
-                record = read_record(plan.trials / trial.name)
-                if record is None or record.status == UNFINISHED:
-                    if status is None:
-                        record = bury_trial(plan, trial, reason, goal.metric, goal.bigger)
-                    else:
-                        record = close_trial(plan, trial, status, reason, goal.metric, goal.bigger)
-                proposals.tell(trial, record.score)
-                on_end(record)
-            except Exception as error:  # raised after the search: Ray would only log it
-                self.fatal = self.fatal or error
-
-    callback = Callback()
+            ends.fail(_trial(trial.config), _error(trial))
 
     class Adapter(Searcher):
-        def __init__(self) -> None:
-            super().__init__(metric="score", mode="max" if goal.bigger else "min")
-
         def suggest(self, trial_id: str) -> Any:
-            trial = None if callback.fatal is not None else proposals.ask()
+            trial = ends.ask()
             if trial is None:
                 return Searcher.FINISHED
-            callback.open[trial.name] = trial
             return {"number": trial.number, "settings": json.dumps(trial.settings)}
 
         def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
@@ -277,7 +293,7 @@ def _adapters(plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Re
         def restore(self, checkpoint_path: str) -> None:
             """See :meth:`save`."""
 
-    return Adapter(), callback
+    return Adapter(metric="score", mode=ends.goal.mode), Callback()
 
 
 def _leave(plan: Plan, trial: Trial, goal: Goal) -> None:
@@ -286,8 +302,8 @@ def _leave(plan: Plan, trial: Trial, goal: Goal) -> None:
         close_trial(plan, trial, UNFINISHED, "the disk was full", goal.metric, goal.bigger)
 
 
-def _trial(ray_trial: Any) -> Trial:
-    return Trial(int(ray_trial.config["number"]), json.loads(ray_trial.config["settings"]))
+def _trial(config: dict[str, Any]) -> Trial:
+    return Trial(int(config["number"]), json.loads(config["settings"]))
 
 
 def _error(ray_trial: Any) -> Exception | None:

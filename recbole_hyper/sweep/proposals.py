@@ -47,15 +47,11 @@ class Listed(Proposals):
     """A fixed list of trials, known before the first one starts."""
 
     def __init__(self, trials: list[Trial]) -> None:
-        self.trials = trials
-        self._next = 0
+        self._left = iter(trials)
 
     def ask(self) -> Trial | None:
         """Return the next trial of the list."""
-        if self._next >= len(self.trials):
-            return None
-        self._next += 1
-        return self.trials[self._next - 1]
+        return next(self._left, None)
 
 
 def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import ast
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,15 +133,16 @@ class Space:
             choose: maps (key, domain) to a value; domains of the kind "value" are not asked for.
             base: values of the keys that conditions may name although the space does not set them.
         """
-        found: Settings = {}
-        for key in self._order():
-            domain = self._domain(key, {**base, **found})
-            if domain is not None:
-                found[key] = domain.values[0] if domain.kind == "value" else choose(key, domain)
-        return {key: found[key] for key in self.domains if key in found}
+        return next(self._walk(lambda key, domain: (choose(key, domain),), base))
 
     def grid(self, base: Mapping[str, Any], generator: np.random.Generator) -> Iterator[Settings]:
         """Yield every combination of the grids, the last key fastest; all else is drawn anew for each."""
+        return self._walk(
+            lambda key, domain: domain.values if domain.kind == "grid" else (domain.draw(generator),), base
+        )
+
+    def _walk(self, options: Callable[[str, Domain], Sequence[Any]], base: Mapping[str, Any]) -> Iterator[Settings]:
+        """Yield a setting for every combination of the values that ``options`` gives for (key, domain)."""
         order = self._order()
 
         def walk(index: int, found: Settings) -> Iterator[Settings]:
@@ -153,11 +154,10 @@ class Space:
             if domain is None:
                 yield from walk(index + 1, found)
                 return
-            for value in domain.values if domain.kind in ("grid", "value") else (None,):
-                drawn = value if domain.kind in ("grid", "value") else domain.draw(generator)
-                yield from walk(index + 1, {**found, key: drawn})
+            for value in domain.values if domain.kind == "value" else options(key, domain):
+                yield from walk(index + 1, {**found, key: value})
 
-        yield from walk(0, {})
+        return walk(0, {})
 
     def sample(self, base: Mapping[str, Any], generator: np.random.Generator) -> Settings:
         """Draw one setting; grids are drawn from as choices are."""

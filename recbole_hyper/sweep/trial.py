@@ -334,18 +334,3 @@ def _return_memory() -> None:
 
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-__all__ = [
-    "FAILED",
-    "FINISHED",
-    "STOPPED",
-    "UNFINISHED",
-    "Plan",
-    "Record",
-    "bury_trial",
-    "close_trial",
-    "read_history",
-    "read_record",
-    "run_trial",
-]

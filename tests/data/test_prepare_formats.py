@@ -23,7 +23,7 @@ from recbole_hyper.data.prepare.formats import FORMATS, Layout
 from recbole_hyper.data.prepare.malformed import Malformed
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
 from recbole_hyper.data.prepare.readers.blocks import Lines, blocks
-from recbole_hyper.data.prepare.readers.delimited import read_delimited
+from recbole_hyper.data.prepare.readers.delimited import Header, read_delimited
 from recbole_hyper.data.prepare.readers.json_lines import read_json_lines
 from recbole_hyper.data.prepare.readers.literals import read_literals
 from recbole_hyper.data.prepare.readers.records import read_records
@@ -317,7 +317,7 @@ def test_small_blocks_give_the_same_rows_and_line_numbers(size: int) -> None:
     malformed = Malformed("raw", 1.0)
     columns = {"user_id": "u", "item_id": "i", "rating": "r", "timestamp": "t"}
     chunks = read_delimited(
-        io.BytesIO(text.encode()), malformed, columns=columns, names="uirt", separator="::", block_bytes=max(size, 20)
+        io.BytesIO(text.encode()), malformed, Header("uirt", columns), separator="::", block_bytes=max(size, 20)
     )
     rows = [
         (user.decode(), int(time), int(line))

@@ -69,6 +69,8 @@ def test_no_legend_names_two_things_alike(sizes: Path) -> None:
         assert names
         if figure is not figures[2]:
             assert len(set(names)) == len(names)
+    costs_axes = figures[3].axes
+    assert [axis.get_xlabel() for axis in costs_axes] == ["peak memory, MiB", "training time, s"]
     assert entry_labels(long)[0] == "SASRecCE, hidden_size=16, train_batch_size=32, epochs=9, seed 1"
 
 

@@ -22,14 +22,7 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
     is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
     item_inter_num_interval give).
 
-    Args:
-        users: (n,) codes from 0.
-        items: (n,) codes from 0.
-        min_user: fewest rows of a user, 0 or more.
-        min_item: fewest rows of an item, 0 or more.
-
-    Returns:
-        (n,) mask of the rows that stay, possibly empty.
+    Users and items are (n,) codes from 0; the result is the (n,) mask of the rows that stay, possibly empty.
     """
     kept = np.ones(len(users), dtype=bool)
     if len(users) == 0 or (min_user <= 1 and min_item <= 1):
@@ -61,7 +54,7 @@ def _peel(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask:
     for codes, fewest in ((users, min_user), (items, min_item)):
         counts = np.bincount(codes)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        sides.append((codes, counts, starts, _grouped(codes), fewest))
+        sides.append((codes, counts, starts, np.argsort(codes, kind="stable"), fewest))
     frontiers = [np.flatnonzero((counts > 0) & (counts < fewest)) for _, counts, _, _, fewest in sides]
     while len(frontiers[0]) or len(frontiers[1]):
         for this, other in ((0, 1), (1, 0)):
@@ -79,10 +72,6 @@ def _peel(users: Codes, items: Codes, min_user: int, min_item: int) -> Mask:
     return alive
 
 
-def _grouped(codes: Codes) -> npt.NDArray[np.int64]:
-    return np.argsort(codes, kind="stable")
-
-
 def _ranges(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return start..stop-1 of every pair, one after the other."""
     lengths = stops - starts
@@ -95,9 +84,11 @@ def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> 
 
     Afterwards some items may have fewer than ``min_item`` rows again. Arguments and result as for ``k_core``.
     """
-    kept = (np.bincount(items) >= min_item)[items] if len(items) else np.ones(0, dtype=bool)
-    counts = np.bincount(users[kept], minlength=int(users.max()) + 1) if len(users) else np.zeros(0, np.int64)
-    return kept & (counts >= min_user)[users] if len(users) else kept
+    if len(users) == 0:
+        return np.ones(0, dtype=bool)
+    kept = (np.bincount(items) >= min_item)[items]
+    counts = np.bincount(users[kept], minlength=int(users.max()) + 1)
+    return kept & (counts >= min_user)[users]
 
 
 FILTERS = {"k_core": k_core, "single_pass": single_pass}
@@ -107,16 +98,10 @@ COUNTS = ("interactions", "distinct")
 def filtered(
     users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
 ) -> Mask:
-    """Return the rows that stay under one of the filters.
+    """Return the rows that stay under the filter ``method``, ``k_core`` or ``single_pass``.
 
-    Args:
-        users: (n,) codes from 0.
-        items: (n,) codes from 0.
-        method: ``k_core`` or ``single_pass``.
-        min_user: fewest interactions of a user.
-        min_item: fewest interactions of an item.
-        count: ``interactions`` counts rows; ``distinct`` counts each (user, item) pair once, so repeats do not help
-            a user or an item to stay (repeats of pairs that stay are kept).
+    ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
+    repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
 
     Raises:
         PrepareError: nothing stays.

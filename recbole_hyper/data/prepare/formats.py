@@ -15,17 +15,12 @@ from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions, RawChunk
 from recbole_hyper.data.prepare.malformed import Malformed
 from recbole_hyper.data.prepare.readers.atomic import read_atomic
-from recbole_hyper.data.prepare.readers.delimited import read_delimited
+from recbole_hyper.data.prepare.readers.delimited import Header, read_delimited
 from recbole_hyper.data.prepare.readers.generic import FIELDS, read_csv, read_parquet
 from recbole_hyper.data.prepare.readers.json_lines import read_json_lines
 from recbole_hyper.data.prepare.readers.literals import read_literals
 from recbole_hyper.data.prepare.readers.records import read_records
 from recbole_hyper.data.prepare.readers.sequences import read_sequences
-
-
-def _no_check(data: Interactions) -> None:
-    """Accept everything."""
-
 
 Reader = Callable[[BinaryIO, Malformed], Iterator[RawChunk]]
 
@@ -50,7 +45,7 @@ class Format:
     options: frozenset[str] = frozenset()
     lines: bool = True
     positions: bool = False
-    check: Callable[[Interactions], None] = _no_check
+    check: Callable[[Interactions], None] = lambda data: None
 
 
 @dataclass(frozen=True)
@@ -73,13 +68,16 @@ class Layout:
 def _delimited(names: str, separator: str, time_format: str = "unix") -> Callable[..., Iterator[RawChunk]]:
     """A reader of lines without a header; of the columns ``names`` those called like one of the fields are read."""
     columns = names.split()
-    fields: dict[str, str] = {name: name for name in columns if name in FIELDS}
-    return partial(read_delimited, columns=fields, names=columns, separator=separator, time_format=time_format)
+    header = Header(columns, {name: name for name in columns if name in FIELDS})
+    return partial(read_delimited, header=header, separator=separator, time_format=time_format)
 
 
-def _beeradvocate(read: Callable[..., Iterator[RawChunk]]) -> Callable[..., Iterator[RawChunk]]:
-    keys = {"user_id": "review/profileName", "item_id": "beer/beerId", "timestamp": "review/time"}
-    return partial(read, keys={**keys, "rating": "review/overall"})
+def _named(user_id: str, item_id: str, timestamp: str, rating: str | None = None) -> dict[str, str]:
+    """The source's name of each field."""
+    return dict(zip(FIELDS, (user_id, item_id, timestamp, *([rating] if rating else [])), strict=False))
+
+
+_BEER = _named("review/profileName", "beer/beerId", "review/time", "review/overall")
 
 
 def _amazon_columns(data: Interactions) -> None:
@@ -121,17 +119,14 @@ FORMATS: dict[str, Format] = {
     ),
     "movielens-csv": Format(
         "MovieLens-20M and later ratings.csv: header userId,movieId,rating,timestamp",
-        partial(
-            read_csv,
-            columns={"user_id": "userId", "item_id": "movieId", "rating": "rating", "timestamp": "timestamp"},
-        ),
+        partial(read_csv, columns=_named("userId", "movieId", "timestamp", "rating")),
         ("ratings.csv",),
     ),
     "amazon-json": Format(
         "Amazon reviews of 2014 and 2018: reviews_X.json.gz, reviews_X_5.json.gz, X.json.gz, X_5.json.gz",
         partial(
             read_json_lines,
-            keys={"user_id": "reviewerID", "item_id": "asin", "rating": "overall", "timestamp": "unixReviewTime"},
+            keys=_named("reviewerID", "asin", "unixReviewTime", "overall"),
             numbers=("overall", "unixReviewTime"),
         ),
         ("reviews_*.json",),
@@ -151,7 +146,7 @@ FORMATS: dict[str, Format] = {
         "Yelp Open Dataset, yelp_academic_dataset_review.json, also inside yelp_dataset.tar",
         partial(
             read_json_lines,
-            keys={"user_id": "user_id", "item_id": "business_id", "rating": "stars", "timestamp": "date"},
+            keys=_named("user_id", "business_id", "date", "stars"),
             numbers=("stars",),
             time_format="iso",
         ),
@@ -169,34 +164,22 @@ FORMATS: dict[str, Format] = {
     ),
     "beeradvocate": Format(
         "McAuley lab beeradvocate.json.gz: a Python dictionary a line",
-        _beeradvocate(read_literals),
+        partial(read_literals, keys=_BEER),
         ("beeradvocate.json",),
     ),
     "beeradvocate-txt": Format(
         "SNAP Beeradvocate.txt: key: value lines, a blank line between reviews",
-        _beeradvocate(read_records),
+        partial(read_records, keys=_BEER),
         ("beeradvocate.txt",),
     ),
     "beeradvocate-csv": Format(
         "beer_reviews.csv: header with review_profilename, beer_beerid, review_time, review_overall",
-        partial(
-            read_csv,
-            columns={
-                "user_id": "review_profilename",
-                "item_id": "beer_beerid",
-                "timestamp": "review_time",
-                "rating": "review_overall",
-            },
-        ),
+        partial(read_csv, columns=_named("review_profilename", "beer_beerid", "review_time", "review_overall")),
         ("beer_reviews.csv",),
     ),
     "steam": Format(
         "McAuley lab steam_reviews.json.gz: a Python dictionary a line, users by name, times to the day",
-        partial(
-            read_literals,
-            keys={"user_id": "username", "item_id": "product_id", "timestamp": "date"},
-            time_format="iso",
-        ),
+        partial(read_literals, keys=_named("username", "product_id", "date"), time_format="iso"),
         ("steam_reviews.json", "steam_new.json"),
     ),
     "csv": Format(
@@ -206,17 +189,12 @@ FORMATS: dict[str, Format] = {
         _GENERIC | {"separator", "header"},
     ),
     "parquet": Format(
-        "any parquet file, with --columns, --time_format",
-        read_parquet,
-        ("*.parquet",),
-        _GENERIC,
-        lines=False,
+        "any parquet file, with --columns, --time_format", read_parquet, ("*.parquet",), _GENERIC, lines=False
     ),
     "sequences": Format(
         "user item item ... a line, in time order; times become positions",
         read_sequences,
-        (),
-        frozenset({"separator"}),
+        options=frozenset({"separator"}),
         positions=True,
         check=_one_line_per_user,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +72,12 @@ class RawChunk:
     ratings: pa.Array | None
     lines: npt.NDArray[np.int64]
     time_format: str = "unix"
+
+    @classmethod
+    def of(cls, columns: Mapping[str, pa.Array], lines: npt.NDArray[np.int64], time_format: str) -> RawChunk:
+        """Make a chunk of columns by field: user_id, item_id, timestamp and, where there is one, rating."""
+        rating = columns.get("rating")
+        return cls(columns["user_id"], columns["item_id"], columns["timestamp"], rating, lines, time_format)
 
 
 @dataclass

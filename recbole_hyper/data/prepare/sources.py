@@ -6,8 +6,6 @@ import bz2
 import contextlib
 import fnmatch
 import gzip
-import hashlib
-import io
 import lzma
 import tarfile
 import zipfile
@@ -20,6 +18,7 @@ from typing import BinaryIO, cast
 from tqdm import tqdm
 
 from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.files import file_digest
 
 # what decompressors raise over bytes that are not theirs
 DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError)
@@ -44,39 +43,38 @@ class SourceFile:
 
     def sha256(self) -> str:
         """Return the checksum of the file on disk (of the whole archive for a member)."""
-        with self.path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_digest(self.path)
 
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:
-        """Open for reading, decompressed, with a progress bar over the bytes on disk.
+        """Open for reading, decompressed, with a progress bar over the bytes on disk (of a zip: over those inside).
 
         Args:
             progress: True or False shows or hides the bar; None shows it on a terminal only.
         """
         with contextlib.ExitStack() as stack:
+
+            def counted(stream: BinaryIO, total: int) -> BinaryIO:
+                hidden = None if progress is None else not progress
+                bar = tqdm.wrapattr(
+                    stream, "read", total=total, unit="B", unit_scale=True, desc=self.name, disable=hidden
+                )
+                return cast(BinaryIO, stack.enter_context(bar))
+
             disk = stack.enter_context(self.path.open("rb"))
-            hidden = None if progress is None else not progress
-            total = self.path.stat().st_size
-            archive: zipfile.ZipFile | None = None
             if self.member and self.path.suffix.lower() == ".zip":
-                total = zipfile.ZipFile(disk).getinfo(self.member).compress_size
-                disk.seek(0)
-            bar = stack.enter_context(tqdm(total=total, unit="B", unit_scale=True, desc=self.name, disable=hidden))
-            counted = io.BufferedReader(_Counted(disk, bar), 1 << 20)
-            stream: BinaryIO
-            if self.member is None:
-                stream = _decompressed(counted, self.path.name)
-            elif self.path.suffix.lower() == ".zip":
-                archive = stack.enter_context(zipfile.ZipFile(counted))
-                stream = _decompressed(stack.enter_context(_unzipped(archive, self.member, self)), self.member)
-            else:
-                tar = stack.enter_context(tarfile.open(fileobj=counted, mode="r:*"))
-                extracted = tar.extractfile(self.member)
-                if extracted is None:
+                archive = stack.enter_context(zipfile.ZipFile(disk))
+                extracted = stack.enter_context(_unzipped(archive, self.member, self))
+                yield _decompressed(counted(extracted, archive.getinfo(self.member).file_size), self.member)
+                return
+            stream = counted(disk, self.path.stat().st_size)
+            if self.member:
+                tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r:*"))
+                member = tar.extractfile(self.member)
+                if member is None:
                     raise PrepareError(f"{self} is not a regular file; unpack the archive and give the file itself")
-                stream = _decompressed(cast(BinaryIO, stack.enter_context(extracted)), self.member)
-            yield stream
+                stream = cast(BinaryIO, stack.enter_context(member))
+            yield _decompressed(stream, self.name)
 
 
 def _unzipped(archive: zipfile.ZipFile, member: str, file: SourceFile) -> BinaryIO:
@@ -89,32 +87,6 @@ def _unzipped(archive: zipfile.ZipFile, member: str, file: SourceFile) -> Binary
         raise PrepareError(
             f"{file} {reason}; unpack the archive by another program and give the file itself"
         ) from error
-
-
-class _Counted(io.RawIOBase):
-    """Pass reads through to a file and tell the progress bar about them."""
-
-    def __init__(self, stream: BinaryIO, bar: tqdm) -> None:
-        self._stream = stream
-        self._bar = bar
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        count = self._stream.readinto(buffer)  # type: ignore[attr-defined]
-        # an archive's directory is read on top of the member, so the sum may pass the total
-        self._bar.update(min(count, max(0, (self._bar.total or 0) - self._bar.n)))
-        return count
 
 
 def _decompressed(stream: BinaryIO, name: str) -> BinaryIO:

@@ -72,13 +72,9 @@ def describe(data: Interactions) -> Statistics:
 
 
 def table(name: str, statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> Table:
-    """Return the counts as a table for a terminal, a column per paper beside ours.
+    """Return our counts as a table for a terminal, a column per paper beside them.
 
-    Args:
-        name: title.
-        statistics: our counts.
-        published: the papers' counts.
-        positions: the times are positions in a sequence, not dates.
+    ``positions``: the times are positions in a sequence, not dates.
     """
     result = Table(title=name, title_justify="left")
     result.add_column("")
@@ -86,19 +82,14 @@ def table(name: str, statistics: Statistics, published: Sequence[Published], *, 
     for paper in published:
         result.add_column(paper.paper, justify="right")
 
-    def row(label: str, ours: float, form: str, field: str) -> None:
-        cells = []
+    for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
+        ours, cells = getattr(statistics, label), []
         for paper in published:
-            value = getattr(paper, field)
+            value = getattr(paper, label)
             text = "" if value is None else format(value, form)
             # densities are printed rounded, so only counts are marked
             cells.append(text + (" *" if isinstance(value, int) and value != ours else ""))
         result.add_row(label, format(ours, form), *cells)
-
-    row("users", statistics.users, ",", "users")
-    row("items", statistics.items, ",", "items")
-    row("interactions", statistics.interactions, ",", "interactions")
-    row("density", statistics.density, ".3%", "density")
     result.add_row("mean length", f"{statistics.mean_length:.2f}")
     result.add_row("min - max", f"{statistics.min_length} - {statistics.max_length:,}")
     result.add_row("repeated pairs", f"{statistics.repeated:,}")

@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import RawChunk
 from recbole_hyper.data.prepare.malformed import Malformed
-from recbole_hyper.data.prepare.readers.delimited import read_delimited
+from recbole_hyper.data.prepare.readers.delimited import Header, read_delimited
 
 _TYPES = {"user_id": "token", "item_id": "token", "timestamp": "float", "rating": "float"}
 
@@ -19,11 +19,8 @@ def read_atomic(
 ) -> Iterator[RawChunk]:
     """Yield the interactions of an ``.inter`` file; other columns than the four are left out.
 
-    Args:
-        stream: the decompressed bytes.
-        malformed: told of every unreadable line.
-        columns: field names in the file where they differ from user_id, item_id, timestamp, rating.
-        separator: RecBole's field_separator.
+    ``columns`` has the names that differ from user_id, item_id, timestamp, rating; ``separator`` is RecBole's
+    field_separator.
 
     Raises:
         PrepareError: the header is not one of an atomic file, a field is missing or has another type.
@@ -55,6 +52,4 @@ def read_atomic(
         if fields[name] != kind:
             raise PrepareError(f"{malformed.name}: field {name!r} is of type {fields[name]!r}; expected {kind!r}")
         chosen[field] = name
-    yield from read_delimited(
-        buffered, malformed, columns=chosen, names=list(fields), separator=separator, lines_before=1
-    )
+    yield from read_delimited(buffered, malformed, Header(list(fields), chosen, lines=1), separator=separator)

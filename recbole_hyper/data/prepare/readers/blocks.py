@@ -50,11 +50,9 @@ class Lines(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        # a part of a bytearray, which read() gives, would be a copy
-        view = memoryview(buffer)[: LONGEST + 1]
-        count = self._stream.readinto(view)  # type: ignore[attr-defined]
-        data = bytes(view[:count])
-        end = data.find(b"\n")
+        data = self._stream.read(min(len(buffer), LONGEST + 1))
+        count, end = len(data), data.find(b"\n")
+        buffer[:count] = data
         if self._open + (end if end >= 0 else count) > LONGEST:
             raise too_long(self._name, self._complete + 1)
         self._open = count - 1 - data.rfind(b"\n") if end >= 0 else self._open + count

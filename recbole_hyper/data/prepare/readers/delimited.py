@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, cast
+from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -14,58 +15,56 @@ import pyarrow.csv as pacsv
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import RawChunk
 from recbole_hyper.data.prepare.malformed import Malformed
+from recbole_hyper.data.prepare.readers.blocks import BLOCK_BYTES
 
-BLOCK_BYTES = 16 << 20
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of the lines of a delimited file.
+
+    Attributes:
+        names: names of all columns in order.
+        columns: which column holds which field: keys user_id, item_id, timestamp and, optionally, rating.
+        lines: how many lines the caller has already taken from the stream; for line numbers.
+    """
+
+    names: Sequence[str]
+    columns: Mapping[str, str]
+    lines: int = 0
 
 
 def read_delimited(
     stream: BinaryIO,
     malformed: Malformed,
+    header: Header,
     *,
-    columns: Mapping[str, str],
-    names: Sequence[str] | None = None,
     separator: str = "\t",
     quoted: bool = False,
     time_format: str = "unix",
-    lines_before: int = 0,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[RawChunk]:
-    """Yield the lines of a delimited file, about 16 MiB at a time.
+    """Yield the lines of a delimited file, about 16 MiB at a time; a line must fit into ``block_bytes``.
 
     Args:
-        stream: the decompressed bytes.
-        malformed: told of every line with a wrong number of values.
-        columns: which column holds which field: keys user_id, item_id, timestamp and, optionally, rating.
-        names: names of all columns in order; None takes them from the first line.
+        header: the columns.
         separator: one character, or the two characters ``::`` of MovieLens.
         quoted: values may stand in double quotes and then hold separators and line ends.
-        time_format: see ``values.to_seconds``.
-        lines_before: how many lines the caller has already taken from the stream; for line numbers.
-        block_bytes: size of a chunk before parsing; a line must fit into it.
 
     Raises:
-        PrepareError: a column is missing, or a line is longer than a block.
+        PrepareError: a line is longer than a block.
     """
     if separator == "::":
         stream, separator = io.BufferedReader(_DoubleColons(stream), block_bytes), "\t"
     if len(separator) != 1:
         raise PrepareError(f"separator={separator!r} is not one character (or '::'); give --separator='\\t' for a tab")
-    if names is None:
-        names, stream = _header(stream, separator, quoted)
-        lines_before += 1
-    wrong = _WrongLines(malformed, lines_before)
-    missing = sorted(set(columns.values()) - set(names))
-    if missing:
-        raise PrepareError(
-            f"{malformed.name} has no column {', '.join(missing)}; its columns: {', '.join(names)}. "
-            "Name them by --columns=user_id=...,item_id=...,timestamp=...,rating=..."
-        )
+    columns = header.columns
+    wrong = _WrongLines(malformed, header.lines)
     kept = 0
     try:
         reader = pacsv.open_csv(
             stream,
             # one thread: only then are lines numbered
-            pacsv.ReadOptions(column_names=list(names), use_threads=False, block_size=block_bytes),
+            pacsv.ReadOptions(column_names=list(header.names), use_threads=False, block_size=block_bytes),
             pacsv.ParseOptions(
                 delimiter=separator,
                 quote_char='"' if quoted else False,
@@ -83,29 +82,16 @@ def read_delimited(
             fields = {field: batch.column(name) for field, name in columns.items()}
             lines = wrong.lines(kept, batch.num_rows)
             kept += batch.num_rows
-            filled = _not_blank(list(fields.values()))
+            filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in fields.values()])
             if not filled.all():
                 mask = pa.array(filled)
                 fields = {field: column.filter(mask) for field, column in fields.items()}
                 lines = lines[filled]
-            yield RawChunk(
-                fields["user_id"], fields["item_id"], fields["timestamp"], fields.get("rating"), lines, time_format
-            )
+            yield RawChunk.of(fields, lines, time_format)
     except pa.ArrowInvalid as error:
         if malformed.hopeless:
             malformed.check()
         raise PrepareError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
-
-
-def _not_blank(columns: list[pa.Array]) -> np.ndarray:
-    return np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in columns])
-
-
-def _header(stream: BinaryIO, separator: str, quoted: bool) -> tuple[list[str], BinaryIO]:
-    buffered = stream if hasattr(stream, "readline") else io.BufferedReader(cast(io.RawIOBase, stream))
-    line = buffered.readline().decode("utf-8-sig", "replace").rstrip("\r\n")
-    names = [name.strip() for name in line.split(separator)]
-    return [name.strip('"') for name in names] if quoted else names, buffered
 
 
 class _WrongLines:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import RawChunk
 from recbole_hyper.data.prepare.malformed import Malformed
-from recbole_hyper.data.prepare.readers.delimited import read_delimited
+from recbole_hyper.data.prepare.readers.delimited import Header, read_delimited
 
 FIELDS = ("user_id", "item_id", "timestamp", "rating")
 PARQUET_ROWS = 1 << 19
@@ -45,23 +45,16 @@ def read_csv(
 ) -> Iterator[RawChunk]:
     """Yield the rows of a csv file, whose values may stand in double quotes.
 
-    Args:
-        stream: the decompressed bytes.
-        malformed: told of every row with a wrong number of values.
-        columns: field to column name; without a header to column number, from 1.
-        separator: between values.
-        header: whether the first line names the columns.
-        time_format: see ``values.to_seconds``.
+    ``header`` says whether the first line names the columns; without it ``columns`` has numbers, from 1.
 
     Raises:
         PrepareError: a column is missing, or none is named where there is no header.
     """
     buffered = io.BufferedReader(cast(io.RawIOBase, stream))
     first = buffered.readline()
+    line = first.decode("utf-8-sig", "replace").rstrip("\r\n")
     quoted = separator != "::"
-    cells = next(csv.reader([first.decode("utf-8-sig", "replace").rstrip("\r\n")], delimiter=separator[:1]), [])
-    if not quoted:
-        cells = first.decode("utf-8-sig", "replace").rstrip("\r\n").split(separator)
+    cells = next(csv.reader([line], delimiter=separator[:1]), []) if quoted else line.split(separator)
     names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
     if not header and not columns:
         raise PrepareError(
@@ -74,12 +67,10 @@ def read_csv(
     yield from read_delimited(
         rest,
         malformed,
-        columns=_chosen(columns, names, malformed.name),
-        names=names,
+        Header(names, _chosen(columns, names, malformed.name), lines=int(header)),
         separator=separator,
         quoted=quoted,
         time_format=time_format,
-        lines_before=int(header),
     )
 
 
@@ -104,13 +95,7 @@ class _Prepended(io.RawIOBase):
 def read_parquet(
     stream: BinaryIO, malformed: Malformed, *, columns: Mapping[str, str] | None = None, time_format: str = "unix"
 ) -> Iterator[RawChunk]:
-    """Yield the rows of a parquet file; times may be timestamps, numbers or text.
-
-    Args:
-        stream: the bytes, which must allow jumps (no .gz around it).
-        malformed: the counter of rows with missing or impossible values.
-        columns: field to column name.
-        time_format: see ``values.to_seconds``; not needed for timestamps.
+    """Yield the rows of a parquet file, whose stream must allow jumps; times may be timestamps, numbers or text.
 
     Raises:
         PrepareError: the file is not parquet, or a column is missing.
@@ -125,9 +110,7 @@ def read_parquet(
         fields = {field: _plain(batch.column(name)) for field, name in chosen.items()}
         lines = np.arange(before + 1, before + batch.num_rows + 1, dtype=np.int64)
         before += batch.num_rows
-        yield RawChunk(
-            fields["user_id"], fields["item_id"], fields["timestamp"], fields.get("rating"), lines, time_format
-        )
+        yield RawChunk.of(fields, lines, time_format)
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -25,24 +25,13 @@ def read_json_lines(
     time_format: str = "unix",
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[RawChunk]:
-    """Yield the objects' four values; other keys, nested ones too, are passed over.
-
-    Args:
-        stream: the decompressed bytes.
-        malformed: told of every line that is no JSON object.
-        keys: key of each field user_id, item_id, timestamp and, optionally, rating.
-        numbers: those keys whose values are numbers; the others are text.
-        time_format: see ``values.to_seconds``.
-        block_bytes: size of a chunk before parsing.
-    """
+    """Yield the objects' four values, those of the keys ``numbers`` as numbers; other keys are passed over."""
     schema = pa.schema([(key, pa.float64() if key in numbers else pa.string()) for key in keys.values()])
     for block in blocks(stream, malformed.name, size=block_bytes):
         table, lines = _parsed(block, schema) or _line_by_line(block, schema, malformed)
         columns = {field: table.column(key).combine_chunks() for field, key in keys.items()}
         if len(lines):
-            yield RawChunk(
-                columns["user_id"], columns["item_id"], columns["timestamp"], columns.get("rating"), lines, time_format
-            )
+            yield RawChunk.of(columns, lines, time_format)
 
 
 def _parsed(block: Block, schema: pa.Schema) -> tuple[pa.Table, np.ndarray] | None:

@@ -42,13 +42,6 @@ def read_literals(
 
     Regular expressions find them at about a microsecond a line; only lines that they do not fit (nested values,
     missing keys) are read by ``ast.literal_eval``, which takes thirty times as long and runs no code.
-
-    Args:
-        stream: the decompressed bytes.
-        malformed: told of every line that is no dictionary.
-        keys: key of each field user_id, item_id, timestamp and, optionally, rating.
-        time_format: see ``values.to_seconds``.
-        block_bytes: size of a chunk before parsing.
     """
     patterns = {field: _pattern(key) for field, key in keys.items()}
     for block in blocks(stream, malformed.name, size=block_bytes):
@@ -67,9 +60,7 @@ def read_literals(
         columns = {field: _unquoted(column) for field, column in columns.items()}
         if unfit.any():
             columns, numbers = _evaluated(text, numbers, columns, unfit, keys, malformed)
-        yield RawChunk(
-            columns["user_id"], columns["item_id"], columns["timestamp"], columns.get("rating"), numbers, time_format
-        )
+        yield RawChunk.of(columns, numbers, time_format)
 
 
 def _unquoted(values: pa.Array) -> pa.Array:

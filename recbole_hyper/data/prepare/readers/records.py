@@ -22,15 +22,7 @@ def read_records(
     time_format: str = "unix",
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[RawChunk]:
-    """Yield the records' values; a record that lacks a key counts as malformed, under its first line's number.
-
-    Args:
-        stream: the decompressed bytes.
-        malformed: the counter of unreadable records (told by the builder, which checks the values).
-        keys: key of each field user_id, item_id, timestamp and, optionally, rating.
-        time_format: see ``values.to_seconds``.
-        block_bytes: size of a chunk before parsing.
-    """
+    """Yield the records' values; a record that lacks a key counts as malformed, under its first line's number."""
     for block in blocks(stream, malformed.name, end=b"\n\n", size=block_bytes):
         lines = block.lines()
         blank = np.asarray(pc.equal(pc.binary_length(lines), 0))
@@ -49,11 +41,4 @@ def read_records(
             where[records[here[::-1]]] = here[::-1]
             index = pa.array(where, mask=where < 0)
             columns[field] = pc.replace_substring_regex(lines.take(index).cast(pa.binary()), f"^{key}:", "")
-        yield RawChunk(
-            columns["user_id"],
-            columns["item_id"],
-            columns["timestamp"],
-            columns.get("rating"),
-            block.numbers(len(lines))[starts],
-            time_format,
-        )
+        yield RawChunk.of(columns, block.numbers(len(lines))[starts], time_format)

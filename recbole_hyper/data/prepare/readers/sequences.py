@@ -20,11 +20,7 @@ def read_sequences(
 ) -> Iterator[RawChunk]:
     """Yield an interaction per item; its time is its position in the sequence, from 1.
 
-    Args:
-        stream: the decompressed bytes.
-        malformed: told of every line with a user but no item.
-        separator: between the values; None takes blanks and tabs.
-        block_bytes: size of a chunk before parsing.
+    ``separator`` stands between the values; None takes blanks and tabs.
     """
     for block in blocks(stream, malformed.name, size=block_bytes):
         raw = block.lines()

@@ -1,0 +1,101 @@
+"""No function grows beyond what a reader takes in at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "recbole_hyper"
+LINES, PARAMETERS = 60, 8
+
+# compiled loops take arrays one by one and are written out flat
+FOLDERS = ("kernels",)
+# public signatures, by the reason for their many parameters
+PUBLIC = {
+    "the options of a loss, stated once": (
+        "functional.py:gbce",
+        "functional.py:sampled_cross_entropy",
+        "functional.py:scalable_cross_entropy",
+        "functional.py:reduced_cross_entropy",
+        "losses/ce.py:exact_cross_entropy",
+    ),
+    "the parameters of a part are the keys of its YAML file": (
+        "encoders/fmlp.py:FMLPEncoder.__init__",
+        "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
+        "encoders/moebius_gru.py:MoebiusGRU.__init__",
+        "encoders/transformer.py:TransformerEncoder.__init__",
+        "encoders/windowed_attention.py:WindowedAttentionEncoder.__init__",
+        "encoders/windowed_attention.py:WindowedAttentionLayer.__init__",
+        "encoders/windowed_attention.py:WindowedAttention.__init__",
+        "prefix/model.py:PrefixClassifier.__init__",
+    ),
+    "the options of a command, as keywords": (
+        "curvature/estimate.py:estimate_curvature",
+        "curvature/study.py:run_trials",
+        "data/prepare/pipeline.py:prepare",
+        "evaluation/metrics.py:compute_metrics",
+        "prefix/train.py:train_prefix",
+        "sweep/driver.py:sweep",
+        "training/riemannian.py:riemannian_optimizer",
+    ),
+    "autograd hands over the tensors and numbers of a loss one by one": (
+        "losses/_catalogue_sweep.py:CatalogueSweep.__init__",
+        "losses/ce.py:_ExactCrossEntropy.forward",
+    ),
+}
+
+
+def functions(file: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield every function of a file with its name, that of its class included."""
+    pending: list[tuple[str, ast.AST]] = [("", ast.parse(file.read_text(encoding="utf-8")))]
+    while pending:
+        prefix, node = pending.pop()
+        for child in ast.iter_child_nodes(node):
+            name = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{prefix}{child.name}"
+                if not isinstance(child, ast.ClassDef):
+                    yield name, child
+                name += "."
+            pending.append((name, child))
+
+
+def size(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
+    """Return the lines of a function, its docstring and decorators left out, and its parameters but self and cls."""
+    first = function.body[0]
+    is_text = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if is_text else 0
+    arguments = function.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    names += [argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
+    lines = (function.end_lineno or 0) - function.lineno + 1 - docstring
+    return lines, len([name for name in names if name not in ("self", "cls")])
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """Return the size of every function of the package by file and name, those of compiled loops left out."""
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        place = file.relative_to(PACKAGE)
+        if place.parts[0] not in FOLDERS:
+            found |= {f"{place.as_posix()}:{name}": size(function) for name, function in functions(file)}
+    return found
+
+
+def test_no_function_is_too_long() -> None:
+    assert {name: lines for name, (lines, _) in sizes().items() if lines > LINES} == {}
+
+
+def test_no_function_has_too_many_parameters() -> None:
+    public = {name for names in PUBLIC.values() for name in names}
+    assert {name: count for name, (_, count) in sizes().items() if count > PARAMETERS and name not in public} == {}
+
+
+def test_sizes_are_counted() -> None:
+    text = 'def f(self, a, *b, c=1, **d):\n    """Text.\n\n    More.\n    """\n    return a\n'
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    assert size(function) == (2, 4)
