@@ -186,13 +186,13 @@ def test_what_ray_raises_is_one_line(ray_cluster: Any) -> None:
         executors.RayTune().map(die, [()])
 
 
-# waits for a trial that has trained some epochs and kills the process that holds its lock
+# waits for a trial that has the checkpoint of an epoch and kills the process that holds its lock
 KILL_WORKER = """
 import os, pathlib, signal, sys, time
 import psutil
 folder = pathlib.Path(sys.argv[1])
 while True:
-    for path in folder.glob("*/train.csv"):
+    for path in folder.glob("*/checkpoint.pt"):
         for process in psutil.process_iter():
             try:
                 if any(file.path == str(path.parent / ".lock") for file in process.open_files()):
