@@ -96,8 +96,7 @@ def sweep(
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
     found, content = _space(space, before, model)
-    constants, found = found.split_constants()
-    fixed = _merged(found, constants, files, before.get("fixed", {}), given)
+    fixed, found = _over_constants(found, files, before.get("fixed", {}), given)
     cpu, gpu = _resources(resources or {})
     base = _bind_base(model, dataset, fixed, found)
     fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
@@ -330,15 +329,12 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
 def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Merge files and keys; ``eval_args`` key by key, as a configuration does."""
     fixed: dict[str, Any] = {}
-    for content in (*(_read_config_file(Path(path)) for path in config_files), parse_keys(config_dict)):
-        merge(fixed, content)
+    for path in map(Path, config_files):
+        if not path.is_file():
+            raise ConfigError(f"the configuration file {str(path)!r} does not exist")
+        merge(fixed, read_yaml(path))
+    merge(fixed, parse_keys(config_dict))
     return fixed
-
-
-def _read_config_file(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ConfigError(f"the configuration file {str(path)!r} does not exist")
-    return read_yaml(path)
 
 
 def _space(
@@ -363,20 +359,20 @@ def _content(space: Space) -> dict[str, Any]:
     return {key: [entry(domain) for domain in alternatives] for key, alternatives in space.domains.items()}
 
 
-def _merged(
-    space: Space,
-    constants: Mapping[str, Any],
-    files: Mapping[str, Any],
-    before: Mapping[str, Any],
-    given: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the keys of every trial: a space is closer to the purpose than a file; the command line wins over it."""
+def _over_constants(
+    space: Space, files: Mapping[str, Any], before: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], Space]:
+    """Return the keys of every trial, the constants of the space among them, and the space without those.
+
+    A space is closer to the purpose than a file; the command line wins over its constants.
+    """
+    constants, space = space.split_constants()
     files = {key: value for key, value in files.items() if key not in space.domains}
     beside = {key: value for key, value in files.items() if key not in constants}
     fixed: dict[str, Any] = {}
     for keys in (files, constants, before, beside, given):
         merge(fixed, keys)
-    return fixed
+    return fixed, space
 
 
 def _resources(resources: Mapping[str, float]) -> tuple[float, float]:
