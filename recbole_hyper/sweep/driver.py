@@ -219,14 +219,14 @@ class _Sweep:
         self._write_trials()
 
     def _write_trials(self) -> None:
-        plain_keys = ("number", "name", "status", "score")
-        costs = ("best_epoch", "epochs", "seconds", "peak_memory_bytes", "reason")
+        first = ("number", "name", "status", "score")
+        last = ("best_epoch", "epochs", "seconds", "peak_memory_bytes", "reason")
         rows = [
             {
-                **{key: getattr(record, key) for key in plain_keys},
+                **{key: getattr(record, key) for key in first},
                 **{key: record.settings.get(key) for key in self.space.domains},
                 **{f"valid_{name}": value for name, value in record.valid.items()},
-                **{key: getattr(record, key) for key in costs},
+                **{key: getattr(record, key) for key in last},
             }
             for record in sorted(self.records.values(), key=lambda record: record.number)
         ]
