@@ -217,11 +217,17 @@ def _quiet_known_warnings() -> None:
 
 
 # by the name of the module that it mends
+def _end_anomaly_detection(sine: Any) -> None:
+    """recbole's SINE switches torch's anomaly detection on for the whole process when it is imported."""
+    sine.torch.autograd.set_detect_anomaly(False)
+
+
 SHIMS: dict[str, Callable[[Any], None]] = {
     "numpy": _restore_numpy_aliases,
     "scipy.sparse": _restore_dok_update,
     "recbole.data.dataset.dataset": _mend_dataset,
     "recbole.data.dataset.sequential_dataset": _mend_sequential_dataset,
+    "recbole.model.sequential_recommender.sine": _end_anomaly_detection,
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import torch
 
 from recbole_hyper import compat
 from tests.conftest import cycle_rows, write_inter
@@ -129,3 +130,10 @@ def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:
     known = [row[3] for row in rows if row[3] != ""]
     assert ratings.iloc[3] == pytest.approx(np.mean(known))
     assert not pd.isna(ratings).any()
+
+
+def test_sine_leaves_the_anomaly_detection_of_torch_as_it_is() -> None:
+    import recbole.model.sequential_recommender.sine
+
+    assert recbole.model.sequential_recommender.sine.SINE
+    assert not torch.is_anomaly_enabled()
