@@ -1,6 +1,6 @@
 """Pure functions under the geometries: hyperbolic functions that neither overflow nor lose digits, with gradients.
 
-A leaf module: it imports torch.
+A leaf module: it imports torch, and a kernel where it is used.
 """
 
 from __future__ import annotations
@@ -70,8 +70,13 @@ def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
 
     ``slope`` and ``scratch`` are buffers of u's shape and dtype. |u| must stay below exp(exponent_limit(dtype)).
     Accurate to a few units in the last place for every u, tiny ones included; more than ten times faster than
-    torch.asinh on CPU, which is not vectorised there.
+    torch.asinh on CPU, which is not vectorised there. float32 on CPU takes one pass, in a compiled kernel.
     """
+    if u.device.type == "cpu" and u.dtype == torch.float32 and u.is_contiguous() and slope.is_contiguous():
+        from recbole_hyper.kernels.asinh import asinh_slope  # numba is imported when a loss is computed
+
+        asinh_slope(u.detach().view(-1).numpy(), slope.detach().view(-1).numpy())
+        return
     one = torch.ones((), dtype=u.dtype, device=u.device)
     torch.addcmul(one, u, u, out=scratch)  # 1 + u^2
     torch.rsqrt(scratch, out=slope)

@@ -85,11 +85,14 @@ def cut(
             "MiB) or more, or leave it out"
         )
 
+    # the compiled kernels work in place: only a link has one tile beside what is kept
+    spare = arrays - 1 if itemsize == 4 and not gpu else arrays
+
     def cost(rows: int, block: int, keep: bool) -> int:
         kept = rows * (n_items if keep else block) * arrays
         # items lifted, lifted times their scale, and the way back; the Euclidean head uses the weight itself
         lifts = (2 if keep else 4) * width if terms else 0
-        scratch = (rows * arrays + lifts) * block + 2 * rows * width
+        scratch = (rows * spare + lifts) * block + 2 * rows * width
         # maximum, sum and share of each tile
         sums = 3 * rows * -(-n_items // block) if keep else 5 * n
         return fixed + (kept + scratch + sums + terms * (n_items if keep else block)) * itemsize
@@ -109,7 +112,7 @@ def cut(
     # wide items weigh more than few rows: then a smaller block saves more, and keeps the products from becoming thin
     lifts = 4 * width + terms if terms else 0
     while cost(rows, block, False) > budget and max(rows, block) > 1:
-        if block == 1 or (rows > 1 and rows * 2 * arrays >= lifts):
+        if block == 1 or (rows > 1 and rows * (arrays + spare) >= lifts):
             rows = -(-rows // 2)
         else:
             block = -(-block // 2)

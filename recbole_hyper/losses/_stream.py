@@ -59,19 +59,21 @@ class _ItemGradients:
 
 @dataclass
 class _Tile:
-    """The softmax of a tile of logits within itself.
+    """The softmax of a tile of logits within itself, undivided by ``total`` if compiled.
 
     Attributes:
         weights: softmax x slope, (h, w).
         linked: softmax x logit, (h, w); None without a link.
         top: largest logit, (h,).
         total: sum(exp(logit - top)), (h,).
+        mixed: ``weights`` times the only extra column of the scaled items, (h,); None where it is still to be made.
     """
 
     weights: Tensor
     linked: Tensor | None
     top: Tensor
     total: Tensor
+    mixed: Tensor | None = None
 
 
 class ItemStream:
@@ -141,8 +143,10 @@ class ItemStream:
     def _allocate_tiles(self, one: ItemTerms) -> None:
         tiles, like = self.tiles, self.vectors
         size = tiles.rows * tiles.block
-        self.slope = like.new_empty(size if self.geometry.has_link else 0)
-        self.scratch = like.new_empty(size)
+        # the kernels make a tile's softmax and its sum in one pass, in place; they do not divide by the sum
+        self.compiled = like.device.type == "cpu" and like.dtype == torch.float32
+        self.slope = like.new_empty(size if self.geometry.has_link and not self.compiled else 0)
+        self.scratch = like.new_empty(size if self.geometry.has_link or not self.compiled else 0)
         kept = tiles.rows * self.n_items if tiles.keep else size
         self.kept_slopes = like.new_empty(kept)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
@@ -178,8 +182,8 @@ class ItemStream:
             space = torch.mul(space, factor.unsqueeze(1), out=self.scaled[: len(space)])
         return _ScaledItems(space, extra)
 
-    def _tile(self, rows: slice, items: _Items, start: int = 0) -> _Tile:
-        """Compute a tile, kept from column ``start`` of the row chunk on."""
+    def _tile(self, rows: slice, items: _Items, start: int = 0, *, totals_only: bool = False) -> _Tile:
+        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything."""
         vectors, terms = self.vectors[rows], items.terms
         height, width = len(vectors), len(items.vectors)
         start *= height
@@ -188,22 +192,47 @@ class ItemStream:
             return buffer[first : first + height * width].view(height, width)
 
         weights, linked = view(self.kept_slopes, start), None
-        if not self.geometry.has_link:
-            logits = torch.mm(vectors, items.vectors.t(), out=view(self.scratch))
-        else:
+        if self.geometry.has_link:
             linked = torch.mm(vectors, items.vectors.t(), out=view(self.kept_links, start))
             exponent = None
             if self.lifted.exponent is not None and terms.exponent is not None:
                 exponent = self.lifted.exponent[rows].unsqueeze(1) + terms.exponent
-            self.geometry.link_(linked, view(self.slope), view(self.scratch), exponent)
+            slope = weights if self.compiled else view(self.slope)
+            self.geometry.link_(linked, slope, view(self.scratch), exponent)
+        if self.compiled:
+            if linked is None:
+                torch.mm(vectors, items.vectors.t(), out=weights)
+            return self._compiled_tile(weights, linked, terms, totals_only)
+        if linked is None:
+            logits = torch.mm(vectors, items.vectors.t(), out=view(self.scratch))
+        else:
             logits = linked if terms.scale is None else linked.mul_(terms.scale)
         torch.softmax(logits, 1, out=weights)
         # the largest softmax is exp(0) / sum(exp(logit - top)): the sum comes for free
         top, total = logits.amax(1), weights.amax(1).reciprocal_()
         if linked is not None:
             linked.mul_(weights)
-            weights.mul_(view(self.slope))
+            weights.mul_(slope)
         return _Tile(weights, linked, top, total)
+
+    def _compiled_tile(self, weights: Tensor, linked: Tensor | None, terms: ItemTerms, totals_only: bool) -> _Tile:
+        """Finish a tile: ``linked`` holds logits and ``weights`` slopes; without a link ``weights`` holds logits."""
+        from recbole_hyper.kernels import softmax  # numba is imported when a loss is computed
+
+        height, width = weights.shape
+        top, total, mixed = weights.new_empty(3, height)
+        scale = weights.new_ones(width) if terms.scale is None else terms.scale
+        if totals_only:
+            logits = weights if linked is None else linked
+            softmax.total_rows(*(t.numpy() for t in (logits, scale, top, total)))
+            return _Tile(weights, linked, top, total)
+        if linked is None:
+            softmax.softmax_rows(*(t.numpy() for t in (weights, top, total)))
+            return _Tile(weights, None, top, total)
+        one = terms.extra is not None and terms.extra.shape[1] == 1
+        extra = terms.extra[:, 0] * scale if terms.extra is not None and one else weights.new_zeros(width)
+        softmax.linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, extra, top, total, mixed)))
+        return _Tile(weights, linked, top, total, mixed if one else None)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,) and, with the weight (n,) of each row's loss, the gradients."""
@@ -235,7 +264,7 @@ class ItemStream:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
         tiles, tops, totals, start = [], [], [], 0
         for part in self.blocks:
-            tile = self._tile(rows, self._lift(part), start)
+            tile = self._tile(rows, self._lift(part), start, totals_only=row_weights is None)
             tops.append(tile.top)
             totals.append(tile.total)
             if row_weights is not None:
@@ -243,11 +272,13 @@ class ItemStream:
                 start += part.stop - part.start
         # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
         top = torch.stack(tops).amax(0)
-        shares = [torch.exp(t - top) * s for t, s in zip(tops, totals, strict=True)]
+        parts = [torch.exp(t - top) for t in tops]
+        shares = [part * s for part, s in zip(parts, totals, strict=True)]
         total = torch.stack(shares).sum(0)
         losses[rows] = (top - self.target_logits[rows]) + total.log()
         if row_weights is not None:
-            for part, tile, factor in zip(self.blocks, tiles, shares, strict=True):
+            factors = parts if self.compiled else shares
+            for part, tile, factor in zip(self.blocks, tiles, factors, strict=True):
                 own = None if gradients is None else _part_of(gradients, part)
                 scaled = self._scale(part, self._terms_in(part))
                 self._accumulate(rows, scaled, tile, factor / total * row_weights[rows], own)
@@ -259,7 +290,7 @@ class ItemStream:
         for part in self.blocks:
             items = self._lift(part)
             for rows in self._row_chunks():
-                tile = self._tile(rows, items)
+                tile = self._tile(rows, items, totals_only=True)
                 highest = torch.maximum(top[rows], tile.top)
                 total[rows] *= torch.exp(top[rows] - highest)
                 total[rows] += tile.total * torch.exp(tile.top - highest)
@@ -273,7 +304,7 @@ class ItemStream:
             for rows in self._row_chunks():
                 tile = self._tile(rows, items)
                 factor = torch.exp(tile.top - top[rows]) / total[rows] * row_weights[rows]
-                self._accumulate(rows, scaled, tile, factor * tile.total, gradients)
+                self._accumulate(rows, scaled, tile, factor if self.compiled else factor * tile.total, gradients)
             if gradients is not None:
                 self._subtract_targets(part, gradients, row_weights)
                 self._lift_back(part, gradients)
@@ -311,12 +342,19 @@ class ItemStream:
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
             if scaled.extra is not None:
                 for k, column in enumerate(scaled.extra.unbind(1)):
-                    self.d_vectors[rows, self.dim + k].addcmul_(weights.mv(column), factor)
+                    mixed = weights.mv(column) if tile.mixed is None else tile.mixed
+                    self.d_vectors[rows, self.dim + k].addcmul_(mixed, factor)
         if gradients is None:
             return
         vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
         gradients.weight.addmm_(weights.t(), vectors)
         extra, scale = gradients.extra, gradients.scale
+        if self.compiled and linked is not None and scale is not None and extra is not None and extra.shape[1] == 1:
+            column = self.vectors[rows, self.dim] * factor
+            from recbole_hyper.kernels.softmax import add_column_sums
+
+            add_column_sums(*(t.numpy() for t in (weights, linked, column, factor, extra[:, 0], scale)))
+            return
         if extra is not None:
             for k, gradient in enumerate(extra.unbind(1)):
                 gradient.addmv_(weights.t(), self.vectors[rows, self.dim + k] * factor)

@@ -1,0 +1,35 @@
+"""asinh and its derivative in one pass over the memory, where torch needs eleven.
+
+Plain twin: the torch operations of ``geometry._math.asinh_``.
+Kept for: exact cross-entropy with a Poincare head over a million items, together with ``softmax``: see there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from recbole_hyper.kernels.floats import ONE, SIGN, bits, from_bits, log1p_nonnegative
+from recbole_hyper.kernels.ranks import with_torch_threads
+
+_BLOCK = 4096
+
+
+@with_torch_threads
+@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract"})
+def asinh_slope(u: Any, slope: Any) -> None:
+    """Replace ``u`` (n,) float32 by asinh(u) and write 1 / sqrt(1 + u^2) into ``slope`` (n,)."""
+    for block in prange((len(u) + _BLOCK - 1) // _BLOCK):
+        start = block * _BLOCK
+        stop = min(start + _BLOCK, len(u))
+        values, slopes = u[start:stop], slope[start:stop]
+        for j in range(stop - start):
+            x = values[j]
+            w = abs(x)
+            root = np.sqrt(ONE + w * w)
+            slopes[j] = ONE / root
+            # asinh(w) = log1p(w + w^2 / (1 + sqrt(1 + w^2))): the form that keeps tiny w exact
+            value = log1p_nonnegative(w + w * (w / (ONE + root)))
+            values[j] = from_bits(bits(value) | (bits(x) & SIGN))
