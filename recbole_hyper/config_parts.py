@@ -14,14 +14,8 @@ from typing import Any
 from recbole_hyper import components
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
-# by the key that names the part: its family of components, the folder of its YAMLs, the prefix of its options
-PARTS = {
-    "encoder": ("encoders", "encoder", "encoder"),
-    "geometry": ("geometry", "geometry", "geometry"),
-    "loss_type": ("losses", "loss", "loss"),
-}
-
-
+# by the key that names the part: its family of components, and the folder of its YAMLs, also the prefix of its options
+PARTS = {"encoder": ("encoders", "encoder"), "geometry": ("geometry", "geometry"), "loss_type": ("losses", "loss")}
 # of an encoder from outside the package that has no YAML: the item vectors have a width whatever encodes them
 WIDTH = {"hidden_size": 64}
 
@@ -32,7 +26,7 @@ def part_settings(key: str, name: str) -> dict[str, Any]:
     Raises:
         UnknownComponentError: no such part.
     """
-    family, folder, _ = PARTS[key]
+    family, folder = PARTS[key]
     components.resolve(family, name)
     file = properties_folder() / folder / f"{name}.yaml"
     if file.is_file():
@@ -43,19 +37,21 @@ def part_settings(key: str, name: str) -> dict[str, Any]:
 @functools.cache
 def part_keys(key: str, name: str) -> frozenset[str]:
     """Return the keys that belong to the part ``name``."""
-    family, _, prefix = PARTS[key]
+    family, prefix = PARTS[key]
     options = components.resolve(family, name).option_parameters()
     spelled = {spelling for option in options for spelling in components.option_keys(option, name, prefix)}
     return frozenset(spelled | set(part_settings(key, name)))
 
 
 def part_name(key: str, part: Any) -> Any:
-    """Return the name of a part that is given by name or as a class; anything else, which is refused later, as it is.
+    """Return the name of a part that is given by name or as a class; None where none is given.
 
     Raises:
         ConfigError: a class that is no such part.
     """
-    return components.name_of(PARTS[key][0], part) if isinstance(part, type) else part
+    if isinstance(part, type):
+        return components.name_of(PARTS[key][0], part)
+    return None if part is None else str(part)
 
 
 def settings_of_model(

@@ -140,6 +140,7 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"loss_type": "json:JSONDecoder"}, r"must derive from recbole_hyper.losses.base.Loss"),
         ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from recbole_hyper.losses.base.Loss"),
         ({"loss_type": "focall"}, r"'focall' is unknown; known: bce, .*--plugins=FILE.py"),
+        ({"loss_type": 3}, r"losses: '3' is unknown; known: bce"),
         ({"loss_type": Doubled, "factors": 1}, r"unknown key 'factors'; did you mean factor"),
     ],
 )

@@ -351,9 +351,9 @@ class ItemStream:
         extra, scale = gradients.extra, gradients.scale
         if self.compiled and linked is not None and scale is not None and extra is not None and extra.shape[1] == 1:
             column = self.vectors[rows, self.dim] * factor
-            from recbole_hyper.kernels.softmax import add_column_sums
+            from recbole_hyper.kernels import softmax
 
-            add_column_sums(*(t.numpy() for t in (weights, linked, column, factor, extra[:, 0], scale)))
+            softmax.add_column_sums(*(t.numpy() for t in (weights, linked, column, factor, extra[:, 0], scale)))
             return
         if extra is not None:
             for k, gradient in enumerate(extra.unbind(1)):
