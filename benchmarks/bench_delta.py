@@ -27,7 +27,8 @@ from numba import njit, prange
 from scipy.spatial.distance import squareform
 
 from recbole_hyper.curvature.distances import euclidean_distances
-from recbole_hyper.curvature.gromov import default_threads, gromov_delta
+from recbole_hyper.curvature.gromov import gromov_delta
+from recbole_hyper.threads import default_threads
 
 
 @njit(parallel=True)

@@ -207,6 +207,7 @@ KEYS: dict[str, Key] = {
             ("protocol_report", "bool", "print what the protocol made of the data before training"),
             ("save_cases", "bool", "write the rank of every case to parquet files"),
             ("show_progress", "bool", "progress bars"),
+            ("use_cache", "bool", "keep what was read from the files in the user's cache folder, for other runs"),
             ("log_tensorboard", "bool", "write RecBole's tensorboard events into the output folder"),
             ("log_wandb", "bool", "report to Weights and Biases, through RecBole's logger"),
             ("wandb_project", "str", "project there"),

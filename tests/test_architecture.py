@@ -10,7 +10,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 # a stage may import its own and earlier ones
 STAGES = [
     {"errors"},
-    {"components", "files", "kernels", "keys", "matmul", "recbole_keys", "svd", "yaml_files"},
+    {"components", "files", "kernels", "keys", "matmul", "recbole_keys", "svd", "threads", "yaml_files"},
     {"config_checks", "config_parts"},
     {"config"},
     {"data", "protocols", "types"},

@@ -120,13 +120,13 @@ def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_missing_floats_are_filled_with_the_mean(tmp_path: Path) -> None:
     from recbole_hyper.config import Config
-    from recbole_hyper.data.dataset import SequenceDataset
+    from recbole_hyper.data.dataset import FeatureDataset
 
     rows = [(*row, "" if index == 3 else 1 + index % 2) for index, row in enumerate(cycle_rows())]
     write_inter(tmp_path, "d", rows, "user_id:token\titem_id:token\ttimestamp:float\trating:float\n")
     columns = ["user_id", "item_id", "timestamp", "rating"]
     config = Config("SASRecCE", "d", config_dict={"data_path": str(tmp_path), "load_col": {"inter": columns}})
-    ratings = SequenceDataset(config).inter_feat["rating"]
+    ratings = FeatureDataset(config).inter_feat["rating"]
     known = [row[3] for row in rows if row[3] != ""]
     assert ratings.iloc[3] == pytest.approx(np.mean(known))
     assert not pd.isna(ratings).any()

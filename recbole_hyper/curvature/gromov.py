@@ -41,9 +41,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,6 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recbole_hyper.curvature.distances import euclidean_distances
+from recbole_hyper.threads import Pool
 
 METRIC_BOUND = 0.5
 EUCLIDEAN_BOUND = 1.0 - 1.0 / math.sqrt(2.0)
@@ -206,7 +206,7 @@ def search_base(
     products = space.take("products", p, p)
     chunk_max = space.take("chunk_max", p, -(-p // kernels.CHUNK))
     row_max, bounds = space.take("row_max", p), space.take("bounds", p)
-    with _Pool(threads) as pool:
+    with Pool(threads) as pool:
 
         def fill(part: tuple[int, int]) -> float:
             return float(kernels.fill_products(distances, points, to_base, products, chunk_max, row_max, *part))
@@ -214,11 +214,11 @@ def search_base(
         def bound(part: tuple[int, int]) -> None:
             kernels.bound_rows(products, row_max, bounds, *part)
 
-        violation = max(pool.map(fill, pool.parts(p)))
+        violation = max(pool.map(fill, _stretches(p, pool.threads)))
         _require_triangles(violation, slack)
         # what degenerate triples (the base as third point, or one point twice) attain: rounding, else 0
         at_least = max(at_least, violation)
-        pool.map(bound, pool.parts(p))
+        pool.map(bound, _stretches(p, pool.threads))
         rows = np.argsort(-bounds, kind="stable")
         best = float(kernels.climb_rows(products, row_max, bounds, rows[: min(_CLIMBS, p - 1)], at_least))
         rows = rows[bounds[rows] > best]
@@ -258,7 +258,7 @@ def search_all_bases(
     rest = np.zeros(n)  # rest[t]: diameter of the points t, t+1, ...
     for t in range(n - 2, -1, -1):
         rest[t] = max(rest[t + 1], matrix[t, t + 1 :].max())
-    with _Pool(threads) as pool:
+    with Pool(threads) as pool:
         spaces = [Workspace() for _ in range(pool.threads)]
 
         def scan(t: int, best: float, space: Workspace) -> tuple[float, float]:
@@ -299,31 +299,11 @@ def search_all_bases(
     return Search(best, share * float(rest[t]))
 
 
-def default_threads() -> int:
-    """``NUMBA_NUM_THREADS`` or ``OMP_NUM_THREADS`` where set, else the processors of this process."""
-    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-        if os.environ.get(name, "").isdigit():
-            return max(1, int(os.environ[name]))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _Pool(ThreadPoolExecutor):
-    """Threads for compiled loops, which hold no interpreter lock; a single one runs in the caller's own thread."""
-
-    def __init__(self, threads: int | None) -> None:
-        self.threads = default_threads() if threads is None else max(1, threads)
-        super().__init__(self.threads)
-
-    def parts(self, n: int) -> list[tuple[int, int]]:
-        """Cut the rows 0..n, of which row a has n - a entries to do, into stretches of about equal work."""
-        count = 8 * self.threads if n >= 256 else 1
-        edges = [round(n * (1 - math.sqrt(1 - i / count))) for i in range(count + 1)]
-        return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
-
-    def map(self, function: Any, items: Any) -> list[Any]:  # type: ignore[override]
-        if self.threads == 1 or len(items) == 1:
-            return [function(item) for item in items]
-        return list(super().map(function, items))
+def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
+    """Cut the rows 0..n, of which row a has n - a entries to do, into stretches of about equal work."""
+    count = 8 * threads if n >= 256 else 1
+    edges = [round(n * (1 - math.sqrt(1 - i / count))) for i in range(count + 1)]
+    return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
 
 
 def _require_triangles(violation: float, slack: float) -> None:

@@ -25,10 +25,10 @@ from recbole_hyper.curvature.gromov import (
     METRIC_BOUND,
     Search,
     Workspace,
-    default_threads,
     search_all_bases,
     search_base,
 )
+from recbole_hyper.threads import default_threads
 
 PAPER_SIZES = (500, 1000, 1500, 2000, 2500, 3000, 4000)
 PAPER_RANKS = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -86,48 +86,56 @@ def read_atomic(
         DataError: a line of another width than the header, an empty id, text for a number, a number that is not
             finite, bytes that are no text, NUL, carriage returns inside a line; with the number of the line.
     """
-    text = _Text.of(path, header(path, separator, encoding), separator, encoding)
-    table = text.parsed(list(columns))
-    filled = text.filled(table)
-    lines = np.flatnonzero(filled) + 2 if filled is not None else np.arange(2, len(table) + 2)
-    table = table if filled is None else table.filter(pa.array(filled))
+    (text,) = Text.pieces(path, header(path, separator, encoding), separator, encoding)
+    read, lines = text.columns(list(columns))
     result = {}
     for name, kind in columns.items():
-        column = Column(path, name, table.column(name), lines)
+        column = read[name]
         if kind == "float":
             result[name] = pd.Series(column.numbers())
         elif kind == "token":
             result[name] = (column.ids() if name in ids else column.texts()).to_pandas()
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
-    return pd.DataFrame(result).set_axis(pd.Index(lines - 2) if filled is not None else pd.RangeIndex(len(table)))
+    return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
 
 
 @dataclass(frozen=True)
-class _Text:
-    """What follows the header of one file: ``data`` in UTF-8, with a ``separator`` of one byte."""
+class Text:
+    """Whole lines of a file after its header, from line ``first``: UTF-8 with a ``separator`` of one byte."""
 
     path: Path
     entries: Sequence[str]
     data: bytes
     separator: bytes
+    first: int = 2
 
     @classmethod
-    def of(cls, path: Path, entries: Sequence[str], separator: str, encoding: str | None) -> _Text:
-        codec = _codec(encoding)
+    def pieces(
+        cls, path: Path, entries: Sequence[str], separator: str, encoding: str | None, size: int | None = None
+    ) -> Iterator[Text]:
+        """Yield the file in pieces of about ``size`` bytes (None: all of it; so is a file that is not UTF-8)."""
+        codec, first = _codec(encoding), 2
         with path.open("rb") as file:
             if codec == "utf-8-sig":
-                first, data = file.readline(), file.read()
+                head, parts = file.readline(), _whole_lines(file, size)
             else:
-                first, _, data = _encoded(path, file.read(), codec).partition(b"\n")
+                head, _, data = _encoded(path, file.read(), codec).partition(b"\n")
+                parts = iter([data])
+            for data in parts:
+                yield cls._of(path, entries, data, separator, first, returns=head.removesuffix(b"\n").endswith(b"\r"))
+                first += data.count(b"\n")
+
+    @classmethod
+    def _of(cls, path: Path, entries: Sequence[str], data: bytes, separator: str, first: int, *, returns: bool) -> Text:
         mark = separator.encode()
         if len(mark) > 1:
             unused = [stand_in for stand_in in _STAND_INS if stand_in not in data]
             if not unused:
                 raise DataError(f"{path}: field_separator={separator!r} and control characters cannot go together")
             data, mark = data.replace(mark, bytes(unused[:1])), bytes(unused[:1])
-        text = cls(path, entries, data, mark)
-        text._check_characters(returns=first.removesuffix(b"\n").endswith(b"\r"))
+        text = cls(path, entries, data, mark, first)
+        text._check_characters(returns=returns)
         return text
 
     def _check_characters(self, *, returns: bool) -> None:
@@ -144,25 +152,32 @@ class _Text:
                 self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; write all ends the same"
             )
 
-    def parsed(self, names: list[str]) -> pa.Table:
-        """Return the values of some columns, as they stand there, as strings; a blank line gives empty ones."""
-        everything = [entry.partition(":")[0] for entry in self.entries]
-        kinds = {name: pa.string() for name in names}
-        if not self.data:
-            return pa.table({name: pa.array([], pa.string()) for name in names})
-        # Arrow drops a mark at the start, where the first value of line 2 stands
-        data = codecs.BOM_UTF8 + self.data if self.data.startswith(codecs.BOM_UTF8) else self.data
+    def columns(self, names: list[str]) -> tuple[dict[str, Column], npt.NDArray[np.int64]]:
+        """Return the values of some columns as they stand there, and the (n,) lines of the rows; no blank lines."""
         try:
-            return pacsv.read_csv(
-                pa.BufferReader(data),
-                pacsv.ReadOptions(column_names=everything, use_threads=False, block_size=_BLOCK_BYTES),
-                pacsv.ParseOptions(delimiter=self.separator.decode(), quote_char=False, ignore_empty_lines=False),
-                pacsv.ConvertOptions(include_columns=names, column_types=kinds, strings_can_be_null=False),
-            )
+            table = self.parsed({name: pa.string() for name in names})
         except pa.ArrowInvalid as error:
             self._refuse(error)
+        filled = self._filled(table)
+        lines = (np.arange(len(table)) if filled is None else np.flatnonzero(filled)) + self.first
+        table = table if filled is None else table.filter(pa.array(filled))
+        return {name: Column(self.path, name, table.column(name), lines) for name in names}, lines
 
-    def filled(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
+    def parsed(self, types: Mapping[str, pa.DataType]) -> pa.Table:
+        """Return some columns as Arrow reads them, blank lines as empty values; raises what Arrow raises."""
+        if not self.data:
+            return pa.table({name: pa.array([], kind) for name, kind in types.items()})
+        everything = [entry.partition(":")[0] for entry in self.entries]
+        # Arrow drops a mark at the start, where the first value of a line stands
+        data = codecs.BOM_UTF8 + self.data if self.data.startswith(codecs.BOM_UTF8) else self.data
+        return pacsv.read_csv(
+            pa.BufferReader(data),
+            pacsv.ReadOptions(column_names=everything, use_threads=False, block_size=_BLOCK_BYTES),
+            pacsv.ParseOptions(delimiter=self.separator.decode(), quote_char=False, ignore_empty_lines=False),
+            pacsv.ConvertOptions(include_columns=list(types), column_types=dict(types), strings_can_be_null=False),
+        )
+
+    def _filled(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
         """Return which rows are no blank lines; None where there are no blank lines."""
         lengths = [pc.binary_length(column).to_numpy() for column in table.columns]
         empty = ~np.logical_or.reduce([length > 0 for length in lengths])
@@ -178,7 +193,7 @@ class _Text:
         """Say what Arrow could not read, and in which line."""
         lines = self.data.split(b"\n")
         width = len(self.entries)
-        for number, line in enumerate(lines, start=2):
+        for number, line in enumerate(lines, start=self.first):
             count = line.count(self.separator) + 1
             if count != width and line.strip(b"\r"):
                 names = ", ".join(entry.partition(":")[0] for entry in self.entries)
@@ -189,14 +204,15 @@ class _Text:
         try:
             self.data.decode()
         except UnicodeDecodeError as fault:
-            raise _undecodable(self.path, self.data, fault, first=2) from fault
+            raise _undecodable(self.path, self.data, fault, first=self.first) from fault
         longest = max(range(len(lines)), key=lambda row: len(lines[row]))
         raise DataError(
-            f"{self.path} cannot be read ({error}); its longest line, {longest + 2}, has {len(lines[longest])} bytes"
+            f"{self.path} cannot be read ({error}); its longest line, {longest + self.first}, has "
+            f"{len(lines[longest])} bytes"
         ) from error
 
     def _refuse_at(self, place: int, what: str) -> NoReturn:
-        line = self.data.count(b"\n", 0, place) + 2
+        line = self.data.count(b"\n", 0, place) + self.first
         raise DataError(f"{self.path}, line {line}: {what}")
 
 
@@ -261,6 +277,20 @@ class Column:
         more = f"; {count} lines are like this" if count > 1 else ""
         value = self.values[row].as_py()[:_SHOWN]
         raise DataError(f"{self.path}, line {self.lines[row]}: {self.name!r} holds {value!r}, {what}{more}")
+
+
+def _whole_lines(file: BinaryIO, size: int | None) -> Iterator[bytes]:
+    """Yield what is left of ``file`` in pieces that end where a line ends; one piece where ``size`` is None."""
+    if size is None:
+        yield file.read()
+        return
+    carry = b""
+    while data := file.read(size):
+        data, _, carry = (carry + data).rpartition(b"\n") if b"\n" in data else (b"", b"", carry + data)
+        if data:
+            yield data + b"\n"
+    if carry:
+        yield carry
 
 
 def _number(text: str) -> float | None:

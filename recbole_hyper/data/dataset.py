@@ -1,46 +1,194 @@
-"""RecBole's dataset, read once into a :class:`SequenceStore`: the only reader of its fields."""
+"""RecBole's datasets over a :class:`SequenceStore`: views for models, made when they are looked at."""
 
 from __future__ import annotations
 
-import difflib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
-from recbole_hyper.data.atomic import DataError, header
+from recbole_hyper.data import cache
+from recbole_hyper.data.atomic import DataError
+from recbole_hyper.data.reading import read_store
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.source import Source
 from recbole_hyper.types import Split
 
 TARGET_LIST = "target_list"
 
 
 class SequenceDataset(SequentialDataset):
-    """Atomic files with RecBole's field names, id maps and filters, without its row per prefix.
+    """Interactions with RecBole's field names, id maps and filters, without its tables until something asks for them.
 
-    ``inter_feat`` stays the table of interactions; :meth:`restrict` cuts it to the training part, so that counts,
-    ``inter_matrix`` and ``history_item_matrix`` tell a model about training data only.
+    ``inter_feat`` is the table of interactions: RecBole's frame, or, after :meth:`restrict`, the Interaction of the
+    training part, so that counts, ``inter_matrix`` and ``history_item_matrix`` tell a model about training data only.
+    Features of users and items are not read: see :class:`FeatureDataset`.
+
+    Args:
+        config: configuration of the run.
+        store: the sequences where they are known already; None reads the atomic files, or the cache.
 
     Raises:
         DataError: a missing column, no time, a time that is not finite, nothing left after filtering, one item only.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, store: SequenceStore | None = None) -> None:
+        self._store, self._given = store, False
+        self._inter_feat: Any = None
+        self._part: np.ndarray | None = None  # training part of each row; None is everything, before any split
         super().__init__(config)
-        self._store: SequenceStore | None = None
+
+    def _from_scratch(self) -> None:
+        self._get_preset()
+        self._get_field_from_config()
+        if self._store is None:
+            self._store = stored(self.config)
+        self.user_feat = self.item_feat = None
+        self.feat_name_list = ["inter_feat"]
+        for name, kind, source in (
+            (self.uid_field, FeatureType.TOKEN, FeatureSource.USER_ID),
+            (self.iid_field, FeatureType.TOKEN, FeatureSource.ITEM_ID),
+            (self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION),
+        ):
+            self.set_field_property(name, kind, source, 1)
+        self.field2id_token = {self.uid_field: self._store.user_tokens, self.iid_field: self._store.item_tokens}
+        self.field2token_id = _Numbers(self.field2id_token)
+
+    @property
+    def store(self) -> SequenceStore:
+        """The sequences, sorted by float64 time (RecBole sorts the float32 that it trains with)."""
+        if self._store is None:
+            raise ValueError("the data are not read yet")
+        return self._store
+
+    @property
+    def inter_feat(self) -> Any:
+        """The table of interactions, in the order of the store; made when it is asked for, and kept."""
+        if self._inter_feat is None and self._store is not None:
+            self._inter_feat = self._frame() if self._part is None else self._interactions(self._part)
+        return self._inter_feat
+
+    @inter_feat.setter
+    def inter_feat(self, table: Any) -> None:
+        self._inter_feat, self._given = table, table is not None
+
+    def _frame(self) -> pd.DataFrame:
+        store = self.store
+        columns = {
+            self.uid_field: np.repeat(store.users, store.lengths),
+            self.iid_field: store.items.astype(np.int64),
+            self.time_field: np.asarray(store.times),
+        }
+        return pd.DataFrame(columns)
+
+    def _interactions(self, lengths: np.ndarray) -> Interaction:
+        store = self.store
+        index = store.prefix_index(lengths)
+        times = store.times[index]
+        return Interaction(
+            {
+                self.uid_field: torch.from_numpy(np.repeat(store.users, lengths)),
+                self.iid_field: torch.from_numpy(store.items[index].astype(np.int64)),
+                # float32 seconds since the first interaction: Unix seconds would be rounded to 64 s
+                self.time_field: torch.from_numpy((times - times.min(initial=np.inf)).astype(np.float32)),
+            }
+        )
+
+    def restrict(self, store: SequenceStore, lengths: np.ndarray) -> SequenceDataset:
+        """Return a copy whose interactions are the first ``lengths[row]`` of every row of ``store``."""
+        for name in ("user_feat", "item_feat"):
+            feature = getattr(self, name)
+            if feature is not None and not isinstance(feature, Interaction):
+                setattr(self, name, self._dataframe_to_interaction(feature))
+        restricted = self.copy(None)
+        restricted._store, restricted._part = store, np.asarray(lengths)
+        restricted._list_field_properties()
+        return restricted
+
+    def inter_matrix(self, form: str = "coo", value_field: str | None = None) -> Any:
+        """Return the sparse (n_users, n_items) matrix of the interactions (no prefix rows need undoing)."""
+        return Dataset.inter_matrix(self, form, value_field)
+
+    @property
+    def inter_num(self) -> int:
+        """Number of interactions."""
+        return len(self.inter_feat) if self._given else int(self._lengths.sum())
+
+    @property
+    def item_counter(self) -> Counter:
+        """Number of interactions by item id."""
+        return Dataset.item_counter.fget(self) if self._given else _counter(self.store.counts(self._lengths))
+
+    @property
+    def user_counter(self) -> Counter:
+        """Number of interactions by user id."""
+        if self._given:
+            return Dataset.user_counter.fget(self)
+        return _counter(np.bincount(self.store.users, weights=self._lengths).astype(np.int64))
+
+    @property
+    def _lengths(self) -> np.ndarray:
+        return self.store.lengths if self._part is None else self._part
+
+    def _list_field_properties(self) -> None:
+        suffix = self.config["LIST_SUFFIX"]
+        for name, kind in ((self.iid_field, FeatureType.TOKEN_SEQ), (self.time_field, FeatureType.FLOAT_SEQ)):
+            setattr(self, f"{name}_list_field", name + suffix)
+            self.set_field_property(name + suffix, kind, FeatureSource.INTERACTION, self.max_item_list_len)
+        self.set_field_property(self.item_list_length_field, FeatureType.TOKEN, FeatureSource.INTERACTION, 1)
+        self.set_field_property(TARGET_LIST, FeatureType.TOKEN_SEQ, FeatureSource.INTERACTION, self.max_item_list_len)
+
+    def build(self) -> list[SequenceDataset]:
+        """Return RecBole's [train, valid, test] datasets for its own, unmodified loaders and trainer.
+
+        A training row is a window of at most MAX_ITEM_LIST_LENGTH targets: inputs in ``item_id_list``, targets in
+        ``target_list`` (0 where there is none). Validation and test rows are those of RecBole: the history in
+        ``item_id_list``, its length in ``item_length``, the target in ``item_id``.
+        """
+        from recbole_hyper.data.loader import case_interaction, window_interaction, windows
+        from recbole_hyper.protocols.base import make_split
+
+        split = make_split(self.store, self.config)
+        fields = self.restrict(split.store, split.train_lengths)
+        self._list_field_properties()
+        length = self.max_item_list_len
+        train = window_interaction(split.store, windows(split.train_lengths, length, "all"), length, self.config)
+        parts = [case_interaction(cases, length, self.config) for cases in (split.valid, split.test)]
+        return [fields.copy(interactions) for interactions in (train, *parts)]
+
+
+class FeatureDataset(SequenceDataset):
+    """The same, read by RecBole itself through pandas: with every column of interactions, users and items.
+
+    For models that ask for features; slow, and several times the size of a store.
+    """
+
+    def _from_scratch(self) -> None:
+        self.source = Source.of(self.config)
+        Dataset._from_scratch(self)
         if self.item_num < 3:
             raise DataError(f"{self._file}: {self.item_num - 1} item is left after filtering; ranking needs at least 2")
+        frame = self.inter_feat
+        self._store = SequenceStore.from_interactions(
+            frame[self.uid_field].to_numpy(),
+            frame[self.iid_field].to_numpy(),
+            frame[self.time_field].to_numpy(),
+            self.field2id_token[self.uid_field],
+            self.field2id_token[self.iid_field],
+        )
 
     @property
     def _file(self) -> Path:
-        return Path(self.dataset_path) / f"{self.dataset_name}.inter"
+        return self.source.path("inter")
 
     def _load_data(self, token: str, dataset_path: str) -> None:
-        self._check_header()
+        self.source.check_header()
         try:
             super()._load_data(token, dataset_path)
         except DataError:
@@ -57,33 +205,6 @@ class SequenceDataset(SequentialDataset):
                 f"{self._file}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} "
                 f"(first at line {lines}); drop these rows or give them a time"
             )
-
-    def _check_header(self) -> None:
-        if self.time_field is None or self.uid_field is None:
-            raise DataError("USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD must all name a column")
-        separator = self.config["field_separator"]
-        entries = header(self._file, separator, self.config["encoding"])
-        types = dict(entry.partition(":")[::2] for entry in entries)
-        columns = list(types)
-        loaded = self.config["load_col"].get("inter", [])
-        for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD"):
-            field = self.config[key]
-            if field not in columns:
-                near = difflib.get_close_matches(field, columns, n=1)
-                raise DataError(
-                    f"{self._file} has no column {field!r} ({key}). Its header is {separator.join(entries)!r}, "
-                    f"columns: {', '.join(columns)}. "
-                    + (f"Did you mean --{key}={near[0]}? " if near else "")
-                    + "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
-                )
-            if loaded != "*" and field not in loaded:
-                raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")
-            wanted = "float" if key == "TIME_FIELD" else "token"
-            if types[field] and types[field] != wanted:
-                raise DataError(
-                    f"{self._file}: column {field!r} ({key}) is of type {types[field]!r} and must be {wanted!r}; "
-                    f"write {field}:{wanted} in the header, whose columns are tab-separated"
-                )
 
     def _remove_duplication(self) -> None:
         keep = self.config["rm_dup_inter"]
@@ -107,66 +228,42 @@ class SequenceDataset(SequentialDataset):
             )
         super()._reset_index()
 
-    @property
-    def store(self) -> SequenceStore:
-        """The sequences, sorted by float64 time (RecBole sorts the float32 that it trains with)."""
-        if self._store is None:
-            frame = self.inter_feat
-            self._store = SequenceStore.from_interactions(
-                frame[self.uid_field].to_numpy(),
-                frame[self.iid_field].to_numpy(),
-                frame[self.time_field].to_numpy(),
-                self.field2id_token[self.uid_field],
-                self.field2id_token[self.iid_field],
-            )
-        return self._store
 
-    def restrict(self, store: SequenceStore, lengths: np.ndarray) -> SequenceDataset:
-        """Return a copy whose interactions are the first ``lengths[row]`` of every row of ``store``."""
-        index = store.prefix_index(lengths)
-        times = store.times[index]
-        interactions = Interaction(
-            {
-                self.uid_field: torch.from_numpy(np.repeat(store.users, lengths)),
-                self.iid_field: torch.from_numpy(store.items[index].astype(np.int64)),
-                # float32 seconds since the first interaction: Unix seconds would be rounded to 64 s
-                self.time_field: torch.from_numpy((times - times.min(initial=np.inf)).astype(np.float32)),
-            }
-        )
-        for name in ("user_feat", "item_feat"):
-            feature = getattr(self, name)
-            if feature is not None and not isinstance(feature, Interaction):
-                setattr(self, name, self._dataframe_to_interaction(feature))
-        restricted = self.copy(interactions)
-        restricted._store = store
-        restricted._list_field_properties()
-        return restricted
+def _counter(counts: np.ndarray) -> Counter:
+    found = np.flatnonzero(counts)
+    return Counter(dict(zip(found.tolist(), counts[found].tolist(), strict=True)))
 
-    def inter_matrix(self, form: str = "coo", value_field: str | None = None) -> Any:
-        """Return the sparse (n_users, n_items) matrix of the interactions (no prefix rows need undoing)."""
-        return Dataset.inter_matrix(self, form, value_field)
 
-    def _list_field_properties(self) -> None:
-        self._aug_presets()
-        self.set_field_property(TARGET_LIST, FeatureType.TOKEN_SEQ, FeatureSource.INTERACTION, self.max_item_list_len)
+class _Numbers(dict):
+    """RecBole's ids by original id for each field, made when a field is asked for."""
 
-    def build(self) -> list[SequenceDataset]:
-        """Return RecBole's [train, valid, test] datasets for its own, unmodified loaders and trainer.
+    def __init__(self, tokens: dict[str, np.ndarray]) -> None:
+        super().__init__()
+        self._tokens = tokens
 
-        A training row is a window of at most MAX_ITEM_LIST_LENGTH targets: inputs in ``item_id_list``, targets in
-        ``target_list`` (0 where there is none). Validation and test rows are those of RecBole: the history in
-        ``item_id_list``, its length in ``item_length``, the target in ``item_id``.
-        """
-        from recbole_hyper.data.loader import case_interaction, window_interaction, windows
-        from recbole_hyper.protocols.base import make_split
+    def __missing__(self, field: str) -> dict[str, int]:
+        self[field] = {token: number for number, token in enumerate(self._tokens[field].tolist())}
+        return self[field]
 
-        split = make_split(self.store, self.config)
-        fields = self.restrict(split.store, split.train_lengths)
-        self._list_field_properties()
-        length = self.max_item_list_len
-        train = window_interaction(split.store, windows(split.train_lengths, length, "all"), length, self.config)
-        parts = [case_interaction(cases, length, self.config) for cases in (split.valid, split.test)]
-        return [fields.copy(interactions) for interactions in (train, *parts)]
+    def __contains__(self, field: object) -> bool:
+        return field in self._tokens
+
+
+def read_dataset(config: Any) -> SequenceDataset:
+    """Return the data of a run: by columns, or by RecBole where its model may ask for features of what is loaded."""
+    wants = getattr(config.model_class, "reads_features", True)
+    return FeatureDataset(config) if wants and Source.of(config).has_features else SequenceDataset(config)
+
+
+def stored(config: Any) -> SequenceStore:
+    """Return the sequences that a configuration names, from the cache where ``use_cache`` allows it.
+
+    Where fields share their ids (``alias_of_user_id``), RecBole itself reads the data.
+    """
+    if any(config[f"alias_of_{name}"] for name in ("user_id", "item_id")):
+        return FeatureDataset(config).store
+    source = Source.of(config)
+    return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
 
 
 def describe(split: Split) -> dict[str, Any]:
@@ -175,7 +272,7 @@ def describe(split: Split) -> dict[str, Any]:
     return {
         # a protocol may have dropped users and items, which keep their numbers
         "n_users": int((store.lengths > 0).sum()),
-        "n_items": int((np.bincount(store.items, minlength=store.n_items) > 0).sum()),
+        "n_items": int((store.counts() > 0).sum()),
         "n_interactions": len(store.items),
         "n_train_interactions": int(split.train_lengths.sum()),
         "n_valid_cases": len(split.valid),

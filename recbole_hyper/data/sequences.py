@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+import itertools
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.files import replaced, write_json
+from recbole_hyper.files import read_json, replaced, write_json
+from recbole_hyper.threads import Pool
 
 PAD = "[PAD]"
 _ARRAYS = ("offsets", "items", "times")
@@ -55,18 +57,20 @@ class SequenceStore:
             user_tokens: original ids, entry 0 for padding.
             item_tokens: original ids, entry 0 for padding.
         """
-        users, times = np.asarray(users, dtype=np.int64), np.asarray(times, dtype=np.float64)
+        users, times = np.asarray(users), np.asarray(times, dtype=np.float64)
+        users = users.astype(np.int64) if users.dtype.kind != "i" else users  # an empty list is float
         items = np.asarray(items, dtype=np.int32)
         if len(items) and items.min() < 1:
             raise ValueError("item ids start at 1; 0 is padding")
         if not np.isfinite(times).all():
             raise ValueError(f"{int((~np.isfinite(times)).sum())} interactions have no finite time")
-        order = np.lexsort((times, users))
-        present, counts = np.unique(users, return_counts=True)
+        counts = np.bincount(users)
+        present = np.flatnonzero(counts)
+        items, times = _sorted(users, items, times, counts)
         return cls(
-            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            items=items[order],
-            times=times[order],
+            offsets=np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64),
+            items=items,
+            times=times,
             users=present,
             user_tokens=np.asarray(user_tokens, dtype=str),
             item_tokens=np.asarray(item_tokens, dtype=str),
@@ -135,7 +139,7 @@ class SequenceStore:
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for array in (self.offsets, self.items, self.times, self.users):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data.cast("B"))  # no copy
         for tokens in (self.user_tokens, self.item_tokens):
             digest.update("\n".join(tokens).encode())
         return digest.hexdigest()[:32]
@@ -145,19 +149,93 @@ class SequenceStore:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
             write_array(folder / f"{name}.npy", getattr(self, name))
-        meta = {"fingerprint": self.fingerprint(), "n_rows": self.n_rows, "n_items": self.n_items}
+        meta = {
+            "fingerprint": self.fingerprint(),
+            "n_rows": self.n_rows,
+            "n_items": self.n_items,
+            "nnz": len(self.items),
+        }
         write_json(folder / "meta.json", meta)
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
-        """Map a saved store into memory; processes on one machine share its pages."""
+        """Map a saved store into memory; processes on one machine share its pages.
+
+        Raises:
+            FileNotFoundError: no complete store there.
+            ValueError: files that are cut off or do not belong together.
+        """
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
-        arrays = {
-            name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
-            for name in (*_ARRAYS, "users", "user_tokens", "item_tokens")
-        }
-        return cls(**arrays)
+        meta = read_json(folder / "meta.json")
+        store = cls(
+            **{
+                name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
+                for name in (*_ARRAYS, "users", "user_tokens", "item_tokens")
+            }
+        )
+        found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
+        if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
+            raise ValueError(f"{folder}: its arrays do not belong together")
+        store.__dict__["_fingerprint"] = meta["fingerprint"]
+        return store
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
+
+    def counts(self, lengths: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Return how often each item (n_items,) occurs in the first ``lengths[u]`` interactions of the rows."""
+        total = np.zeros(self.n_items, dtype=np.int64)
+        lengths = self.lengths if lengths is None else lengths
+        # a stretch of rows at a time: an index of all interactions would take twice their memory
+        edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
+        for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
+            index = ranges(self.offsets[start:stop], lengths[start:stop])
+            total += np.bincount(self.items[index], minlength=self.n_items)
+        return total
+
+
+_STRETCH = 4 << 20  # interactions
+# fewer interactions are sorted before the kernels are loaded
+_KERNEL_FROM = 4_000_000
+_Sorted = tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]
+
+
+def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: npt.NDArray[np.int64]) -> _Sorted:
+    """Return items and times by user, then time, in stable order: the arrays given where they are sorted already."""
+    if _in_order(users, times):
+        return items, times
+    if len(users) < _KERNEL_FROM:
+        order = np.lexsort((times, users))
+        return items[order], times[order]
+    from recbole_hyper.kernels import grouping
+
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    grouped = np.empty_like(items), np.empty_like(times)
+    with Pool() as pool:
+
+        def scatter(values: tuple[npt.NDArray, npt.NDArray]) -> None:
+            grouping.scatter(users, values[0], offsets[:-1].copy(), values[1])
+
+        def sort(rows: tuple[int, int]) -> None:
+            grouping.sort_rows(offsets, *grouped, *rows)
+
+        pool.map(scatter, [(items, grouped[0]), (times, grouped[1])])
+        shares = np.linspace(0, len(users), 8 * pool.threads + 1)[1:-1]
+        edges = [0, *np.searchsorted(offsets, shares).tolist(), len(counts)]
+        pool.map(sort, list(itertools.pairwise(edges)))
+    return grouped
+
+
+def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
+    """Return whether interactions stand by user, then time; a piece at a time, so that disorder is seen early."""
+    for start in range(0, len(users) - 1, piece):
+        some, then = users[start : start + piece + 1], times[start : start + piece + 1]
+        if not np.all((some[1:] > some[:-1]) | ((some[1:] == some[:-1]) & (then[1:] >= then[:-1]))):
+            return False
+    return True
 
 
 def write_array(path: Path, array: npt.NDArray) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -15,7 +15,14 @@ from recbole_hyper.evaluation.scorers import foreign_scorer
 
 
 class OwnModel(Model):
-    """Mixin of every model of this package."""
+    """Mixin of every model of this package.
+
+    Attributes:
+        reads_features: whether the model asks the dataset for features of users, items or interactions, which are then
+            read by RecBole, in its slower way.
+    """
+
+    reads_features: ClassVar[bool] = False
 
     @abstractmethod
     def training_loader(

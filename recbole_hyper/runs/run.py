@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import logging
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -201,7 +200,7 @@ def provenance(config: Config, split: Split) -> dict[str, Any]:
 
 def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Evaluation]:
     """Return validation and test of a split, with what the metrics ask of the training data."""
-    counts = _counter(training, training.iid_field), _counter(training, training.uid_field)
+    counts = training.item_counter, training.user_counter
     return Evaluation("valid", split.valid, split, *counts), Evaluation("test", split.test, split, *counts)
 
 
@@ -311,11 +310,6 @@ def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str
     found = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
     return {f"{evaluation.name}_intervals": found, "interval_method": method}
-
-
-def _counter(training: SequenceDataset, field: str) -> Counter:
-    ids, counts = torch.unique(training.inter_feat[field], return_counts=True)
-    return Counter(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
 
 
 def _log_split(split: Split) -> None:

@@ -9,7 +9,7 @@ from recbole.sampler import Sampler
 from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.dataset import SequenceDataset, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
@@ -18,7 +18,7 @@ from recbole_hyper.types import Split
 
 def read_data(config: Config) -> tuple[SequenceDataset, Split]:
     """Read the atomic files and split them."""
-    data = SequenceDataset(config)
+    data = read_dataset(config)
     return data, make_split(data.store, config)
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from recbole.utils import FeatureSource, FeatureType
 from recbole.utils.argument_list import dataset_arguments
 
 from recbole_hyper import keys
@@ -68,7 +66,7 @@ def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[Seque
         _mapped[target] = (SequenceStore.load(target / "data"), load_split(target))
     store, split = _mapped[target]
     # the counts of a split are written to by the run that uses it
-    return StoredDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
+    return SequenceDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
 
 
 def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
@@ -122,36 +120,3 @@ def load_split(folder: Path) -> Split:
         **{name: meta[name] for name in SPLIT_VALUES},
         **{name: array(name) for name in SPLIT_ARRAYS},
     )
-
-
-class StoredDataset(SequenceDataset):
-    """RecBole's dataset over a saved store: ids are known already, so nothing is read, filtered or mapped."""
-
-    def __init__(self, config: Any, store: SequenceStore) -> None:
-        self._saved = store
-        super().__init__(config)
-        self._store = store
-
-    def _load_data(self, token: str, dataset_path: str) -> None:
-        store = self._saved
-        fields = (
-            (self.uid_field, FeatureType.TOKEN, FeatureSource.USER_ID),
-            (self.iid_field, FeatureType.TOKEN, FeatureSource.ITEM_ID),
-            (self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION),
-        )
-        for name, kind, source in fields:
-            self.field2type[name], self.field2source[name], self.field2seqlen[name] = kind, source, 1
-        self.inter_feat = pd.DataFrame(
-            {
-                self.uid_field: np.repeat(store.users, store.lengths),
-                self.iid_field: store.items.astype(np.int64),
-                self.time_field: np.asarray(store.times),
-            }
-        )
-        self.user_feat = self.item_feat = None
-        for name, tokens in ((self.uid_field, store.user_tokens), (self.iid_field, store.item_tokens)):
-            self.field2id_token[name] = tokens
-            self.field2token_id[name] = {token: number for number, token in enumerate(tokens)}
-
-    def _data_processing(self) -> None:
-        self.feat_name_list = self._build_feat_name_list()

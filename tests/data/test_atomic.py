@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.atomic import DataError, header, read_atomic
-from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = {"user_id": "token", "item_id": "token", "timestamp": "float"}
@@ -80,7 +80,8 @@ def dataset(path: Path, **keys: object) -> SequenceDataset:
 def with_items(path: Path, text: str) -> SequenceDataset:
     write_inter(path, "d", cycle_rows())
     (path / "d" / "d.item").write_text(text, encoding="utf-8", newline="")
-    return dataset(path, load_col={"inter": list(COLUMNS), "item": ["item_id", "kind", "words", "price"]})
+    columns = {"inter": list(COLUMNS), "item": ["item_id", "kind", "words", "price"]}
+    return FeatureDataset(Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(path), "load_col": columns}))
 
 
 def stored(data: SequenceDataset) -> list[tuple[str, str, float]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import DataError, SequenceDataset
+from recbole_hyper.data.dataset import DataError, FeatureDataset, SequenceDataset
 from recbole_hyper.protocols.base import ProtocolError, make_split
 from recbole_hyper.runs.run import run
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
@@ -174,8 +174,9 @@ def test_item_features_survive_pandas_3(tmp_path: Path) -> None:
     lines = [f"i{item}\tfilm {item}\t{'' if item == 3 else 1990 + item}\n" for item in range(12)]
     lines[5] = "i5\t\t1995\n"  # a film without words in its title
     (tmp_path / "d" / "d.item").write_text("item_id:token\ttitle:token_seq\tyear:token\n" + "".join(lines))
-    data = dataset(
-        tmp_path, "d", load_col={"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "title", "year"]}
+    columns = {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "title", "year"]}
+    data = FeatureDataset(
+        Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(tmp_path), "load_col": columns})
     )
     features = data.item_feat
     assert features["year"].min() == 0  # padding and the missing year, not -2**63

@@ -81,7 +81,7 @@ def test_files_are_read_once(config: Config, tmp_path: Path, monkeypatch: pytest
     def fail(*arguments: Any) -> None:
         raise AssertionError("the atomic files are read again")
 
-    monkeypatch.setattr(SequenceDataset, "_check_header", fail)
+    monkeypatch.setattr("recbole_hyper.data.source.Source.check_header", fail)
     shared.shared_data(config, tmp_path / "shared")
 
 

@@ -1,0 +1,127 @@
+"""Stores that were read before, kept in the user's cache folder under the digest of all that decides them.
+
+A store is written to a temporary folder that is renamed when it is complete, so that two processes may make the same
+one and no process ever maps half of one. What cannot be mapped (of another version, cut off) is removed and made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.source import Source
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.files import cache_folder, file_digest, is_no_space, read_json, write_json
+
+FORMAT = 1  # raised when the same files and keys give another store
+# a smaller file is read again as quickly
+SMALLEST = 4 << 20
+LARGEST = 20 << 30  # bytes of all stores together; those not used for the longest time go first
+# a file written to less than this many seconds before it was looked at may change again under the same time
+_UNSURE = 2.0
+
+logger = logging.getLogger("recbole_hyper")
+
+
+def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceStore:
+    """Return the store of ``source`` mapped into memory; ``read`` makes it where it is not kept yet."""
+    if sum(path.stat().st_size for path in source.files() if path.is_file()) < SMALLEST:
+        return read(source)
+    start = time.perf_counter()
+    folder = cache_folder() / "stores" / _key(source)
+    if (found := _mapped(folder)) is not None:
+        logger.info(
+            "data from the cache %s in %.2f s (--use_cache=False reads the files)", folder, time.perf_counter() - start
+        )
+        return found
+    store = read(source)
+    logger.info("data read in %.2f s", time.perf_counter() - start)
+    return _kept(store, folder)
+
+
+def _key(source: Source) -> str:
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "files": {path.suffix: known_digest(path) for path in source.files() if path.is_file()},
+        **source.plain(),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def known_digest(path: Path) -> str:
+    """Return the sha256 of a file, remembered while its size, its time and its place on the disk stay the same."""
+    state = path.stat()
+    place = str(path.resolve())
+    signature = [place, state.st_size, state.st_mtime_ns, state.st_ino]
+    name = hashlib.sha256(place.encode()).hexdigest()[:32]
+    note = cache_folder() / "digests" / f"{name}.json"
+    with contextlib.suppress(OSError, ValueError):
+        known = read_json(note)
+        if known.get("signature") == signature:
+            return str(known["sha256"])
+    digest = file_digest(path)
+    if time.time() - state.st_mtime > _UNSURE:
+        with contextlib.suppress(OSError):
+            write_json(note, {"signature": signature, "sha256": digest})
+    return digest
+
+
+def _mapped(folder: Path) -> SequenceStore | None:
+    if not folder.is_dir():
+        return None
+    try:
+        store = SequenceStore.load(folder)
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        logger.warning("the cache %s cannot be used (%s); it is made anew", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+    return store
+
+
+def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
+    """Return ``store`` mapped from ``folder``, or as it is where it cannot be kept."""
+    part = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(folder.parent, store)
+        part = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
+        store.save(part)
+        with contextlib.suppress(OSError):  # another process has made it meanwhile
+            part.rename(folder)
+        logger.info("kept in the cache %s; it may be deleted at any time", folder)
+        return _mapped(folder) or store
+    except (NoSpaceError, OSError) as error:
+        if not isinstance(error, NoSpaceError) and not is_no_space(error):
+            logger.warning("the data cannot be kept in the cache: %s", error)
+        else:
+            logger.warning("no space to keep the data in the cache %s", folder.parent)
+        return store
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _make_room(root: Path, store: SequenceStore) -> None:
+    """Remove the stores that were not used for the longest time, and what killed processes left."""
+    kept = [entry for entry in root.iterdir() if entry.is_dir()]
+    for entry in kept:
+        if entry.name.startswith(".") and time.time() - entry.stat().st_mtime > 86_400:
+            shutil.rmtree(entry, ignore_errors=True)
+    kept = sorted((entry for entry in kept if not entry.name.startswith(".")), key=lambda entry: -entry.stat().st_mtime)
+    left = LARGEST - store.nbytes
+    for entry in kept:
+        left -= sum(file.stat().st_size for file in entry.iterdir())
+        if left < 0:
+            shutil.rmtree(entry, ignore_errors=True)

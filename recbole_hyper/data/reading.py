@@ -1,0 +1,133 @@
+"""From atomic files to a :class:`SequenceStore` by columns, with RecBole's ids and filters, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from recbole_hyper.data import filters
+from recbole_hyper.data.atomic import PAD, DataError, read_atomic
+from recbole_hyper.data.filters import Side
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.source import Source
+from recbole_hyper.data.table import Table, read_table
+
+
+def read_store(source: Source) -> SequenceStore:
+    """Read, filter, number and sort the interactions, as RecBole's Dataset does with the same keys.
+
+    Raises:
+        DataError: a missing column, a value that is none, no interaction left after filtering, fewer than two items.
+    """
+    source.check_header()
+    loaded = source.columns("inter")
+    known = {name for suffix in source.load_col for name in source.columns(suffix)}
+    if missing := sorted(set(source.val_interval) - known):
+        raise DataError(f"val_interval names {missing[0]!r}, which is not loaded; add it to load_col")
+    kinds = {name: kind for name, kind in loaded.items() if name in _needed(source)}
+    if odd := [name for name, kind in kinds.items() if kind.endswith("_seq")]:
+        raise DataError(f"val_interval: {odd[0]!r} is a sequence, of which no interval can be asked")
+    table = read_table(
+        source.path("inter"),
+        kinds,
+        ids=(source.user_field, source.item_field),
+        finite=source.time_field,
+        separator=source.field_separator,
+        encoding=source.encoding,
+    )
+    users, items = (
+        Side.of(table.tokens[name], _named(source, suffix, name), interval)
+        for name, suffix, interval in (
+            (source.user_field, "user", source.user_inter_num_interval),
+            (source.item_field, "item", source.item_inter_num_interval),
+        )
+    )
+    users, items, times = _filtered(source, users, items, table)
+    if len(items.tokens) < 2:
+        raise DataError(
+            f"{source.path('inter')}: {len(items.tokens)} item is left after filtering; ranking needs at least 2"
+        )
+    del table
+    for side in (users, items):
+        side.codes += 1  # in place: 0 is padding
+    return SequenceStore.from_interactions(
+        users.codes, items.codes, times, _padded(users.tokens), _padded(items.tokens)
+    )
+
+
+def _needed(source: Source) -> set[str]:
+    return {source.user_field, source.item_field, source.time_field, *source.val_interval}
+
+
+def _named(source: Source, suffix: str, field: str) -> pa.Array | None:
+    """Return the ids that a feature file names, once each, less those that ``val_interval`` drops; None: not read."""
+    if suffix not in source.load_col:
+        return None
+    columns = source.columns(suffix)
+    if not columns:
+        return None
+    path = source.path(suffix)
+    if field not in columns:
+        raise DataError(f"{path}: column {field!r} must be loaded; add it to load_col {suffix}, now {list(columns)}")
+    wanted = {name: kind for name, kind in columns.items() if name in {field, *source.val_interval}}
+    frame = read_atomic(
+        path,
+        wanted,
+        ids=(field,),
+        separator=source.field_separator,
+        seq_separator=source.seq_separator,
+        encoding=source.encoding,
+    ).drop_duplicates([field])
+    for name, allowed in source.val_interval.items():
+        if name in wanted:
+            values = frame[name]
+            numbers = wanted[name] == "float"
+            inside = (
+                filters.within(values.to_numpy(), filters.parsed_intervals(allowed))
+                if numbers
+                else values.isin(allowed)
+            )
+            frame = frame[np.asarray(inside)]
+    if frame.empty:
+        raise DataError(f"{path}: nothing is left after val_interval={dict(source.val_interval)}")
+    return pa.array(frame[field].to_numpy(dtype=object), pa.string())
+
+
+def _filtered(source: Source, users: Side, items: Side, table: Table) -> tuple[Side, Side, npt.NDArray[np.float64]]:
+    """Return what RecBole's filters leave, numbered anew where they take anything away."""
+    times, rows = table.numbers[source.time_field], None
+    if source.rm_dup_inter is not None:
+        rows = filters.first_of_pairs(users, items, times, source.rm_dup_inter)
+    masks = [
+        filters.value_mask(table.column(name), allowed)
+        for name, allowed in source.val_interval.items()
+        if name in table
+    ]
+    if source.filter_inter_by_user_or_item and (users.named is not None or items.named is not None):
+        masks.append(filters.known_rows(users, items))
+    if masks:
+        keep = np.logical_and.reduce(masks)
+        rows = np.flatnonzero(keep) if rows is None else rows[keep[rows]]
+    named = [np.empty(0, np.int32) if side.named is None else side.named for side in (users, items)]
+    if users.interval is not None or items.interval is not None:
+        everything = np.arange(len(times)) if rows is None else rows
+        rows, left = filters.enough(users, items, everything)
+        named = [codes[flags[codes]] for codes, flags in zip(named, left, strict=True)]
+    for suffix, side, codes in (("user", users, named[0]), ("item", items, named[1])):
+        if side.named is not None and not len(codes):
+            raise DataError(f"{source.path(suffix)}: nothing of it is left after filtering; leave it out of load_col")
+    if rows is None:
+        return users, items, times
+    if not len(rows):
+        raise DataError(
+            f"{source.path('inter')}: no interaction is left after filtering (user_inter_num_interval="
+            f"{source.user_inter_num_interval!r}, item_inter_num_interval={source.item_inter_num_interval!r}, "
+            f"val_interval={dict(source.val_interval) or None!r})"
+        )
+    users.codes, items.codes = users.codes[rows], items.codes[rows]
+    return users.renumbered(named[0]), items.renumbered(named[1]), times[rows]
+
+
+def _padded(tokens: pa.Array) -> np.ndarray:
+    return np.array([PAD, *tokens.to_pylist()])

@@ -1,0 +1,39 @@
+"""Threads for work that holds no interpreter lock: compiled loops, Arrow, checksums."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+def default_threads() -> int:
+    """``NUMBA_NUM_THREADS`` or ``OMP_NUM_THREADS`` where set, else the processors of this process."""
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(name, "").isdigit():
+            return max(1, int(os.environ[name]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Pool(ThreadPoolExecutor):
+    """As many threads as are given (None: :func:`default_threads`); a single one is the caller's own."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = default_threads() if threads is None else max(1, threads)
+        super().__init__(self.threads)
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:  # type: ignore[override]
+        """Return what ``function`` gives for each item."""
+        if self.threads == 1 or len(items) == 1:
+            return [function(item) for item in items]
+        return list(super().map(function, items))
+
+    def stream(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """As :meth:`map`, with at most ``threads`` items alive beyond those that are being worked on."""
+        waiting, results = [], []
+        for item in items:
+            waiting.append(self.submit(function, item))
+            if len(waiting) > self.threads:
+                results.append(waiting.pop(0).result())
+        return results + [future.result() for future in waiting]

@@ -1,0 +1,176 @@
+"""Stores in the user's cache: found again, never mixed up, never half-written, never in the way."""
+
+import json
+import logging
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recbole_hyper.config import Config
+from recbole_hyper.data import cache
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.files import cache_folder
+from tests.conftest import SMALL, cycle_rows, write_inter
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the data set "d", in a process whose cache is empty and takes small files too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "SMALLEST", 0)
+    return write_inter(tmp_path, "d", cycle_rows())
+
+
+def store(data: Path, **keys: Any) -> SequenceStore:
+    return SequenceDataset(Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(data), **keys})).store
+
+
+def kept() -> list[Path]:
+    return sorted((cache_folder() / "stores").glob("*"))
+
+
+def mapped(found: SequenceStore) -> bool:
+    return isinstance(found.items, np.memmap)
+
+
+def aged(path: Path) -> None:
+    """Make a file old enough that its time tells whether it has changed."""
+    before = time.time() - 60
+    os.utime(path, (before, before))
+
+
+def test_a_second_run_maps_what_the_first_one_read(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = store(data, use_cache=False)
+    first = store(data)
+    monkeypatch.setattr("recbole_hyper.data.dataset.read_store", lambda source: pytest.fail("the files were read"))
+    with caplog.at_level(logging.INFO, logger="recbole_hyper"):
+        again = store(data)
+    assert mapped(first)
+    assert mapped(again)
+    assert not mapped(plain)
+    assert first.fingerprint() == again.fingerprint() == plain.fingerprint()
+    assert f"data from the cache {kept()[0]}" in caplog.text
+
+
+def test_without_the_cache_nothing_is_kept(data: Path) -> None:
+    store(data, use_cache=False)
+    assert kept() == []
+
+
+def test_other_filters_and_other_contents_are_other_stores(data: Path) -> None:
+    whole = store(data)
+    fewer = store(data, val_interval={"timestamp": "[0,1004]"})
+    path = data / "d" / "d.inter"
+    path.write_text(path.read_text() + "new\ti0\t9\n")
+    more = store(data)
+    assert len(fewer.items) < len(whole.items) == len(more.items) - 1
+    assert len(kept()) == 3
+
+
+def test_a_copy_of_the_files_elsewhere_is_the_same_data(data: Path, tmp_path: Path) -> None:
+    store(data)
+    write_inter(tmp_path / "elsewhere", "d", cycle_rows())
+    assert mapped(store(tmp_path / "elsewhere"))
+    assert len(kept()) == 1
+
+
+def test_the_digest_is_computed_again_only_when_the_file_may_have_changed(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, computed = data / "d" / "d.inter", []
+    digest = cache.file_digest
+    monkeypatch.setattr(cache, "file_digest", lambda file: computed.append(file) or digest(file))
+    store(data), store(data)
+    assert len(computed) == 2  # written a moment ago: its time tells nothing yet
+    aged(path)
+    store(data), store(data), store(data)
+    assert len(computed) == 3
+    text = path.read_text()
+    path.write_text(text.replace("u0", "v0"))  # as long as before
+    aged(path)
+    assert "v0" in store(data).user_tokens
+
+
+@pytest.mark.parametrize("name", ["items.npy", "meta.json", "user_tokens.npy", "times.npy"])
+def test_a_store_that_was_cut_off_is_made_anew(name: str, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = store(data).fingerprint()
+    file = kept()[0] / name
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert store(data).fingerprint() == good
+    assert "cannot be used" in caplog.text
+    assert SequenceStore.load(kept()[0]).fingerprint() == good
+
+
+def test_a_store_of_another_version_is_not_looked_at(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(data)
+    monkeypatch.setattr(cache, "FORMAT", cache.FORMAT + 1)
+    store(data)
+    assert len(kept()) == 2
+
+
+def test_arrays_that_do_not_belong_together(data: Path) -> None:
+    good = store(data).fingerprint()
+    np.save(kept()[0] / "items.npy", np.arange(3, dtype=np.int32))
+    assert store(data).fingerprint() == good
+
+
+def _make(arguments: tuple[str, str]) -> str:
+    data, home = arguments
+    os.environ["XDG_CACHE_HOME"] = home
+    cache.SMALLEST = 0
+    return store(Path(data)).fingerprint()
+
+
+def test_processes_that_make_one_store_at_the_same_time(data: Path, tmp_path: Path) -> None:
+    expected = store(data, use_cache=False).fingerprint()
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        assert pool.map(_make, [(str(data), str(tmp_path / "cache"))] * 6) == [expected] * 6
+    assert len(kept()) == 1
+
+
+def test_a_full_disk_is_no_fault_of_the_run(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise NoSpaceError(28, "no space left on the disk")
+
+    monkeypatch.setattr("recbole_hyper.data.sequences.write_array", full)
+    assert not mapped(store(data))
+    assert "no space to keep the data" in caplog.text
+    assert kept() == []
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_run(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cache").write_text("a file")
+    assert len(store(data).items) == 300
+    assert "cannot be kept" in caplog.text
+
+
+def test_the_stores_unused_for_the_longest_time_go_first(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = []
+    for number, last in enumerate((1005, 1006, 1007)):
+        stores.append(store(data, val_interval={"timestamp": f"[0,{last}]"}))
+        newest = max(kept(), key=lambda folder: json.loads((folder / "meta.json").read_text())["nnz"])
+        os.utime(newest, (number, number))
+    size = sum(file.stat().st_size for file in newest.iterdir())
+    monkeypatch.setattr(cache, "LARGEST", 2 * size + store(data, use_cache=False).nbytes)
+    store(data)
+    left = sorted(json.loads((folder / "meta.json").read_text())["nnz"] for folder in kept())
+    assert left == sorted([len(stores[1].items), len(stores[2].items), 300])
+
+
+def test_a_small_file_is_read_as_quickly(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "SMALLEST", 1 << 20)
+    assert not mapped(store(data))
+    assert not (cache_folder() / "digests").exists()

@@ -1,0 +1,185 @@
+"""The columnar way gives what RecBole's Dataset gives, bit by bit: ids, filters, ties, features that filter."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.config import Config
+from recbole_hyper.data import table
+from recbole_hyper.data.atomic import DataError
+from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, read_dataset
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.table import read_table
+from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
+
+COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]
+WIDE = "user_id:token\titem_id:token\ttimestamp:float\trating:float\tkind:token\n"
+IDS = ["a", "b", "NA", "null", '"', "1", "01", "1.0", " 1", "é", "nan", "#", "a b"]
+INTERVALS = [None, "[2,inf)", "[1,2]", "(1,4)", "[4,inf);[1,2]", "[3,inf)"]
+
+
+def configured(path: Path, **keys: Any) -> Config:
+    return Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(path), **keys})
+
+
+def both(path: Path, **keys: Any) -> tuple[SequenceStore | str, SequenceStore | str]:
+    """Return the stores of both ways, or that nothing is left."""
+
+    def tried(make: Callable[[Config], SequenceDataset]) -> SequenceStore | str:
+        try:
+            return make(configured(path, **keys)).store
+        except ValueError as error:
+            # RecBole's own words, of a feature file of which nothing is left, are "is empty"
+            return "nothing is left" if "left" in str(error) or "empty" in str(error) else str(error)
+
+    return tried(SequenceDataset), tried(FeatureDataset)
+
+
+def same(one: SequenceStore | str, other: SequenceStore | str) -> None:
+    if isinstance(one, str) or isinstance(other, str):
+        assert one == other
+        return
+    for name in ("offsets", "items", "times", "users", "user_tokens", "item_tokens"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+    assert one.fingerprint() == other.fingerprint()
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(IDS), st.sampled_from(IDS), st.integers(0, 3), st.sampled_from(["", "1", "2.5", "4"]),
+        st.sampled_from(["", "x", "y", "NA"]),
+    ),
+    min_size=1, max_size=30,
+)  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=rows,
+    users=st.sampled_from(INTERVALS),
+    items=st.sampled_from(INTERVALS),
+    duplicates=st.sampled_from([None, "first", "last"]),
+    values=st.sampled_from(
+        [None, {"rating": "[2,inf)"}, {"kind": ["x"]}, {"item_id": IDS[:6]}, {"timestamp": "(0,3]"}]
+    ),
+)
+def test_filters_are_recboles(
+    rows: list[tuple], users: str | None, items: str | None, duplicates: str | None, values: Any, tmp_path: Path
+) -> None:
+    write_inter(tmp_path, "d", rows, WIDE)
+    keys = {"user_inter_num_interval": users, "item_inter_num_interval": items, "rm_dup_inter": duplicates}
+    same(*both(tmp_path, val_interval=values, load_col={"inter": COLUMNS}, **keys))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=rows,
+    named=st.lists(st.tuples(st.sampled_from([*IDS, "other"]), st.integers(0, 3)), min_size=1, max_size=12),
+    only_known=st.booleans(),
+    interval=st.sampled_from(INTERVALS),
+    values=st.sampled_from([None, {"price": "[1,inf)"}]),
+)
+@example(rows=[("a", "b", 1, "1", "x")] * 3, named=[("other", 1)], only_known=True, interval=None, values=None)
+def test_items_of_a_feature_file_filter_and_are_numbered(
+    rows: list[tuple], named: list[tuple], only_known: bool, interval: str | None, values: Any, tmp_path: Path
+) -> None:
+    write_inter(tmp_path, "d", rows, WIDE)
+    lines = "".join(f"{item}\t{price}\n" for item, price in named)
+    (tmp_path / "d" / "d.item").write_text("item_id:token\tprice:float\n" + lines)
+    columns = {"inter": COLUMNS[:3], "item": ["item_id", "price"]}
+    keys = {"item_inter_num_interval": interval, "val_interval": values, "load_col": columns}
+    same(*both(tmp_path, filter_inter_by_user_or_item=only_known, **keys))
+
+
+def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(3)
+    rows = [(f"u{draw.randrange(20)}", f"i{draw.randrange(30)}", draw.randrange(9)) for _ in range(400)]
+    write_inter(tmp_path, "d", rows)
+    path = tmp_path / "d" / "d.inter"
+    path.write_text(path.read_text().replace("\n", "\n\n", 30))  # blank lines
+    whole, slow = both(tmp_path)
+    monkeypatch.setattr(table, "_PIECE", 100)
+    same(SequenceDataset(configured(tmp_path)).store, slow)
+    same(whole, slow)
+
+
+@pytest.mark.parametrize("bad", ["x", "inf", ""])
+def test_a_bad_value_in_a_late_piece_is_named_with_its_line(
+    bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(f"u{n % 7}", f"i{n % 9}", n) for n in range(300)]
+    rows[250] = ("u", "i", bad)  # type: ignore[assignment]
+    write_inter(tmp_path, "d", rows)
+    monkeypatch.setattr(table, "_PIECE", 100)
+    with pytest.raises(DataError, match=r"line 252\b"):
+        SequenceDataset(configured(tmp_path))
+
+
+def test_codes_stand_in_order_of_appearance(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", [("b", "x", 1), ("a", "x", 2), ("b", "y", 3)])
+    columns = {"user_id": "token", "item_id": "token", "timestamp": "float"}
+    read = read_table(tmp_path / "d" / "d.inter", columns, ids=("user_id", "item_id"), finite="timestamp")
+    users = read.tokens["user_id"]
+    assert (users.codes.tolist(), users.tokens.to_pylist()) == ([0, 1, 0], ["b", "a"])
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_inter(tmp_path, "d", cycle_rows()) / "d" / "d.inter"
+    read = table._read_piece
+
+    def meanwhile(*arguments: Any) -> Any:
+        with path.open("a") as file:
+            file.write("u9\ti9\t9\n")
+        return read(*arguments)
+
+    monkeypatch.setattr(table, "_read_piece", meanwhile)
+    with pytest.raises(DataError, match="was written to while it was read"):
+        SequenceDataset(configured(tmp_path))
+
+
+def test_a_column_of_val_interval_that_is_not_loaded(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows())
+    with pytest.raises(DataError, match="val_interval names 'rating', which is not loaded"):
+        SequenceDataset(configured(tmp_path, val_interval={"rating": "[3,inf)"}))
+
+
+def test_recboles_models_get_the_features_that_are_loaded(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows())
+    (tmp_path / "d" / "d.item").write_text("item_id:token\tkind:token\n" + "".join(f"i{n}\tx\n" for n in range(12)))
+    columns = {"inter": COLUMNS[:3], "item": ["item_id", "kind"]}
+    ours = read_dataset(configured(tmp_path, load_col=columns))
+    theirs = read_dataset(Config("BPR", "d", config_dict={**SMALL, "data_path": str(tmp_path), "load_col": columns}))
+    assert ours.item_feat is None
+    assert "kind" in theirs.item_feat
+    same(ours.store, theirs.store)
+
+
+def test_tables_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows())
+    data = SequenceDataset(configured(tmp_path))
+    training = data.restrict(data.store, np.minimum(data.store.lengths, 4))
+    assert training.inter_num == 4 * data.store.n_rows
+    assert sum(training.item_counter.values()) == sum(training.user_counter.values()) == training.inter_num
+    assert data._inter_feat is training._inter_feat is None
+    assert len(training.inter_feat) == training.inter_num
+    assert data.token2id("item_id", "i3") == list(data.field2id_token["item_id"]).index("i3")
+
+
+@pytest.mark.parametrize("n_users", [1, 7, 300])
+def test_grouping_by_kernel_equals_one_sort(n_users: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(n_users)
+    users, items = draw.integers(1, n_users + 1, 2000), draw.integers(1, 50, 2000).astype(np.int32)
+    times, tokens = draw.integers(0, 30, 2000).astype(float), np.arange(400).astype(str)
+    plain = SequenceStore.from_interactions(users, items, times, tokens, tokens)
+    monkeypatch.setattr("recbole_hyper.data.sequences._KERNEL_FROM", 0)
+    same(SequenceStore.from_interactions(users, items, times, tokens, tokens), plain)
+
+
+def test_header_of_these_tests() -> None:
+    assert WIDE.startswith(HEADER.removesuffix("\n"))
