@@ -83,7 +83,12 @@ KEYS: dict[str, Key] = {
         ),
         _declared(
             "split",
-            ("candidate_seed", "int >= 0", "draws the candidates of uniN and popN, apart from the seed of training"),
+            (
+                "candidate_seed",
+                "int >= 0",
+                "draws candidates (uniN, popN) and cases (eval_cases), apart from the seed of training",
+            ),
+            ("eval_cases", "int >= 1 or ~", "validation and test cases that are ranked, drawn by candidate_seed"),
         ),
         _declared(
             "split grows", ("refit", "bool", "train the tested model anew on train + validation, for the epochs chosen")

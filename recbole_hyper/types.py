@@ -48,7 +48,7 @@ class Cases:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, part: slice) -> Cases:
+    def __getitem__(self, part: slice | Int64) -> Cases:
         candidates = None if self.candidates is None else self.candidates[part]
         return Cases(self.store, self.rows[part], self.ends[part], self.starts[part], candidates)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -189,12 +190,16 @@ class SequenceStore:
         """Return how often each item (n_items,) occurs in the first ``lengths[u]`` interactions of the rows."""
         total = np.zeros(self.n_items, dtype=np.int64)
         lengths = self.lengths if lengths is None else lengths
-        # a stretch of rows at a time: an index of all interactions would take twice their memory
-        edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
-        for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
-            index = ranges(self.offsets[start:stop], lengths[start:stop])
+        for rows in self.stretches():
+            index = ranges(self.offsets[:-1][rows], lengths[rows])
             total += np.bincount(self.items[index], minlength=self.n_items)
         return total
+
+    def stretches(self) -> Iterator[slice]:
+        """Yield the rows in stretches of a few million interactions: an index of all takes twice their memory."""
+        edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
+        for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
+            yield slice(start, stop)
 
 
 _STRETCH = 4 << 20  # interactions

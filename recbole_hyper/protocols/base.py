@@ -69,11 +69,25 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
     modes = arguments["mode"]
-    return dataclasses.replace(
+    split = dataclasses.replace(
         split,
         valid=_with_candidates("valid", modes["valid"], split, config["candidate_seed"]),
         test=_with_candidates("test", modes["test"], split, config["candidate_seed"]),
     )
+    return sampled(split, int(config["eval_cases"]), config["candidate_seed"]) if config["eval_cases"] else split
+
+
+def sampled(split: Split, n_cases: int, seed: int) -> Split:
+    """Return ``split`` with at most ``n_cases`` validation and test cases, drawn by ``seed``; they keep their order."""
+    parts = {}
+    for number, part in enumerate(("valid", "test")):
+        cases = getattr(split, part)
+        if len(cases) > n_cases:
+            draw = np.random.default_rng((seed, number))
+            cases = cases[np.sort(draw.choice(len(cases), n_cases, replace=False))]
+            split.counts[f"{part} cases drawn of {len(getattr(split, part))}"] = n_cases
+        parts[part] = cases
+    return dataclasses.replace(split, **parts)
 
 
 def check(split: Split) -> None:
@@ -113,18 +127,21 @@ def _check_points(split: Split) -> None:
         if wrong:
             raise ProtocolError(f"{wrong} {name} interactions are on the wrong side of a point in time")
 
-    def trained(lengths: Int64) -> np.ndarray:
-        return split.store.times[split.store.prefix_index(lengths)]
+    def require_trained(name: str, lengths: Int64, end: float) -> None:
+        # rows are in time order: the last interaction that is trained on tells
+        wrong = int((_last_times(split.store, lengths) >= end).sum())
+        if wrong:
+            raise ProtocolError(f"{wrong} users' {name} interactions are on the wrong side of a point in time")
 
     if not split.points:
         return
     start = min(split.points.values())
-    require("training", trained(split.train_lengths), -np.inf, start)
+    require_trained("training", split.train_lengths, start)
     require("test", split.test.times, split.points["test"], np.inf)
     if "valid" in split.points:
         require("validation", split.valid.times, split.points["valid"], split.points["test"])
     if split.refit_lengths is not None:
-        require("refit", trained(split.refit_lengths), -np.inf, split.points["test"])
+        require_trained("refit", split.refit_lengths, split.points["test"])
 
 
 def _last_times(store: SequenceStore, lengths: Int64) -> np.ndarray:
@@ -142,14 +159,23 @@ def cold_targets(cases: Cases, split: Split) -> int:
 
 def repeated_targets(cases: Cases) -> int:
     """Return how many targets occur in their own history; with ``exclude_seen`` each of them is a sure miss."""
-    store = cases.store
-    keys = store.row_of * store.n_items + store.items
-    order = np.lexsort((store.positions, keys))
-    again = np.flatnonzero(keys[order][1:] == keys[order][:-1])
-    # position of the last earlier interaction of the same user with the same item
-    earlier = np.full(len(keys), -1)
-    earlier[order[again + 1]] = store.positions[order[again]]
-    return int((earlier[store.offsets[cases.rows] + cases.ends] >= cases.starts).sum())
+    store, order = cases.store, np.argsort(cases.rows, kind="stable")
+    rows, total = cases.rows[order], 0
+    for part in store.stretches():
+        of_part = order[np.searchsorted(rows, part.start) : np.searchsorted(rows, part.stop)]
+        if not len(of_part):
+            continue
+        first, end = store.offsets[part.start], store.offsets[part.stop]
+        owners = np.repeat(np.arange(part.start, part.stop), store.lengths[part])
+        keys = owners * store.n_items + store.items[first:end]
+        place = np.argsort(keys, kind="stable")
+        again = np.flatnonzero(keys[place][1:] == keys[place][:-1])
+        # position of the last earlier interaction of the same user with the same item
+        earlier = np.full(len(keys), -1)
+        earlier[place[again + 1]] = place[again] - (store.offsets[owners[place[again]]] - first)
+        asked = store.offsets[cases.rows[of_part]] + cases.ends[of_part] - first
+        total += int((earlier[asked] >= cases.starts[of_part]).sum())
+    return total
 
 
 def drop_cold(store: SequenceStore, known: np.ndarray) -> SequenceStore:
@@ -159,9 +185,7 @@ def drop_cold(store: SequenceStore, known: np.ndarray) -> SequenceStore:
 
 def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:
     """Return the (n_items,) mask of items that occur in the first ``lengths[row]`` interactions of a row."""
-    known = np.zeros(store.n_items, dtype=bool)
-    known[store.items[store.prefix_index(lengths)]] = True
-    return known
+    return store.counts(lengths) > 0
 
 
 def _with_candidates(part: str, mode: str, split: Split, seed: int) -> Cases:
@@ -172,7 +196,6 @@ def _with_candidates(part: str, mode: str, split: Split, seed: int) -> Cases:
         return dataclasses.replace(cases, candidates=read_candidates(Path(mode), cases))
     weights = None
     if mode[:3] == "pop":
-        trained = split.store.items[split.store.prefix_index(split.train_lengths)]
-        weights = np.bincount(trained, minlength=split.store.n_items).astype(np.float64)
+        weights = split.store.counts(split.train_lengths).astype(np.float64)
     drawn = draw_candidates(split.store, int(mode[3:]), seed, weights=weights, catalogue=split.candidates(part))
     return dataclasses.replace(cases, candidates=drawn[cases.rows])

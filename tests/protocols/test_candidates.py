@@ -35,6 +35,7 @@ def config_of(mode: str, seed: int = 1) -> dict[str, object]:
         "eval_args": {"split": split, "order": "TO", "mode": {"valid": mode, "test": mode}},
         "refit": False,
         "candidate_seed": seed,
+        "eval_cases": None,
     }
 
 

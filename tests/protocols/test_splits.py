@@ -38,7 +38,7 @@ def store_of(triples: list[Triple]) -> SequenceStore:
 def config_of(split: dict[str, Any], **keys: Any) -> dict[str, Any]:
     mode = keys.pop("mode", "full")
     arguments = {"split": split, "order": "TO", "mode": {"valid": mode, "test": mode}, **keys.pop("eval_args", {})}
-    return {"eval_args": arguments, "refit": False, "candidate_seed": 7, **keys}
+    return {"eval_args": arguments, "refit": False, "candidate_seed": 7, "eval_cases": None, **keys}
 
 
 def unpack(split: Split) -> reference.Parts:
@@ -347,7 +347,7 @@ def a_split() -> Split:
 def test_check_refuses_dishonest_splits() -> None:
     split = a_split()
     check(split)
-    with pytest.raises(ProtocolError, match="1 training interactions are on the wrong side"):
+    with pytest.raises(ProtocolError, match="1 users' training interactions are on the wrong side"):
         check(dataclasses.replace(split, train_lengths=np.array([3, 3, 0, 0])))
     with pytest.raises(ProtocolError, match="refit interactions are on the wrong side"):
         check(dataclasses.replace(split, refit_lengths=np.array([5, 4, 0, 0])))
@@ -506,3 +506,31 @@ def test_the_same_cases_come_from_a_config_object(random_data: Path) -> None:
     assert split.points["test"] == times[round(0.8 * (len(times) - 1))]
     assert split.counts["protocol"] == "global timepoint"
     assert SimpleNamespace(**config["eval_args"]).successive is True
+
+
+def test_cases_are_drawn_once_and_keep_their_order() -> None:
+    rows = [(f"u{user}", f"i{(user + step) % 9}", float(user + step)) for user in range(40) for step in range(6)]
+    whole = make_split(store_of(rows), config_of({"LS": "valid_and_test"}))
+    some = make_split(store_of(rows), config_of({"LS": "valid_and_test"}, eval_cases=12))
+    again = make_split(store_of(rows), config_of({"LS": "valid_and_test"}, eval_cases=12))
+    other = make_split(store_of(rows), config_of({"LS": "valid_and_test"}, eval_cases=12, candidate_seed=8))
+    assert some.valid.rows.tolist() == again.valid.rows.tolist() != other.valid.rows.tolist()
+    assert some.valid.rows.tolist() != some.test.rows.tolist()
+    assert (np.diff(some.test.rows) > 0).all()
+    assert (some.test.ends == whole.test.ends[np.searchsorted(whole.test.rows, some.test.rows)]).all()
+    assert some.counts["test cases drawn of 40"] == 12
+    assert len(make_split(store_of(rows), config_of({"LS": "valid_and_test"}, eval_cases=99)).test) == 40
+
+
+def test_repeats_are_found_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(5)
+    rows = [(f"u{user}", f"i{draw.integers(4)}", float(step)) for user in range(30) for step in range(3 + user % 6)]
+    cases = make_split(store_of(rows), config_of({"LS": "valid_and_test"})).test
+    expected = sum(
+        target in cases.store.row(row)[:end]
+        for row, end, target in zip(cases.rows, cases.ends, cases.targets, strict=True)
+    )
+    monkeypatch.setattr("recbole_hyper.data.sequences._STRETCH", 7)
+    assert repeated_targets(cases) == expected > 0
+    counts = np.bincount(cases.store.items, minlength=cases.store.n_items)
+    assert cases.store.counts().tolist() == counts.tolist()
