@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format clean
+.PHONY: help setup demo test test-slow check format docs clean
 
 help:
 	@grep -h '^# make' Makefile
@@ -33,6 +33,11 @@ check: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# make docs builds the pages of docs/ into build/docs; a broken link is an error
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
 
 # make bench-<name> runs benchmarks/bench_<name>.py
 bench-%: setup

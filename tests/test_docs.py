@@ -1,0 +1,84 @@
+"""Every command and every piece of Python in docs/ works, page by page, in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import recbole_hyper
+from tests.reference import planted
+
+CHECKOUT = Path(recbole_hyper.__file__).parents[1]
+DOCS = CHECKOUT / "docs"
+PAGES = sorted(page.stem for page in DOCS.glob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# (\S+\.py)\n")
+# so that a page takes seconds: what a reader types trains to early stopping
+SHORT = {
+    "run": ["--epochs=1", "--n_threads=1"],
+    "compare": ["--epochs=1", "--n_threads=1"],
+    "sweep": ["--budget=small"],
+}
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return language and text of the blocks that are executed: sh and python."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return [(language, body) for language, body in BLOCK.findall(text) if language in ("sh", "python")]
+
+
+def execute(folder: Path, *arguments: str) -> None:
+    path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the recbole-hyper commands of a block; a line that ends with a backslash goes on."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def test_pages_are_linked() -> None:
+    text = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page for page in PAGES if f"{page}.md" not in text] == []
+
+
+def test_every_block_has_a_language() -> None:
+    """Only a block of sh, python or text can be told apart from what is executed."""
+    for page in PAGES:
+        known = {language for language, _ in BLOCK.findall((DOCS / f"{page}.md").read_text(encoding="utf-8"))}
+        assert known <= {"sh", "python", "text"}, page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def test_every_block_works(page: str, tmp_path: Path) -> None:
+    rows = [list(map(str, row)) for row in planted.walk_rows()]
+    (tmp_path / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")
+    for number, (language, text) in enumerate(blocks(page)):
+        if language == "python":
+            file = tmp_path / (match[1] if (match := FILE.match(text)) else f"block_{number}.py")
+            file.write_text(text, encoding="utf-8")
+            execute(tmp_path, file.name)
+            continue
+        for program, *arguments in commands(text):
+            if program == "pip":  # what it installs is here
+                continue
+            if program == "python":
+                execute(tmp_path, *arguments)
+                continue
+            assert program == "recbole-hyper", program
+            execute(tmp_path, "-m", "recbole_hyper", *arguments, *SHORT.get(arguments[0], []))
