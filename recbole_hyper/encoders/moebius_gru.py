@@ -191,6 +191,8 @@ class MoebiusGRU(nn.Module):
 
     def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
+        if torch.compiler.is_exporting():  # no file format of a graph holds the end of autocast
+            return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
         with torch.autocast(inputs.device.type, enabled=False):
             return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
 

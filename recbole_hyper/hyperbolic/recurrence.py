@@ -60,9 +60,7 @@ def scanned_recurrence(
     return scan(step, start, lift_tangent(inputs.unflatten(-1, (3, bias.shape[1]))))[1]
 
 
-def _step(
-    state: Tensor, x: Tensor, bias: Tensor, weight: Tensor, rho: Tensor, activation: str, reset: str
-) -> Tensor:
+def _step(state: Tensor, x: Tensor, bias: Tensor, weight: Tensor, rho: Tensor, activation: str, reset: str) -> Tensor:
     """Return the next tangent states (B, d) of ``state`` (B, d) and the lifted input ``x`` (B, 3, d)."""
     width = bias.shape[1]
     gates, last = weight[: 2 * width].t(), weight[2 * width :].t()

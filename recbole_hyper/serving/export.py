@@ -10,13 +10,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-import recbole_hyper
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
@@ -90,7 +90,7 @@ def export(
     named = {
         "format": format,
         "model": type(model).__name__,
-        "recbole_hyper": recbole_hyper.__version__,
+        "recbole_hyper": version("recbole-hyper"),
         "torch": torch.__version__,
         "n_items": model.head.n_items - 1,
         "max_length": int(max_length),
