@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -85,9 +87,9 @@ def scanned(gru: nn.GRU, inputs: Tensor) -> Tensor:
     states = inputs.transpose(0, 1)
     for layer in range(gru.num_layers):
         names = [f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        from_input, from_state, input_bias, state_bias = (getattr(gru, name, None) for name in names)
+        given: list[Any] = [getattr(gru, name, None) for name in names]
 
-        def step(state: Tensor, moved: Tensor, weight: Tensor = from_state, bias: Tensor | None = state_bias):
+        def step(state: Tensor, moved: Tensor, weight: Any = given[1], bias: Any = given[3]) -> tuple[Tensor, Tensor]:
             reset, update, candidate = moved.chunk(3, dim=-1)
             own_reset, own_update, own = nn.functional.linear(state, weight, bias).chunk(3, dim=-1)
             new = torch.tanh(candidate + torch.sigmoid(reset + own_reset) * own)
@@ -96,5 +98,5 @@ def scanned(gru: nn.GRU, inputs: Tensor) -> Tensor:
             return state, state.clone()
 
         start = states.new_zeros(states.shape[1], gru.hidden_size)
-        states = scan(step, start, nn.functional.linear(states, from_input, input_bias))[1]
+        states = scan(step, start, nn.functional.linear(states, given[0], given[2]))[1]
     return states.transpose(0, 1)

@@ -10,14 +10,15 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch.export import ExportedProgram
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.serving.extras import require
@@ -25,6 +26,7 @@ from recbole_hyper.serving.graph import INPUTS, make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
 OPSET = 20
+Tokens = Sequence[str] | npt.NDArray[Any]
 #: ending of the file, by format
 SUFFIXES = {"onnx": (".onnx",), "program": (".pt2",), "vectors": (".npy", ".parquet")}
 # a protobuf file ends at 2 GiB
@@ -62,7 +64,7 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
 
 def export(
     model: Any,
-    item_tokens: Sequence[str],
+    item_tokens: Tokens,
     max_length: int,
     output: str | Path,
     *,
@@ -90,8 +92,7 @@ def export(
     named = {
         "format": format,
         "model": type(model).__name__,
-        "recbole_hyper": version("recbole-hyper"),
-        "torch": torch.__version__,
+        "versions": versions(),
         "n_items": model.head.n_items - 1,
         "max_length": int(max_length),
         "curvature": model.head.curvature_value if model.head.geometry.curved else None,
@@ -106,7 +107,7 @@ def export(
     return content
 
 
-def _check_model(model: Any, item_tokens: Sequence[str], top_k: int | None) -> None:
+def _check_model(model: Any, item_tokens: Tokens, top_k: int | None) -> None:
     if not isinstance(model, HyperRecommender):
         raise ConfigError(f"{type(model).__name__} has no encoder with a head; only such models can be exported")
     n_items = model.head.n_items
@@ -137,10 +138,8 @@ def _write_graph(
                 described["opset"] = OPSET
                 _write_onnx(program, path, described)
             else:
-                with replaced(path) as part:
-                    # torch.export.save asks for the ending .pt2
-                    with part.open("wb") as file:
-                        torch.export.save(program, file)
+                with replaced(path) as part, part.open("wb") as file:
+                    torch.export.save(program, file)  # a name would have to end in .pt2
     finally:
         model.train(training)
     return described
@@ -189,10 +188,10 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     from onnxscript import opset20 as op
 
     def log1p(x: Any) -> Any:
-        one = op.CastLike(op.Constant(value_float=1.0), x)
-        above = op.Add(x, one)
-        rounded = op.Sub(above, one)
-        exact = op.Equal(rounded, op.CastLike(op.Constant(value_float=0.0), x))
+        one: Any = op.Constant(value_float=1.0)
+        above: Any = op.Add(x, one)
+        rounded: Any = op.Sub(above, one)
+        exact = op.Equal(rounded, op.Constant(value_float=0.0))
         # what the sum lost, the ratio gives back
         return op.Where(exact, x, op.Mul(op.Log(above), op.Div(x, op.Where(exact, one, rounded))))
 

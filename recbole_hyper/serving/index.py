@@ -51,7 +51,7 @@ class ItemIndex(ABC):
 
     @torch.no_grad()
     def search(self, states: States, k: int, exclude: Exclusions | None = None) -> tuple[Items, Scores]:
-        """Return the best items (n, k) of states (n, d) and their scores (n, k), best first, equal scores in item order.
+        """Return the best items (n, k) of states (n, d) and their scores (n, k), best first, ties in item order.
 
         Padding is never among them. Where fewer than k are left, a list ends with 0 and -inf.
 
@@ -87,10 +87,9 @@ def _flat(exclude: Exclusions | None, n: int, n_items: int) -> tuple[Items, Item
     if len(lists) != n:
         raise ValueError(f"exclude has {len(lists)} lists for {n} states")
     items = np.concatenate([np.empty(0, dtype=np.int64), *lists])
-    if len(items) and not (0 <= items.min() and items.max() < n_items):
-        raise ValueError(
-            f"exclude names item {items[(items < 0) | (items >= n_items)][0]}; items are 1 to {n_items - 1}"
-        )
+    wrong = items[(items < 0) | (items >= n_items)]
+    if len(wrong):
+        raise ValueError(f"exclude names item {wrong[0]}; items are 1 to {n_items - 1}")
     return np.concatenate([[0], np.cumsum([len(one) for one in lists], dtype=np.int64)]).astype(np.int64), items
 
 
@@ -143,12 +142,13 @@ class ExactIndex(ItemIndex):
         terms, vectors = self._lift(factored)
         # the bound of that kernel is one of asinh, for products that need no exponents
         bounded = type(self.geometry) is Poincare and not factored
-        scale, typical = _scales(terms.scale) if bounded else (None, None)
+        scales = _scales(terms.scale) if bounded else None
         bad = np.zeros(len(states), dtype=np.bool_)
         size = max(4096, _SCORES // len(states))
         for first in range(1, self.n_items, size):  # item 0 is padding
             part = slice(first, first + size)
-            if scale is not None:
+            if scales is not None:
+                scale, typical = scales
                 inner = (lifted.vectors @ vectors[part].t()).numpy()
                 bad |= best_linked_rows(inner, scale[part], typical, first, offsets, excluded, best, top)
             else:
@@ -243,7 +243,7 @@ class HNSWIndex(ItemIndex):
         """Return ``wanted`` items (n, wanted) of each query in ascending order, 0 where the graph led to fewer."""
         import faiss
 
-        parameters = faiss.SearchParametersHNSW(efSearch=wanted)
+        parameters = faiss.SearchParametersHNSW(efSearch=wanted)  # type: ignore[attr-defined]
         found = self._index.search(np.ascontiguousarray(queries.numpy()), wanted, params=parameters)[1]
         return np.sort(found + 1, axis=1)
 

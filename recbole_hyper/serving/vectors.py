@@ -74,7 +74,7 @@ def vectors_of(head: OutputHead) -> ItemVectors:
     })  # fmt: skip
 
 
-def write_vectors(found: ItemVectors, item_tokens: Sequence[str], path: Path) -> dict[str, Any]:
+def write_vectors(found: ItemVectors, item_tokens: Sequence[str] | npt.NDArray[Any], path: Path) -> dict[str, Any]:
     """Write vectors (.npy) or item_id, vector and factors (.parquet); returns what the JSON beside it says.
 
     The factors stand in the JSON where the file has no place for them.
