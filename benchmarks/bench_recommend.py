@@ -158,10 +158,10 @@ def main() -> None:
             with torch.no_grad():
                 nn.init.normal_(head.offset, std=0.05, generator=torch.Generator().manual_seed(2))  # type: ignore
             rows += measure(name, head.requires_grad_(False), states, arguments.hnsw, arguments.repeats)
-        print(table(rows, SHOWN), flush=True)
-    if arguments.output:
-        command = f"python {' '.join(sys.argv)}"
-        write_json(arguments.output, {"command": command, "environment": environment, "rows": rows})
+            if arguments.output:
+                command = f"python {' '.join(sys.argv)}"
+                write_json(arguments.output, {"command": command, "environment": environment, "rows": rows})
+    print(table(rows, SHOWN))
 
 
 if __name__ == "__main__":

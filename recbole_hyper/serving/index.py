@@ -103,7 +103,7 @@ class ExactIndex(ItemIndex):
     def __init__(self, head: OutputHead) -> None:
         super().__init__(head)
         self._lifted: dict[bool, tuple[ItemTerms, Tensor]] = {}
-        self._lift(False)
+        self._typical = _typical(self._lift(False)[0].scale)
 
     def _lift(self, factored: bool) -> tuple[ItemTerms, Tensor]:
         """Return terms and vectors of the items, computed once; with ``factored`` see :class:`Geometry`."""
@@ -141,16 +141,14 @@ class ExactIndex(ItemIndex):
         )
         terms, vectors = self._lift(factored)
         # the bound of that kernel is one of asinh, for products that need no exponents
-        bounded = type(self.geometry) is Poincare and not factored
-        scales = _scales(terms.scale) if bounded else None
+        scale = terms.scale.numpy() if type(self.geometry) is Poincare and terms.scale is not None else None
         bad = np.zeros(len(states), dtype=np.bool_)
         size = max(4096, _SCORES // len(states))
         for first in range(1, self.n_items, size):  # item 0 is padding
             part = slice(first, first + size)
-            if scales is not None:
-                scale, typical = scales
+            if scale is not None and not factored:
                 inner = (lifted.vectors @ vectors[part].t()).numpy()
-                bad |= best_linked_rows(inner, scale[part], typical, first, offsets, excluded, best, top)
+                bad |= best_linked_rows(inner, scale[part], self._typical, first, offsets, excluded, best, top)
             else:
                 scores = _combined(self.geometry, lifted, terms.rows(part), vectors[part])
                 bad |= best_rows(scores, first, offsets, excluded, best, top)
@@ -161,11 +159,12 @@ def _combined(geometry: Geometry, lifted: LiftedStates, terms: ItemTerms, vector
     return geometry.combine(lifted, terms, vectors).contiguous().numpy()
 
 
-def _scales(scale: Tensor | None) -> tuple[Scores, Scores]:
-    """Return the items' scales, and three that are typical of the upper half, where best items stand."""
-    assert scale is not None
-    typical = torch.quantile(scale[1 :: max(1, len(scale) // 10_000)], torch.tensor([0.5, 0.9, 0.99]))
-    return scale.numpy(), typical.clamp(min=torch.finfo(torch.float32).tiny).numpy()
+def _typical(scale: Tensor | None) -> Scores:
+    """Return three scales (3,) that are typical of the upper half of the items', where best items stand; 1 for none."""
+    if scale is None or len(scale) < 2:
+        return np.ones(3, dtype=np.float32)
+    found = torch.quantile(scale[1 :: max(1, len(scale) // 10_000)], torch.tensor([0.5, 0.9, 0.99]))
+    return found.clamp(min=torch.finfo(torch.float32).tiny).numpy()
 
 
 class HNSWIndex(ItemIndex):
@@ -177,8 +176,8 @@ class HNSWIndex(ItemIndex):
 
     Args:
         head: of a trained model.
-        neighbours: links of an item.
-        ef_construction: items looked at when one is linked.
+        neighbours: links of an item; more of them find more and take longer to build.
+        ef_construction: items looked at when one is linked; likewise.
         candidates: items per state that are scored exactly, at least k; also the length of the search (efSearch).
         index: a built faiss index, in place of building one.
 
@@ -190,8 +189,8 @@ class HNSWIndex(ItemIndex):
         self,
         head: OutputHead,
         *,
-        neighbours: int = 32,
-        ef_construction: int = 200,
+        neighbours: int = 16,
+        ef_construction: int = 100,
         candidates: int = 128,
         index: Any = None,
     ) -> None:

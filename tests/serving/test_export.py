@@ -71,7 +71,7 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
     ("name", "keys"),
     [
         ("SASRecCE", {"item_bias": True}),
-        ("HSASRecCE", {"curvature": 1e-6}),  # asinh of numbers near 0, which Log(1 + x) would lose
+        ("HSASRecCE", {"curvature": 1e-8}),  # asinh of numbers near 0, which Log(1 + x) would lose
         ("DualRec", {}),
         ("FMLPRec", {}),
         ("GRU4RecCE", {}),
