@@ -38,16 +38,28 @@ class ItemIndex(ABC):
 
     Args:
         head: of a trained model.
+        items: item numbers, in any order, that alone may be found; None is all.
+
+    Raises:
+        ValueError: no items, or a number that is none of an item.
     """
 
     @torch.no_grad()
-    def __init__(self, head: OutputHead) -> None:
+    def __init__(self, head: OutputHead, items: npt.ArrayLike | None = None) -> None:
         self.geometry: Geometry = head.geometry
         self.curvature = head.curvature_value
         self.weight = head.weight.detach().to("cpu", torch.float32)
         self.offset = None if head.offset is None else head.offset.detach().to("cpu", torch.float32)
-        #: number of item ids, padding included
-        self.n_items = head.n_items
+        self._n_all = head.n_items
+        # the numbers of the rows that are searched, where these are not all
+        self._numbers: Items | None = None
+        if items is not None:
+            self._numbers = _chosen(items, self._n_all)
+            rows = torch.from_numpy(self._numbers)
+            self.weight = self.weight[rows]
+            self.offset = None if self.offset is None else self.offset[rows]
+        #: number of items that can be found, and padding
+        self.n_items = len(self.weight)
 
     @torch.no_grad()
     def search(self, states: States, k: int, exclude: Exclusions | None = None) -> tuple[Items, Scores]:
@@ -70,13 +82,32 @@ class ItemIndex(ABC):
             raise ValueError(f"states have shape {tuple(given.shape)}; (n, {self.weight.shape[1]}) is needed")
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k < self.n_items:
             raise ValueError(f"k={k!r}: between 1 and {self.n_items - 1} items can be found")
-        offsets, excluded = _flat(exclude, len(given), self.n_items)
+        offsets, excluded = _flat(exclude, len(given), self._n_all)
+        if self._numbers is not None:
+            rows = np.searchsorted(self._numbers, excluded).clip(max=self.n_items - 1)
+            excluded = np.where(self._numbers[rows] == excluded, rows, 0)  # padding is never found anyway
         found, scores = self._search(given, int(k), offsets, excluded)
+        if self._numbers is not None:
+            found = self._numbers[found]
         return found, np.where(found == 0, np.float32(-np.inf), scores)
 
     @abstractmethod
     def _search(self, states: Tensor, k: int, offsets: Items, excluded: Items) -> tuple[Items, Scores]:
         """Return items (n, k), 0 where none is left, and scores; row i lacks excluded[offsets[i]:offsets[i + 1]]."""
+
+
+def _chosen(items: npt.ArrayLike, n_items: int) -> Items:
+    """Return padding and the items in ascending order, each once."""
+    numbers = np.unique(np.asarray(items, dtype=np.int64).reshape(-1))
+    if not len(numbers):
+        raise ValueError("items names no item, so that nothing can be found")
+    _require_items("items", numbers[(numbers < 1) | (numbers >= n_items)], n_items)
+    return np.concatenate([[0], numbers])
+
+
+def _require_items(name: str, wrong: Items, n_items: int) -> None:
+    if len(wrong):
+        raise ValueError(f"{name} names item {wrong[0]}; items are 1 to {n_items - 1}")
 
 
 def _flat(exclude: Exclusions | None, n: int, n_items: int) -> tuple[Items, Items]:
@@ -87,9 +118,7 @@ def _flat(exclude: Exclusions | None, n: int, n_items: int) -> tuple[Items, Item
     if len(lists) != n:
         raise ValueError(f"exclude has {len(lists)} lists for {n} states")
     items = np.concatenate([np.empty(0, dtype=np.int64), *lists])
-    wrong = items[(items < 0) | (items >= n_items)]
-    if len(wrong):
-        raise ValueError(f"exclude names item {wrong[0]}; items are 1 to {n_items - 1}")
+    _require_items("exclude", items[(items < 0) | (items >= n_items)], n_items)
     return np.concatenate([[0], np.cumsum([len(one) for one in lists], dtype=np.int64)]).astype(np.int64), items
 
 
@@ -100,8 +129,8 @@ class ExactIndex(ItemIndex):
     """
 
     @torch.no_grad()
-    def __init__(self, head: OutputHead) -> None:
-        super().__init__(head)
+    def __init__(self, head: OutputHead, items: npt.ArrayLike | None = None) -> None:
+        super().__init__(head, items)
         self._lifted: dict[bool, tuple[ItemTerms, Tensor]] = {}
         self._typical = _typical(self._lift(False)[0].scale)
 
@@ -175,7 +204,7 @@ class HNSWIndex(ItemIndex):
     extra ``index``. The same head gives the same index, and an index the same answers, with any number of threads.
 
     Args:
-        head: of a trained model.
+        head, items: see :class:`ItemIndex`.
         neighbours: links of an item; more of them find more and take longer to build.
         ef_construction: items looked at when one is linked; likewise.
         candidates: items per state that are scored exactly, at least k; also the length of the search (efSearch).
@@ -188,13 +217,14 @@ class HNSWIndex(ItemIndex):
     def __init__(
         self,
         head: OutputHead,
+        items: npt.ArrayLike | None = None,
         *,
         neighbours: int = 16,
         ef_construction: int = 100,
         candidates: int = 128,
         index: Any = None,
     ) -> None:
-        super().__init__(head)
+        super().__init__(head, items)
         require("index", "index=hnsw", "faiss")
         options = {"neighbours": neighbours, "ef_construction": ef_construction, "candidates": candidates}
         for name, value in options.items():
@@ -273,8 +303,8 @@ class HNSWIndex(ItemIndex):
         write_json(_beside(path), {**self.options, "vectors": self._fingerprint()})
 
     @classmethod
-    def load(cls, head: OutputHead, path: str | Path) -> HNSWIndex:
-        """Read an index that was built for ``head``.
+    def load(cls, head: OutputHead, path: str | Path, items: npt.ArrayLike | None = None) -> HNSWIndex:
+        """Read an index that was built for ``head`` and ``items``.
 
         Raises:
             ConfigError: it was built for other item vectors, cannot be read, or faiss is not installed.
@@ -289,7 +319,7 @@ class HNSWIndex(ItemIndex):
         except RuntimeError as error:
             raise ConfigError(f"{path} is no index that faiss can read; build it again ({error})") from error
         names = ("neighbours", "ef_construction", "candidates")
-        made = cls(head, index=index, **{name: described[name] for name in names if name in described})
+        made = cls(head, items, index=index, **{name: described[name] for name in names if name in described})
         if described.get("vectors") != made._fingerprint() or index.ntotal != made.n_items - 1:
             raise ConfigError(f"{path} was built for other item vectors; build it again for this model")
         return made

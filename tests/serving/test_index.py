@@ -98,6 +98,23 @@ def test_a_list_ends_where_nothing_is_left(kind: type) -> None:
 
 
 @pytest.mark.parametrize(("geometry", "offset"), HEADS)
+@pytest.mark.parametrize("kind", [ExactIndex, HNSWIndex])
+def test_only_chosen_items_are_found(kind: type, geometry: type[Geometry], offset: bool) -> None:
+    head, states = head_of(geometry, offset), states_of(5)
+    chosen = np.array([650, 3, 77, 3, 512, 9, 400, 12])
+    items, scores = kind(head, chosen).search(states, 5, [[77, 4, 699], [], [1], [650, 3, 77], []])
+    others = sorted(set(range(700)) - set(chosen))
+    lists = [[*others, *more] for more in ([77], [], [], [650, 3, 77], [])]
+    wanted, values = sorted_items(head, states, 5, lists)
+    np.testing.assert_array_equal(items, wanted)
+    np.testing.assert_allclose(scores, values, atol=1e-4)
+    with pytest.raises(ValueError, match="items names item 700; items are 1 to 699"):
+        kind(head, [3, 700])
+    with pytest.raises(ValueError, match="items names no item"):
+        kind(head, [])
+
+
+@pytest.mark.parametrize(("geometry", "offset"), HEADS)
 def test_hnsw_finds_most_and_scores_exactly(geometry: type[Geometry], offset: bool, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     head, states = head_of(geometry, offset, n_items=3000), states_of(40)
