@@ -89,54 +89,72 @@ def full_sort(states: Tensor, head: OutputHead, seen: Tensor, rows: int) -> Call
     return run
 
 
-def measure(name: str, head: OutputHead, states: Tensor, hnsw: int, repeats: int) -> list[Row]:
-    """Return the rows of one head over one catalogue; the graph is built for the first ``hnsw`` items at most."""
-    n_items, users = head.n_items, len(states)
-    seen = torch.randint(1, n_items, (users, 50), generator=torch.Generator().manual_seed(1))
-    exclude = list(seen.numpy())
-    exact = ExactIndex(head)
-    lifted = head.geometry.lift_states(states, curvature=head.curvature_value, offset=head.offset is not None).vectors
-    vectors = exact._lift(False)[1]
-    rows = max(1, (256 << 20) // (4 * n_items))
-    runs: dict[str, Callable[[], object]] = {
-        "product": products(lifted, vectors, rows, n_items),
-        "product, cached": products(lifted, vectors, _ROWS, max(4096, _SCORES // _ROWS)),
-        "ExactIndex": lambda: exact.search(states, K),
-        "ExactIndex, 50 excluded": lambda: exact.search(states, K, exclude),
-        "as RecBole's full_sort_topk": full_sort(states, head, seen, rows),
-    }
-    more: dict[str, Row] = {"ExactIndex": {"recall@10": 1.0}, "ExactIndex, 50 excluded": {"recall@10": 1.0}}
-    if n_items <= hnsw:
+class Case:
+    """One head over one catalogue, its states and the products that everything is compared with."""
+
+    def __init__(self, name: str, head: OutputHead, states: Tensor, repeats: int) -> None:
+        self.name, self.head, self.states, self.repeats = name, head, states, repeats
+        self.exact = ExactIndex(head)
+        lifted = head.geometry.lift_states(states, curvature=head.curvature_value, offset=head.offset is not None)
+        vectors = self.exact._lift(False)[1]
+        self.rows = max(1, (256 << 20) // (4 * head.n_items))
+        self.products: dict[str, Callable[[], object]] = {
+            "product": products(lifted.vectors, vectors, self.rows, head.n_items),
+            "product, cached": products(lifted.vectors, vectors, _ROWS, max(4096, _SCORES // _ROWS)),
+        }
+
+    def measured(self, runs: dict[str, Callable[[], object]], more: dict[str, Row]) -> list[Row]:
+        """Return a row of each run, and of the products beside which it ran."""
+        seconds = fastest({**self.products, **runs}, self.repeats)
+        users, bare, cached = len(self.states), seconds["product"], seconds["product, cached"]
+        return [
+            {"items": self.head.n_items, "head": self.name, "method": key, "users": users, "seconds": spent,
+             "users/s": users / spent, "ratio": spent / bare, "cached": spent / cached, **more.get(key, {})}
+            for key, spent in seconds.items()
+        ]  # fmt: skip
+
+    def exactly(self) -> list[Row]:
+        """Measure the exact index, and RecBole's way."""
+        size = (len(self.states), 50)
+        seen = torch.randint(1, self.head.n_items, size, generator=torch.Generator().manual_seed(1))
+        exclude = list(seen.numpy())
+        runs: dict[str, Callable[[], object]] = {
+            "ExactIndex": lambda: self.exact.search(self.states, K),
+            "ExactIndex, 50 excluded": lambda: self.exact.search(self.states, K, exclude),
+            "as RecBole's full_sort_topk": full_sort(self.states, self.head, seen, self.rows),
+        }
+        return self.measured(runs, {})
+
+    def by_graph(self) -> list[Row]:
+        """Build the graph and measure it with several numbers of candidates."""
         start = time.perf_counter()
-        index = HNSWIndex(head)
+        index = HNSWIndex(self.head)
         built = time.perf_counter() - start
+        runs: dict[str, Callable[[], object]] = {}
+        more: dict[str, Row] = {}
         for candidates in (64, 128, 256):
 
             def search(candidates: int = candidates) -> object:
                 index.candidates = candidates
-                return index.search(states, K)
+                return index.search(self.states, K)
 
             key = f"HNSWIndex, {candidates} candidates"
             runs[key] = search
             search()
-            more[key] = {"recall@10": recall(index, exact, states, K), "build s": built}
-            print(f"{name}, {n_items:,} items, {key}: recall@10 {more[key]['recall@10']:.4f}", flush=True)
-    seconds = fastest(runs, repeats)
-    return [
-        {"items": n_items, "head": name, "method": key, "users": users, "seconds": spent, "users/s": users / spent,
-         "ratio": spent / seconds["product"], "cached": spent / seconds["product, cached"], **more.get(key, {})}
-        for key, spent in seconds.items()
-    ]  # fmt: skip
+            more[key] = {"recall@10": recall(index, self.exact, self.states, K), "build s": built}
+            found = f"recall@10 {more[key]['recall@10']:.4f}"
+            print(f"{self.name}, {self.head.n_items:,} items, {key}: {found}", flush=True)
+        return self.measured(runs, more)
 
 
 def main() -> None:
     """Run all, print the table and write it where it is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--users", type=int, default=512)
+    parser.add_argument("--users", type=int, default=128)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--hnsw", type=int, default=1_000_000, help="largest catalogue for which a graph is built")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
@@ -151,17 +169,28 @@ def main() -> None:
         # its models hold no states: rows of its own, over its ranker, belong here
         print("RecTools is not installed: its recommend was left out")
     rows: list[Row] = []
-    for n_items in arguments.items:
-        items, states = planted(n_items, arguments.width, arguments.users)
-        for name, geometry in (("euclidean", Euclidean()), ("poincare", Poincare())):
-            head = OutputHead(geometry, nn.Parameter(items), offset=True, curvature=0.05)
-            with torch.no_grad():
-                nn.init.normal_(head.offset, std=0.05, generator=torch.Generator().manual_seed(2))  # type: ignore
-            rows += measure(name, head.requires_grad_(False), states, arguments.hnsw, arguments.repeats)
-            if arguments.output:
-                command = f"python {' '.join(sys.argv)}"
-                write_json(arguments.output, {"command": command, "environment": environment, "rows": rows})
+    cases = [case for n_items in arguments.items for case in both_heads(n_items, arguments)]
+    graphs = [case.by_graph for case in cases if case.head.n_items <= arguments.hnsw]
+    steps = [*(case.exactly for case in cases), *graphs]
+    for number, step in enumerate(steps, start=1):
+        rows += step()
+        if arguments.output:
+            command = f"python {' '.join(sys.argv)}"
+            content = {"command": command, "environment": environment, "steps": f"{number} of {len(steps)}"}
+            write_json(arguments.output, content | {"rows": rows})
     print(table(rows, SHOWN))
+
+
+def both_heads(n_items: int, arguments: argparse.Namespace) -> list[Case]:
+    """Return a case of each head over the same planted items."""
+    items, states = planted(n_items, arguments.width, arguments.users)
+    found = []
+    for name, geometry in (("euclidean", Euclidean()), ("poincare", Poincare())):
+        head = OutputHead(geometry, nn.Parameter(items), offset=True, curvature=0.05)
+        with torch.no_grad():
+            nn.init.normal_(head.offset, std=0.05, generator=torch.Generator().manual_seed(2))  # type: ignore
+        found.append(Case(name, head.requires_grad_(False), states, arguments.repeats))
+    return found
 
 
 if __name__ == "__main__":
