@@ -20,7 +20,7 @@ STAGES = [
     {"encoders"},
     {"evaluation", "functional"},
     {"models"},
-    {"training"},
+    {"serving", "training"},
     {"runs"},
     {"prefix", "sweep"},
     {"report"},

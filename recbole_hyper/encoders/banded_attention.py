@@ -74,8 +74,10 @@ def dense_attention(
         queries, vectors = by_position
         vectors = vectors.flip(1) if direction == "past" else vectors
         bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
-    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
-    if value is not None and not (dropout and query.device.type == "cpu"):
+    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask; an
+    # exported graph holds the plain operations
+    fused = not (dropout and query.device.type == "cpu") and not torch.compiler.is_exporting()
+    if value is not None and fused:
         mask = mask if bias is None else bias
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
     scores = query @ key.transpose(-1, -2)

@@ -46,7 +46,11 @@ class Encoder(Part, nn.Module, ABC):
         """Encode ``items`` (B, L), right-padded with 0, of ``lengths`` (B,), into states (B, L, d)."""
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all."""
+        """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all.
+
+        This is what serving.graph exports. While ``torch.compiler.is_exporting()`` no encoder may choose by values or
+        lengths, or call a compiled kernel: the graph serves every batch and length.
+        """
         return newest(self(items, lengths), lengths)
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
@@ -95,7 +99,7 @@ class Trace:
 
 def newest(states: Tensor, lengths: Tensor) -> Tensor:
     """Pick from states (B, L, d) the one (B, d) at the newest item."""
-    return states[torch.arange(len(states), device=states.device), lengths - 1]
+    return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
 def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> list[slice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -40,16 +41,34 @@ class FrequencyFilter(nn.Module):
 
     def circular(self, inputs: Tensor) -> Tensor:
         """Return the published filter of full windows, (B, N, d)."""
+        if torch.compiler.is_exporting():
+            return self._convolved(torch.cat((inputs[:, 1:], inputs), dim=1))
         spectrum = torch.fft.rfft(inputs, dim=1, norm="ortho") * torch.view_as_complex(self.weight)
         return torch.fft.irfft(spectrum, n=self.length, dim=1, norm="ortho")
 
     def causal(self, inputs: Tensor) -> Tensor:
         """Return the same filter without wrap, (B, L, d) with L <= N; position i sees positions 0..i."""
         length = inputs.shape[1]
+        if torch.compiler.is_exporting():
+            return self._convolved(nn.functional.pad(inputs, (0, 0, self.length - 1, 0)))
         # ortho on both sides scales the product once, so the kernel is the plain inverse transform
         kernel = torch.fft.irfft(torch.view_as_complex(self.weight), n=self.length, dim=0)[:length]
         spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
         return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
+
+    def _convolved(self, inputs: Tensor) -> Tensor:
+        """Return the convolution (B, L, d) of ``inputs`` (B, N - 1 + L, d) with w, without transforms.
+
+        Graph formats have no transform of every length. w is a product of constants, which they compute once.
+        """
+        # by numpy: what torch computes here would become a part of the graph
+        units = np.eye(self.length // 2 + 1)
+        real, imaginary = (
+            torch.from_numpy(np.fft.irfft(part, n=self.length)).to(inputs) for part in (units, 1j * units)
+        )
+        kernel = self.weight[..., 0].t() @ real + self.weight[..., 1].t() @ imaginary  # (d, N)
+        taps = kernel.flip(1).unsqueeze(1)
+        return nn.functional.conv1d(inputs.transpose(1, 2), taps, groups=inputs.shape[2]).transpose(1, 2)
 
 
 class FilterLayer(nn.Module):
@@ -180,7 +199,7 @@ class FMLPEncoder(Encoder):
         if not self.circular:
             return super().last(items, lengths)
         self._check_length(items.shape[1])
-        return self._in_pieces(items, torch.arange(len(items), device=items.device), lengths - 1)[0]
+        return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
 
     def _check_length(self, length: int) -> None:
         if length > self.max_length:
@@ -196,6 +215,8 @@ class FMLPEncoder(Encoder):
 
     def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
         """Return what ``_prefixes`` does, computed PREFIX_POSITIONS at a time."""
+        if torch.compiler.is_exporting():
+            return self._prefixes(items, users, ends)
         chunk = max(1, PREFIX_POSITIONS // self.max_length)
         parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
         if len(parts) > 1 and torch.is_grad_enabled():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
@@ -69,5 +72,31 @@ class GRUEncoder(Encoder):
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
-        states: Tensor = self.gru(self.dropout(self.item_embedding(items)))[0]
+        vectors = self.dropout(self.item_embedding(items))
+        states: Tensor = scanned(self.gru, vectors) if torch.compiler.is_exporting() else self.gru(vectors)[0]
         return self.dense(states)
+
+
+def scanned(gru: nn.GRU, inputs: Tensor) -> Tensor:
+    """Return what ``gru(inputs)[0]`` is in evaluation, (B, L, d), as one operation a layer, whatever the length.
+
+    torch writes nn.GRU into a graph step by step, which fixes the number of steps.
+    """
+    from torch._higher_order_ops import scan
+
+    states = inputs.transpose(0, 1)
+    for layer in range(gru.num_layers):
+        names = [f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        given: list[Any] = [getattr(gru, name, None) for name in names]
+
+        def step(state: Tensor, moved: Tensor, weight: Any = given[1], bias: Any = given[3]) -> tuple[Tensor, Tensor]:
+            reset, update, candidate = moved.chunk(3, dim=-1)
+            own_reset, own_update, own = nn.functional.linear(state, weight, bias).chunk(3, dim=-1)
+            new = torch.tanh(candidate + torch.sigmoid(reset + own_reset) * own)
+            keep = torch.sigmoid(update + own_update)
+            state = new + keep * (state - new)
+            return state, state.clone()
+
+        start = states.new_zeros(states.shape[1], gru.hidden_size)
+        states = scan(step, start, nn.functional.linear(states, given[0], given[2]))[1]
+    return states.transpose(0, 1)

@@ -191,13 +191,15 @@ class MoebiusGRU(nn.Module):
 
     def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
+        if torch.compiler.is_exporting():  # no file format of a graph holds the end of autocast
+            return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
         with torch.autocast(inputs.device.type, enabled=False):
             return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
 
     def _run_layers(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         batch = self._check(inputs, lengths)
         curvature = self.curvature
-        root = curvature**0.5 if isinstance(curvature, Tensor) else inputs.new_tensor(curvature**0.5)
+        root = curvature**0.5 if isinstance(curvature, Tensor) else inputs.new_full((), curvature**0.5)
         if self.inputs == "ball":
             hyperbolic.check_points(inputs, float(root.detach()) ** 2, "inputs")
             tangent = hyperbolic.log0(inputs, curvature) * root
@@ -220,7 +222,10 @@ class MoebiusGRU(nn.Module):
             if layer and self.dropout:
                 states = nn.functional.dropout(states, self.dropout, self.training)
             weight_ih, weight_hh = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
-            bias = hyperbolic.lift_point(getattr(self, f"bias_l{layer}").as_subclass(Tensor), curvature)
+            point = getattr(self, f"bias_l{layer}")
+            # an export has put a plain tensor in its place, whose trace as_subclass would lose
+            point = point if torch.compiler.is_exporting() else point.as_subclass(Tensor)
+            bias = hyperbolic.lift_point(point, curvature)
             moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
             states = recurrence(moved, bias, weight_hh, starts[layer], 1 / root, self.nonlinearity, self.reset)
             if lengths is None:

@@ -145,14 +145,15 @@ class WindowedAttention(nn.Module):
         if self.relative_positions != "none":
             by_position = query + self.position_bias * scale, self.distance_vectors(length)
             query = query + self.content_bias * scale
-        windows = self.windows if self.training or self.window_at_eval else (length,) * self.n_heads
+        windows = self.windows if self.training or self.window_at_eval else (self.max_length,) * self.n_heads
         rate = self.dropout.p if self.training else 0.0
         maps = None
         if return_maps:
             maps = dense_attention(query, key, None, by_position, windows, self.direction, lengths)
             heads = self.dropout(maps) @ value
         else:
-            narrow = narrow_heads(windows, length)
+            # an exported graph serves every length, so that no choice may depend on one
+            narrow = [] if torch.compiler.is_exporting() else narrow_heads(windows, length)
             wide = [head for head in range(self.n_heads) if head not in narrow]
             parts = []
             for chosen, attend in ((narrow, blocked_attention), (wide, dense_attention)):

@@ -90,12 +90,20 @@ def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
     u.view(bits).bitwise_and_(torch.iinfo(bits).min).bitwise_or_(scratch.view(bits))
 
 
+def _asinh_in_graph(u: Tensor) -> Tensor:
+    """Return asinh(u) in the operations of an exported graph, which holds no kernel and no change in place."""
+    w = u.abs()
+    return torch.sign(u) * torch.log1p(w + w * (w / (1 + torch.sqrt(1 + w * w))))
+
+
 class _Asinh(torch.autograd.Function):
     """asinh with the same formula as ``asinh_``; differentiable twice."""
 
     @staticmethod
     def forward(ctx, u: Tensor) -> Tensor:
         ctx.save_for_backward(u)
+        if torch.compiler.is_exporting():
+            return _asinh_in_graph(u)
         if u.device.type != "cpu":
             return torch.asinh(u)
         value = u.clone()
@@ -123,8 +131,10 @@ def scaled_asinh_values(v: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
     small = exponent < limit / 2
     bounded = torch.where(small, exponent, torch.zeros_like(exponent))
     u = torch.where(small, v, torch.zeros_like(v)) * torch.exp(bounded)
-    slope, scratch = torch.empty_like(u), torch.empty_like(u)
-    asinh_(u, slope, scratch)
+    if torch.compiler.is_exporting():
+        u = _asinh_in_graph(u)
+    else:
+        asinh_(u, torch.empty_like(u), torch.empty_like(u))
     floor = torch.exp(-torch.clamp(exponent, max=limit - 2))
     root = torch.sqrt(floor * floor + v * v)
     large = torch.sign(v) * (torch.log(v.abs() + root) + exponent)

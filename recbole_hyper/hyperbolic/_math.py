@@ -215,8 +215,8 @@ def check_curvature(curvature: float) -> None:
 
 
 def check_finite(values: Tensor, name: str) -> None:
-    """Raise ValueError if ``values`` holds NaN or infinity."""
-    if not bool(torch.isfinite(values).all()):
+    """Raise ValueError if ``values`` holds NaN or infinity; nothing is checked while a graph is exported."""
+    if not torch.compiler.is_exporting() and not bool(torch.isfinite(values).all()):
         count = int((~torch.isfinite(values)).sum())
         raise ValueError(
             f"{name}: {count} of {values.numel()} values are NaN or infinite; check learning rate and data"

@@ -27,7 +27,9 @@ RESETS = ("before", "after")
 def recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
-    """Run the recurrence, compiled where that is possible: on a CPU in float32."""
+    """Run the recurrence, compiled where that is possible: on a CPU in float32; as one scan in an exported graph."""
+    if torch.compiler.is_exporting():
+        return scanned_recurrence(inputs, bias, weight, start, rho, activation, reset)
     compiled = inputs.device.type == "cpu" and inputs.dtype == torch.float32
     run = _Compiled.apply if compiled else plain_recurrence
     return run(inputs, bias, weight, start, rho, activation, reset)
@@ -37,23 +39,41 @@ def plain_recurrence(
     inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
 ) -> Tensor:
     """Run the recurrence in torch operations, for any device and precision."""
-    length, batch, width = len(inputs), len(start), bias.shape[1]
-    moved = lift_tangent(inputs.view(length, batch, 3, width))
-    gates, last = weight[: 2 * width].t(), weight[2 * width :].t()
+    moved = lift_tangent(inputs.unflatten(-1, (3, bias.shape[1])))
     state, states = start, []
     for x in moved:
-        pair = lift_tangent((state @ gates).view(batch, 2, width))
-        pair = lifted_sum(lifted_sum(pair, x[:, :2]), bias[:2])
-        r, z = torch.sigmoid(rho * tangent_of_lifted(pair, limit=math.inf)).unbind(1)
-        argument = r * (state @ last) if reset == "after" else (r * state) @ last
-        candidate = lifted_sum(lifted_sum(lift_tangent(argument), x[:, 2]), bias[2])
-        if activation == "tanh":
-            candidate = lift_tangent(torch.tanh(rho * tangent_of_lifted(candidate, limit=math.inf)) / rho)
-        point = lift_tangent(state)
-        move = z * tangent_of_lifted(lifted_sum(-point, candidate), limit=math.inf)
-        state = tangent_of_lifted(lifted_sum(point, lift_tangent(move, limit=math.inf)))
+        state = _step(state, x, bias, weight, rho, activation, reset)
         states.append(state)
     return torch.stack(states)
+
+
+def scanned_recurrence(
+    inputs: Tensor, bias: Tensor, weight: Tensor, start: Tensor, rho: Tensor, activation: str, reset: str
+) -> Tensor:
+    """Run the recurrence as one operation of a graph, whatever the number of steps; no gradient."""
+    from torch._higher_order_ops import scan
+
+    def step(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        state = _step(state, x, bias, weight, rho, activation, reset)
+        return state, state.clone()
+
+    return scan(step, start, lift_tangent(inputs.unflatten(-1, (3, bias.shape[1]))))[1]
+
+
+def _step(state: Tensor, x: Tensor, bias: Tensor, weight: Tensor, rho: Tensor, activation: str, reset: str) -> Tensor:
+    """Return the next tangent states (B, d) of ``state`` (B, d) and the lifted input ``x`` (B, 3, d)."""
+    width = bias.shape[1]
+    gates, last = weight[: 2 * width].t(), weight[2 * width :].t()
+    pair = lift_tangent((state @ gates).unflatten(-1, (2, width)))
+    pair = lifted_sum(lifted_sum(pair, x[:, :2]), bias[:2])
+    r, z = torch.sigmoid(rho * tangent_of_lifted(pair, limit=math.inf)).unbind(1)
+    argument = r * (state @ last) if reset == "after" else (r * state) @ last
+    candidate = lifted_sum(lifted_sum(lift_tangent(argument), x[:, 2]), bias[2])
+    if activation == "tanh":
+        candidate = lift_tangent(torch.tanh(rho * tangent_of_lifted(candidate, limit=math.inf)) / rho)
+    point = lift_tangent(state)
+    move = z * tangent_of_lifted(lifted_sum(-point, candidate), limit=math.inf)
+    return tangent_of_lifted(lifted_sum(point, lift_tangent(move, limit=math.inf)))
 
 
 @lru_cache(maxsize=1)

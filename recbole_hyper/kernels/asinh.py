@@ -17,6 +17,14 @@ from recbole_hyper.kernels.ranks import with_torch_threads
 _BLOCK = 4096
 
 
+@njit(inline="always", error_model="numpy", fastmath={"contract"})
+def _signed(x: Any, w: Any, root: Any) -> Any:
+    """Return asinh(x) of w = |x| and root = sqrt(1 + w^2)."""
+    # asinh(w) = log1p(w + w^2 / (1 + sqrt(1 + w^2))): the form that keeps tiny w exact
+    value = log1p_nonnegative(w + w * (w / (ONE + root)))
+    return from_bits(bits(value) | (bits(x) & SIGN))
+
+
 @with_torch_threads
 @njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract"})
 def asinh_slope(u: Any, slope: Any) -> None:
@@ -30,6 +38,14 @@ def asinh_slope(u: Any, slope: Any) -> None:
             w = abs(x)
             root = np.sqrt(ONE + w * w)
             slopes[j] = ONE / root
-            # asinh(w) = log1p(w + w^2 / (1 + sqrt(1 + w^2))): the form that keeps tiny w exact
-            value = log1p_nonnegative(w + w * (w / (ONE + root)))
-            values[j] = from_bits(bits(value) | (bits(x) & SIGN))
+            values[j] = _signed(x, w, root)
+
+
+@njit(error_model="numpy", cache=True, fastmath={"contract"})
+def scaled_asinh_row(u: Any, scale: Any, keep: Any) -> None:
+    """Replace ``u`` (n,) float32 by scale * asinh(u), the numbers of ``asinh_slope``, but where it is ``keep``."""
+    for j in range(len(u)):
+        x = u[j]
+        w = abs(x)
+        value = _signed(x, w, np.sqrt(ONE + w * w)) * scale[j]
+        u[j] = keep if x == keep else value

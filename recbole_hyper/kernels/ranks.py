@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
@@ -44,6 +44,68 @@ def with_torch_threads(kernel: Callable[P, R]) -> Callable[P, R]:
             numba.set_num_threads(before)
 
     return call
+
+
+@njit(cache=True)
+def _take(scores: Any, first: int, best: Any, top: Any) -> None:
+    """Put those of ``scores`` (m,) that belong there into ``best`` (k,) and their items first + j into ``top`` (k,).
+
+    Called with ascending items, equal scores stay in item order.
+    """
+    last = len(best) - 1
+    for j in range(len(scores)):
+        if scores[j] > best[last]:
+            place = last
+            while place > 0 and best[place - 1] < scores[j]:
+                best[place] = best[place - 1]
+                top[place] = top[place - 1]
+                place -= 1
+            best[place] = scores[j]
+            top[place] = first + j
+
+
+@with_torch_threads
+@njit(parallel=True, cache=True, fastmath={"reassoc", "contract"})
+def best_rows(
+    scores: npt.NDArray[np.float32],
+    first: int,
+    offsets: npt.NDArray[np.int64],
+    excluded: npt.NDArray[np.int64],
+    best: npt.NDArray[np.float32],
+    top: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Go on with lists of best items by a block of scores, which is overwritten where an item is excluded.
+
+    Args:
+        scores: (n, m) of the items first, first + 1, ...
+        first: larger than every item that the lists hold.
+        offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are left out of row ``i``.
+        best, top: (n, k) scores and items so far, best first; LOWEST and 0 where there are fewer.
+
+    Returns:
+        (n,) True where a score is not finite.
+    """
+    n, m = scores.shape
+    bad = np.zeros(n, np.bool_)
+    for i in prange(n):
+        row = scores[i]
+        for at in range(offsets[i], offsets[i + 1]):
+            j = excluded[at] - first
+            if 0 <= j < m:
+                row[j] = LOWEST
+        threshold = best[i, -1]
+        nothing = _ZERO
+        for start in range(0, m, _BLOCK):
+            # a slice, whose columns need no look at their sign: that makes the loop vector instructions
+            part, above = row[start : start + _BLOCK], _ZERO
+            for j in range(len(part)):
+                above += _ONE if part[j] > threshold else _ZERO
+                nothing += part[j] * _ZERO  # NaN as soon as one score is not finite
+            if above > _ZERO:
+                _take(part, first + start, best[i], top[i])
+                threshold = best[i, -1]
+        bad[i] = np.isnan(nothing)
+    return bad
 
 
 @with_torch_threads
@@ -92,11 +154,12 @@ def rank_rows(
         threshold = LOWEST
         nothing = _ZERO
         for start in range(0, n_items, _BLOCK):
-            stop = min(start + _BLOCK, n_items)
+            # a slice, whose columns need no look at their sign: that makes the loop vector instructions
+            part = row[start : start + _BLOCK]
             # counts of a block are exact in float32, whose lanes are twice as many as those of integers
             more, same, above = _ZERO, _ZERO, _ZERO
-            for j in range(start, stop):
-                score = row[j]
+            for j in range(len(part)):
+                score = part[j]
                 more += _ONE if score >= target else _ZERO
                 same += _ONE if score == target else _ZERO
                 above += _ONE if score > threshold else _ZERO
@@ -104,15 +167,7 @@ def rank_rows(
             at_least[i] += int(more)
             equal[i] += int(same)
             if above > _ZERO:
-                for j in range(start, stop):
-                    if row[j] > threshold:
-                        place = k - 1
-                        while place > 0 and best[place - 1] < row[j]:
-                            best[place] = best[place - 1]
-                            top[i, place] = top[i, place - 1]
-                            place -= 1
-                        best[place] = row[j]
-                        top[i, place] = j
-                        threshold = best[k - 1]
+                _take(part, start, best, top[i])
+                threshold = best[k - 1]
         bad[i] |= np.isnan(nothing)
     return at_least, equal, removed, top, bad

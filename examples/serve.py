@@ -1,0 +1,48 @@
+"""Recommendations over HTTP from an exported model, with FastAPI and onnxruntime; neither torch nor recbole_hyper.
+
+recbole-hyper export saved/shop --output=shop.onnx --top_k=10 --exclude_seen
+pip install fastapi uvicorn onnxruntime
+MODEL=shop.onnx uvicorn --app-dir examples serve:app
+curl localhost:8000/recommend -H "content-type: application/json" -d '{"histories": [["lamp", "chair"]]}'
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+MODEL = Path(os.environ.get("MODEL", "model.onnx"))
+session = onnxruntime.InferenceSession(MODEL)
+about = json.loads(MODEL.with_suffix(".json").read_text(encoding="utf-8"))
+ids = ["", *about["item_ids"]]  # number 0 is padding
+numbers = {item: number for number, item in enumerate(ids)}
+app = FastAPI(title=about["model"])
+
+
+class Request(BaseModel):
+    histories: list[list[str]]  # item ids, oldest first
+
+
+def padded(rows: list[list[int]]) -> np.ndarray:
+    return np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows], dtype=np.int64)
+
+
+@app.post("/recommend")
+def recommend(request: Request) -> list[list[dict]]:
+    """Return the best items after each history; unknown items are skipped, without a known one there are none."""
+    rows = [[numbers[item] for item in history if item in numbers and item] for history in request.histories]
+    asked = [row or [1] for row in rows]
+    if not asked:
+        return []
+    recent = [row[-about["max_length"] :] for row in asked]
+    lengths = np.array([len(row) for row in recent], dtype=np.int64)
+    given = {"item_id_list": padded(recent), "item_length": lengths, "seen_items": padded(asked)}
+    items, scores = session.run(["items", "scores"], {name: given[name] for name in about["inputs"]})
+    return [
+        [{"item": ids[i], "score": float(s)} for i, s in zip(*best, strict=True) if i] if row else []
+        for row, *best in zip(rows, items, scores, strict=True)
+    ]

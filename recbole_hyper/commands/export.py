@@ -1,0 +1,35 @@
+"""``recbole-hyper export RUN --format=onnx --output=model.onnx``: a finished run for programs without this package."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "write a finished run as an ONNX graph, a torch program, or item vectors for a vector database"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("run", help="output_dir of the run")
+    parser.add_argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx")
+    parser.add_argument("--output", required=True, help="file: .onnx, .pt2, or .npy or .parquet; a .json joins it")
+    parser.add_argument("--top_k", type=int, help="items that the graph recommends; default: the encoder alone")
+    parser.add_argument("--exclude_seen", action="store_true", help="with --top_k: an input of items to leave out")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the files and print their paths."""
+    from recbole_hyper.serving.export import check_request, export
+
+    asked = {"format": arguments.format, "top_k": arguments.top_k, "exclude_seen": arguments.exclude_seen}
+    path = check_request(arguments.format, arguments.output, top_k=arguments.top_k, exclude_seen=arguments.exclude_seen)
+    from recbole_hyper.runs.load import load
+
+    model, config, data = load(arguments.run)
+    content = export(model, data.store.item_tokens, int(config["MAX_ITEM_LIST_LENGTH"]), path, **asked)
+    if "opset" in content:
+        print(f"opset {content['opset']}, {' '.join(content['inputs'])} -> {' '.join(content['outputs'])}")
+    elif "score" in content:
+        print(f"{content['n_items']} vectors of {content['dimension']}: {content['query']}; score = {content['score']}")
+    print(path)
+    print(path.with_suffix(".json"))
+    return 0

@@ -1,0 +1,216 @@
+"""Files by which other programs run a model: ONNX graphs, torch programs and item vectors, each with a JSON beside it.
+
+The JSON has what a number means: the original item ids in the order of the item numbers, inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch.export import ExportedProgram
+
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.results import versions
+from recbole_hyper.files import file_digest, replaced, write_json
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.serving.extras import require
+from recbole_hyper.serving.graph import INPUTS, make_graph, trace
+from recbole_hyper.serving.vectors import vectors_of, write_vectors
+
+OPSET = 20
+Tokens = Sequence[str] | npt.NDArray[Any]
+#: ending of the file, by format
+SUFFIXES = {"onnx": (".onnx",), "program": (".pt2",), "vectors": (".npy", ".parquet")}
+# a protobuf file ends at 2 GiB
+_LARGEST = (1 << 31) - (64 << 20)
+
+
+def check_request(format: str, output: str | Path, *, top_k: int | None = None, exclude_seen: bool = False) -> Path:
+    """Return the file that an export will write; all that can be known before a model is loaded is checked.
+
+    Raises:
+        ConfigError: an unknown format, options that it does not have, a missing extra, a file name of another format,
+            or a folder that cannot be written to.
+    """
+    if format not in SUFFIXES:
+        raise ConfigError(f"--format={format} is unknown; known: {', '.join(SUFFIXES)}")
+    path = Path(output)
+    if path.suffix not in SUFFIXES[format]:
+        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {_or(SUFFIXES[format])}")
+    if format == "vectors" and (top_k is not None or exclude_seen):
+        raise ConfigError("--format=vectors takes neither --top_k nor --exclude_seen: they belong to onnx and program")
+    if exclude_seen and top_k is None:
+        raise ConfigError("--exclude_seen needs --top_k=K: an encoder alone names no items")
+    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
+        raise ConfigError(f"--top_k={top_k}: a whole number of at least 1 is needed")
+    if format == "onnx":
+        require("export", "--format=onnx", "onnx", "onnxscript")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(f"no permission to write to {path.parent}")
+    except OSError as error:
+        raise ConfigError(f"--output={output}: {path.parent} cannot be written to ({error})") from error
+    return path
+
+
+def export(
+    model: Any,
+    item_tokens: Tokens,
+    max_length: int,
+    output: str | Path,
+    *,
+    format: str = "onnx",
+    top_k: int | None = None,
+    exclude_seen: bool = False,
+) -> dict[str, Any]:
+    """Write a trained model for other programs; returns what the JSON beside the file says.
+
+    Args:
+        model: a model with an encoder and a head.
+        item_tokens: (n_items,) original ids; entry 0 is padding.
+        max_length: longest history that the encoder takes.
+        output: the file; its JSON has the same name with the ending .json.
+        format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.npy or .parquet).
+        top_k: number of items that the graph recommends; None exports the encoder alone, which gives states.
+        exclude_seen: the graph takes a third input, ``seen_items`` (B, S), and recommends none of them.
+
+    Raises:
+        ConfigError: see :func:`check_request`; a model without encoder, item ids that are not those of the model, a
+            ``top_k`` above the number of items, a graph that torch cannot write down, or tables above 2 GiB.
+    """
+    path = check_request(format, output, top_k=top_k, exclude_seen=exclude_seen)
+    _check_model(model, item_tokens, top_k)
+    named = {
+        "format": format,
+        "model": type(model).__name__,
+        "versions": versions(),
+        "n_items": model.head.n_items - 1,
+        "max_length": int(max_length),
+        "curvature": model.head.curvature_value if model.head.geometry.curved else None,
+    }
+    if format == "vectors":
+        content = named | write_vectors(vectors_of(model.head), item_tokens, path)
+    else:
+        content = named | _write_graph(model, int(max_length), path, format, top_k, exclude_seen)
+    content["sha256"] = file_digest(path)
+    content["item_ids"] = [str(token) for token in item_tokens[1:]]
+    write_json(path.with_suffix(".json"), content)
+    return content
+
+
+def _check_model(model: Any, item_tokens: Tokens, top_k: int | None) -> None:
+    if not isinstance(model, HyperRecommender):
+        raise ConfigError(f"{type(model).__name__} has no encoder with a head; only such models can be exported")
+    n_items = model.head.n_items
+    if len(item_tokens) != n_items:
+        raise ConfigError(f"{len(item_tokens)} item ids came for a model of {n_items} (padding included)")
+    if top_k is not None and top_k >= n_items:
+        raise ConfigError(f"--top_k={top_k} asks for more items than the {n_items - 1} there are")
+
+
+def _write_graph(
+    model: HyperRecommender, max_length: int, path: Path, format: str, top_k: int | None, exclude_seen: bool
+) -> dict[str, Any]:
+    """Trace and write a graph; returns what describes it."""
+    inputs = INPUTS[: 3 if exclude_seen else 2]
+    training = model.training
+    try:
+        graph = make_graph(model.eval(), top_k, exclude_seen)
+        size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
+        if format == "onnx" and size > _LARGEST:
+            raise ConfigError(
+                f"tables of {size / 2**30:.1f} GiB do not fit into an ONNX file, which ends at 2 GiB; export the "
+                f"encoder alone (no --top_k) and the items by --format=vectors, or --format=program"
+            )
+        with _named(type(model.encoder).__name__):
+            program = trace(graph, max_length, len(inputs))
+            described: dict[str, Any] = {"inputs": inputs, "outputs": graph.outputs, "top_k": top_k}
+            if format == "onnx":
+                described["opset"] = OPSET
+                _write_onnx(program, path, described)
+            else:
+                with replaced(path) as part, part.open("wb") as file:
+                    torch.export.save(program, file)  # a name would have to end in .pt2
+    finally:
+        model.train(training)
+    return described
+
+
+@contextmanager
+def _named(encoder: str) -> Iterator[None]:
+    """Turn what torch says of a graph that it cannot write down into one error that names the encoder."""
+    try:
+        yield
+    except (ConfigError, OSError):
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{encoder} cannot be exported: its last() must be traceable for every batch and length while "
+            f"torch.compiler.is_exporting() ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+        ) from error
+
+
+def _write_onnx(program: ExportedProgram, path: Path, described: dict[str, Any]) -> None:
+    import onnxscript.optimizer
+
+    with _quiet(), torch.no_grad():
+        # torch's optimizer would drop x + 1e-30, which it takes for x + 0: then 0 / 0 appears
+        made = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=False,
+            opset_version=OPSET,
+            verbose=False,
+            input_names=list(described["inputs"]),
+            output_names=list(described["outputs"]),
+            custom_translation_table=_translations(),
+        )
+        assert made is not None
+        onnxscript.optimizer.fold_constants(made.model)
+        onnxscript.optimizer.remove_unused_nodes(made.model)
+    texts = {name: " ".join(value) if isinstance(value, tuple) else str(value) for name, value in described.items()}
+    made.model.metadata_props.update({f"recbole_hyper.{name}": text for name, text in texts.items()})
+    with replaced(path) as part:
+        made.save(str(part), external_data=False)
+
+
+def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return what torch translates badly: log1p as Log(1 + x) has no digits left for small x."""
+    from onnxscript import opset20 as op
+
+    def log1p(x: Any) -> Any:
+        one: Any = op.Constant(value_float=1.0)
+        above: Any = op.Add(x, one)
+        rounded: Any = op.Sub(above, one)
+        exact = op.Equal(rounded, op.Constant(value_float=0.0))
+        # what the sum lost, the ratio gives back
+        return op.Where(exact, x, op.Mul(op.Log(above), op.Div(x, op.Where(exact, one, rounded))))
+
+    return {torch.ops.aten.log1p.default: log1p}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep away what the exporter says of packages and shapes that do not matter here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _or(words: Sequence[str]) -> str:
+    return " or ".join(words)

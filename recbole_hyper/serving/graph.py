@@ -1,0 +1,114 @@
+"""A model as one traced graph: its encoder, or its encoder, head and the best items."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.models.base import HyperRecommender
+
+#: the inputs of a graph: items (B, L) right-padded with 0, numbers of items (B,), and what is excluded (B, S) or 0
+INPUTS = ("item_id_list", "item_length", "seen_items")
+
+
+class StateGraph(nn.Module):
+    """The encoder alone: histories to states (B, d)."""
+
+    outputs: tuple[str, ...] = ("states",)
+
+    def __init__(self, model: HyperRecommender) -> None:
+        super().__init__()
+        # the encoder holds the table without owning it
+        self.item_embedding, self.encoder = model.item_embedding, model.encoder
+
+    def forward(self, item_id_list: Tensor, item_length: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items of ``item_id_list`` (B, L)."""
+        return self.encoder.last(item_id_list, item_length)
+
+
+class ScoreTable(nn.Module):
+    """The head with its items lifted once: states to the scores of all items, whatever the size of the states."""
+
+    def __init__(self, head: OutputHead) -> None:
+        super().__init__()
+        self.geometry, self.curvature, self.offset = head.geometry, head.curvature_value, head.offset is not None
+        with torch.no_grad():
+            # exponents are always taken out: whether they must be depends on values, which a graph cannot ask
+            terms = head.geometry.lift_items(head.weight, head.offset, curvature=self.curvature, factored=True)
+            vectors = terms.vectors(head.weight.detach())
+        self.register_buffer("vectors", vectors)
+        self.register_buffer("scale", terms.scale)
+        self.register_buffer("exponent", terms.exponent)
+
+    vectors: Tensor
+    scale: Tensor | None
+    exponent: Tensor | None
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the scores (B, n_items) of states (B, d)."""
+        lifted = self.geometry.lift_states(states, curvature=self.curvature, offset=self.offset, factored=True)
+        exponent = None
+        if lifted.exponent is not None and self.exponent is not None:
+            exponent = lifted.exponent.unsqueeze(-1) + self.exponent
+        linked = self.geometry.link(lifted.vectors @ self.vectors.t(), exponent)
+        return linked if self.scale is None else linked * self.scale
+
+
+class TopItemsGraph(nn.Module):
+    """Encoder, head and selection: histories to the best items (B, k) and their scores (B, k), best first.
+
+    Padding is never among them. Where fewer than k items are left, the list ends with 0 and -inf, as that of
+    ``evaluation.top_items``.
+    """
+
+    outputs = ("items", "scores")
+
+    def __init__(self, model: HyperRecommender, k: int) -> None:
+        super().__init__()
+        self.states, self.table, self.k = StateGraph(model), ScoreTable(model.head), k
+
+    def forward(self, item_id_list: Tensor, item_length: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the best items after ``item_id_list`` (B, L)."""
+        return self._best(item_id_list, item_length, torch.zeros_like(item_length).unsqueeze(1))
+
+    def _best(self, items: Tensor, lengths: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.table(self.states(items, lengths)).scatter(1, excluded, -torch.inf)
+        values, found = scores.topk(self.k, dim=1)
+        return torch.where(values == -torch.inf, 0, found), values
+
+
+class UnseenItemsGraph(TopItemsGraph):
+    """The same without the items that a third input names: those of the whole history, or any others."""
+
+    def forward(  # type: ignore[override]
+        self, item_id_list: Tensor, item_length: Tensor, seen_items: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the best items that are not among ``seen_items`` (B, S), 0 where a row names fewer."""
+        padding = torch.zeros_like(item_length).unsqueeze(1)
+        return self._best(item_id_list, item_length, torch.cat((padding, seen_items), dim=1))
+
+
+def make_graph(model: HyperRecommender, top_k: int | None, exclude_seen: bool) -> StateGraph | TopItemsGraph:
+    """Return the module that an export traces: the encoder alone without ``top_k``."""
+    if top_k is None:
+        return StateGraph(model)
+    return (UnseenItemsGraph if exclude_seen else TopItemsGraph)(model, top_k)
+
+
+def trace(graph: nn.Module, max_length: int, n_inputs: int) -> ExportedProgram:
+    """Return the program of ``graph`` for every number of histories and every length up to ``max_length``."""
+    device = next(graph.parameters()).device
+    # two rows and two columns at least: torch takes a size of 1 for a constant
+    width = min(max_length, 3)
+    items = torch.ones(2, width, dtype=torch.int64, device=device)
+    lengths = torch.tensor([width, 1], device=device)
+    items[1, 1:] = 0
+    batch = Dim("batch")
+    length = Dim("length", max=max_length) if max_length > 1 else max_length
+    given = (items, lengths, torch.zeros(2, 4, dtype=torch.int64, device=device))[:n_inputs]
+    shapes = ({0: batch, 1: length}, {0: batch}, {0: batch, 1: Dim("seen")})[:n_inputs]
+    with torch.no_grad():
+        names = dict(zip(INPUTS, shapes, strict=False))
+        return torch.export.export(graph, given, dynamic_shapes=names, strict=False)

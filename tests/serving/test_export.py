@@ -1,0 +1,266 @@
+"""A run as an ONNX graph, a torch program and item vectors: the package's own scores, for batches never traced."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnx
+import onnxruntime
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recbole_hyper.cli import main
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import file_digest
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.euclidean import Euclidean
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.geometry.poincare import Poincare
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.serving.export import OPSET, export
+from recbole_hyper.serving.graph import ScoreTable, StateGraph, trace
+from recbole_hyper.training.build import build
+from tests.conftest import SMALL
+
+LENGTH = 12
+MODELS = ["SASRecCE", "HSASRecCE", "DualRec", "FMLPRec", "GRU4RecCE", "HGRU4Rec"]
+Made = Callable[..., tuple[HyperRecommender, np.ndarray]]
+
+
+@pytest.fixture
+def made(random_data: Path) -> Made:
+    """Return a function that builds an untrained model over "random" and gives it with its item ids."""
+
+    def make(name: str, **keys: Any) -> tuple[HyperRecommender, np.ndarray]:
+        settings = {**SMALL, "hidden_size": 8, "MAX_ITEM_LIST_LENGTH": LENGTH, "eval_args": {"mode": "full"}, **keys}
+        config = Config(name, "random", config_dict={"data_path": str(random_data), **settings})
+        dataset = SequenceDataset(config)
+        split = make_split(dataset.store, config)
+        model, _, _ = build(config, dataset, split, split.train_lengths)
+        # norms and biases that are not those of the start, and item vectors as long as trained ones
+        for parameter in model.parameters():
+            with torch.no_grad():
+                parameter.add_(0.2 * torch.randn_like(parameter))
+        return model.eval(), dataset.store.item_tokens
+
+    return make
+
+
+def histories(batch: int, length: int, n_items: int) -> tuple[Tensor, Tensor]:
+    lengths = torch.randint(1, length + 1, (batch,))
+    lengths[-1] = length
+    items = torch.randint(1, n_items, (batch, length))
+    return items.masked_fill(torch.arange(length) >= lengths[:, None], 0), lengths
+
+
+def feeds(*given: Tensor) -> dict[str, np.ndarray]:
+    return {name: one.numpy() for name, one in zip(("item_id_list", "item_length", "seen_items"), given, strict=False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("SASRecCE", {"item_bias": True}),
+        ("HSASRecCE", {"curvature": 1e-8}),  # asinh of numbers near 0, which Log(1 + x) would lose
+        ("DualRec", {}),
+        ("FMLPRec", {}),
+        ("GRU4RecCE", {}),
+        pytest.param("HGRU4Rec", {"curvature": 0.5}, marks=pytest.mark.slow),
+    ],
+)
+def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any], made: Made, tmp_path: Path) -> None:
+    model, tokens = made(name, **keys)
+    n_items = model.head.n_items
+    export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=7, exclude_seen=True)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for batch, length in ((1, 1), (5, LENGTH), (4, 6)):
+        items, lengths = histories(batch, length, n_items)
+        with torch.no_grad():
+            scores = model.head.logits(model(items, lengths))
+        # more than the history: what is excluded may come from anywhere
+        seen = torch.cat([items, torch.randint(0, n_items, (batch, 3))], dim=1)
+        found, values = session.run(None, feeds(items, lengths, seen))
+        scores.scatter_(1, seen, -torch.inf)[:, 0] = -torch.inf
+        np.testing.assert_allclose(values, scores.topk(7).values, atol=1e-4)
+        np.testing.assert_allclose(values, scores.gather(1, torch.from_numpy(found)), atol=1e-4)
+
+
+def test_an_encoder_alone_says_what_it_is(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokens = made("SASRecCE")
+    model.train()
+    content = export(model, tokens, LENGTH, tmp_path / "new" / "encoder.onnx")
+    assert model.training
+    model.eval()
+    file = tmp_path / "new" / "encoder.onnx"
+    session = onnxruntime.InferenceSession(file)
+    items, lengths = histories(9, 5, model.head.n_items)
+    with torch.no_grad():
+        states = model(items, lengths)
+    np.testing.assert_allclose(session.run(["states"], feeds(items, lengths))[0], states, atol=1e-4)
+    written = onnx.load(file)
+    assert [entry.version for entry in written.opset_import if not entry.domain] == [OPSET]
+    texts = {entry.key: entry.value for entry in written.metadata_props}
+    assert texts["recbole_hyper.opset"] == str(OPSET)
+    assert texts["recbole_hyper.inputs"] == "item_id_list item_length"
+    assert json.loads(file.with_suffix(".json").read_text()) == content | {"inputs": list(content["inputs"])} | {
+        "outputs": ["states"]
+    }
+    assert content["item_ids"] == tokens[1:].tolist()
+    assert content["sha256"] == file_digest(file)
+
+
+def test_a_list_ends_where_all_is_excluded(made: Made, tmp_path: Path) -> None:
+    model, tokens = made("SASRecCE")
+    export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=4, exclude_seen=True)
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    items, lengths = histories(2, 3, model.head.n_items)
+    seen = torch.arange(2, model.head.n_items).expand(2, -1)
+    found, values = program(items, lengths, seen)
+    assert found.tolist() == [[1, 0, 0, 0]] * 2
+    assert torch.isinf(values[:, 1:]).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Path) -> None:
+    model, tokens = made(name)
+    export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=5)
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    for batch, length in ((1, 1), (6, 9)):
+        items, lengths = histories(batch, length, model.head.n_items)
+        with torch.no_grad():
+            scores = model.head.logits(model(items, lengths))
+            found, values = program(items, lengths)
+        scores[:, 0] = -torch.inf
+        torch.testing.assert_close(values, scores.topk(5).values, atol=1e-4, rtol=0)
+        torch.testing.assert_close(values, scores.gather(1, found), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("SASRecCE", {"norm_placement": "pre", "n_layers": 2}),
+        ("SASRecCE", {"norm_placement": "post", "hidden_act": "gelu"}),
+        ("DualRec", {"dual_directions": "future", "relative_positions": "learned"}),
+        ("DualRec", {"windows": [2, 2, 3, 3], "n_heads": 4, "window_at_eval": False}),
+        ("DualRec", {"windows": [2, 2, 3, 12], "n_heads": 4, "relative_positions": "none"}),
+        ("DualGRU4Rec", {"dual_directions": "shared"}),
+        ("DualSASRec", {}),
+        ("DualFMLPRec", {"filter": "circular"}),
+        ("FMLPRecCE", {"n_layers": 2, "MAX_ITEM_LIST_LENGTH": 11}),
+        ("GRU4RecCE", {"n_layers": 2, "gru_bias": True, "gru_size": 12}),
+        ("HGRU4Rec", {"n_layers": 2, "nonlinearity": "tanh", "reset": "after", "curvature": "learn"}),
+    ],
+)
+def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], made: Made) -> None:
+    model, _ = made(name, **keys)
+    length = keys.get("MAX_ITEM_LIST_LENGTH", LENGTH)
+    program = trace(StateGraph(model), length, 2).module()
+    for batch, width in ((1, 1), (5, length)):
+        items, lengths = histories(batch, width, model.head.n_items)
+        with torch.no_grad():
+            torch.testing.assert_close(program(items, lengths), model(items, lengths), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("geometry", [Euclidean, Poincare])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
+def test_a_traced_head_serves_states_of_every_size(geometry: type[Geometry], scale: float) -> None:
+    head = OutputHead(geometry(), nn.Parameter(torch.randn(30, 6)), offset=True, curvature=0.7)
+    nn.init.normal_(cast(Tensor, head.offset))
+    states = scale * torch.randn(9, 6)
+    with torch.no_grad():
+        program = torch.export.export(ScoreTable(head), (states,)).module()
+        torch.testing.assert_close(program(states), head.logits(states), atol=1e-4, rtol=1e-5)
+
+
+def by_formula(about: dict[str, Any], vectors: np.ndarray, factors: dict[str, Any], states: np.ndarray) -> np.ndarray:
+    """Score as the JSON says, in float64."""
+    if "curvature" not in about or about["curvature"] is None:
+        query = states if about["query"].startswith("q = F,") else np.pad(states, ((0, 0), (0, 1)), constant_values=1.0)
+        return query @ vectors.T
+    norm = np.linalg.norm(states, axis=1, keepdims=True)
+    s = np.sqrt(about["curvature"]) * norm
+    query = np.sinh(2 * s) * states / norm
+    if "-cosh(2s)" in about["query"]:
+        query = np.hstack([query, -np.cosh(2 * s)])
+    return np.asarray(factors["scale"]) * np.arcsinh(np.asarray(factors["gain"]) * (query @ vectors.T))
+
+
+@pytest.mark.parametrize("name", ["SASRecCE", "HSASRecCE"])
+@pytest.mark.parametrize("item_bias", [True, False])
+def test_vectors_score_as_their_description_says(name: str, item_bias: bool, made: Made, tmp_path: Path) -> None:
+    model, tokens = made(name, item_bias=item_bias, curvature=0.4)
+    items, lengths = histories(6, 4, model.head.n_items)
+    with torch.no_grad():
+        states = model(items, lengths)
+        wanted = model.head.logits(states)[:, 1:].numpy()
+    export(model, tokens, LENGTH, tmp_path / "items.npy", format="vectors")
+    about = json.loads((tmp_path / "items.json").read_text())
+    vectors = np.load(tmp_path / "items.npy")
+    assert about["metric"] == "inner_product"
+    assert about["exact"] == (name == "SASRecCE")
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(by_formula(about, vectors, about, states.double().numpy()), wanted, atol=1e-4)
+    export(model, tokens, LENGTH, tmp_path / "items.parquet", format="vectors")
+    table = pq.read_table(tmp_path / "items.parquet").to_pydict()
+    np.testing.assert_array_equal(np.array(table["vector"], dtype=np.float32), vectors)
+    assert table["item_id"] == about["item_ids"] == tokens[1:].tolist()
+    for factor in {"scale", "gain"} & set(about):
+        np.testing.assert_array_equal(np.float32(table[factor]), np.float32(about[factor]))
+
+
+def test_what_cannot_be_exported_is_named_before_a_model_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: pytest.fail("the run was loaded"))
+    (tmp_path / "file").write_text("")
+
+    def refused(output: str, *options: str) -> str:
+        assert main(["export", str(tmp_path), f"--output={tmp_path / output}", *options]) == 1
+        return capsys.readouterr().err
+
+    assert "--format=tflite is unknown; known: onnx, program, vectors" in refused("model.onnx", "--format=tflite")
+    assert "--format=program needs a file that ends in .pt2" in refused("model.onnx", "--format=program")
+    assert "ends in .npy or .parquet" in refused("items.csv", "--format=vectors")
+    assert "takes neither --top_k nor" in refused("items.npy", "--format=vectors", "--top_k=3")
+    assert "--exclude_seen needs --top_k=K" in refused("model.onnx", "--exclude_seen")
+    assert "--top_k=0: a whole number of at least 1" in refused("model.onnx", "--top_k=0")
+    assert "file cannot be written to" in refused("file/model.onnx")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert f"{tmp_path} cannot be written to (no permission" in refused("model.onnx")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert "needs the package onnxscript" in (message := refused("model.onnx"))
+    assert "pip install 'recbole-hyper[export]'" in message
+
+
+def test_what_a_model_cannot_give_is_named(made: Made, tmp_path: Path) -> None:
+    model, tokens = made("SASRecCE")
+    n_items = len(tokens) - 1
+    with pytest.raises(ConfigError, match=rf"--top_k={n_items + 1} asks for more items than the {n_items} there are"):
+        export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=n_items + 1)
+    with pytest.raises(ConfigError, match=f"{n_items} item ids came for a model of {n_items + 1}"):
+        export(model, tokens[1:], LENGTH, tmp_path / "model.onnx")
+    with pytest.raises(ConfigError, match="Linear has no encoder with a head"):
+        export(nn.Linear(2, 2), tokens, LENGTH, tmp_path / "model.onnx")
+    model.encoder.last = lambda items, lengths: model.encoder(items, lengths)[:, int(lengths.max()) - 1]  # type: ignore
+    with pytest.raises(ConfigError, match=r"TransformerEncoder cannot be exported: its last\(\) must be traceable"):
+        export(model, tokens, LENGTH, tmp_path / "model.onnx")
+    assert list(tmp_path.glob("model*")) == []
+
+
+def test_tables_above_what_a_file_holds_are_refused(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokens = made("SASRecCE")
+    monkeypatch.setattr("recbole_hyper.serving.export._LARGEST", 1000)
+    with pytest.raises(ConfigError, match=r"do not fit into an ONNX file.*--format=vectors, or --format=program"):
+        export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=3)
