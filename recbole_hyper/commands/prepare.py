@@ -113,7 +113,7 @@ def _columns(text: str | None) -> dict[str, str] | None:
 
 def _list(console: object) -> None:
     from recbole_hyper.data.prepare.catalogue import entries
-    from recbole_hyper.data.prepare.formats import FORMATS
+    from recbole_hyper.data.prepare.formats import formats
 
     print("Data sets:")
     for entry in entries().values():
@@ -121,5 +121,5 @@ def _list(console: object) -> None:
         if entry.get:
             print(f"  {'':<26}source: {entry.get}")
     print("\nRaw formats (--format):")
-    for name, format in FORMATS.items():
+    for name, format in formats().items():
         print(f"  {name:<26}{format.about}")

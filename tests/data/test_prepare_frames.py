@@ -128,7 +128,7 @@ def test_other_things_are_refused() -> None:
     with pytest.raises(PrepareError, match="holds no interactions"):
         interactions_of(frame()[:0])
     twice = pd.DataFrame([[1, 2, 3, 4]], columns=["user", "item", "user", "time"])
-    with pytest.raises(PrepareError, match="user and user could each|'user' is there twice"):
+    with pytest.raises(PrepareError, match=r"user and user could each|'user' is there twice"):
         interactions_of(twice)
     with pytest.raises(PrepareError, match="is neither text nor numbers"):
         interactions_of(pa.table({"user": [[1]], "item": [1], "time": [1]}))

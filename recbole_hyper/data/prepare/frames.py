@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recbole_hyper.data.prepare.columns import FIELDS, columns_of
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.guess import FIELDS, columns_of
 from recbole_hyper.data.prepare.values import as_text, guessed_time_format, to_seconds
 
 _SAMPLE = 10_000
@@ -49,7 +49,7 @@ def _names(frame: Any) -> list[Any]:
     if hasattr(frame, "columns"):
         return list(frame.columns)
     raise PrepareError(
-        f"interactions are a {type(frame).__name__}; give a pandas or polars DataFrame, an Arrow table or a record batch"
+        f"interactions are a {type(frame).__name__}; give a pandas or polars DataFrame or an Arrow table"
     )
 
 
@@ -88,8 +88,8 @@ def _times(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         if not good.all():
             row = int(np.flatnonzero(~good)[0])
             raise PrepareError(
-                f"the frame, row {before + row} (from 0): {chunk[row].as_py()!r} in {name!r} is no finite time; times are "
-                "timestamps, dates, ISO text, or Unix seconds or milliseconds"
+                f"the frame, row {before + row} (from 0): {chunk[row].as_py()!r} in {name!r} is no finite time; "
+                "times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
             )
         chunks.append(pa.array(seconds))
         before += len(chunk)

@@ -1,60 +1,195 @@
-"""What a table's names and values say about it: which column is the user, the item, the time, the rating."""
+"""What a file itself says about its format: kind, separator, header, columns, how times are written."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import csv
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 
-from recbole_hyper.data.prepare.errors import PrepareError
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-FIELDS = ("user_id", "item_id", "timestamp", "rating")
-# names of columns, without case and signs, beside the field's own
-_KNOWN = {
-    "user_id": "user uid customerid customer reviewerid reviewer username visitorid memberid accountid playerid",
-    "item_id": "item iid asin productid movieid sku articleid songid trackid bookid gameid businessid",
-    "timestamp": "time date datetime unixreviewtime unixtime unixtimestamp ts createdat eventtime",
-    "rating": "ratings stars overall score",
-}
+from recbole_hyper.data.prepare.blocks import Block, blocks
+from recbole_hyper.data.prepare.columns import columns_of
+from recbole_hyper.data.prepare.errors import Malformed, PrepareError
+from recbole_hyper.data.prepare.formats import Format, formats
+from recbole_hyper.data.prepare.reading import PARSERS, hive_keys, pieces
+from recbole_hyper.data.prepare.sources import SourceFile, matches
+from recbole_hyper.data.prepare.values import guessed_time_format
+
+_SEPARATORS = (",", "\t", ";", "|", "::")
+_LINES = 100
+_TYPES = {"user_id": "token", "item_id": "token", "timestamp": "float", "rating": "float"}
 
 
-def _bare(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def columns_of(
-    names: Sequence[str], given: Mapping[str, str] | None, where: str, fields: Sequence[str] = FIELDS
-) -> dict[str, str]:
-    """Return the column of each field: the one ``given``, else one of the field's name, else one of a known name.
-
-    Args:
-        names: the columns that there are.
-        given: field to column, as far as the user says.
-        where: what holds the columns, for messages.
-        fields: those wanted; a rating may be missing.
+def format_of(file: SourceFile) -> str:
+    """Return the name of the format that the file's name, else its first bytes, tell.
 
     Raises:
-        PrepareError: a column is missing, or several fit a field equally.
+        PrepareError: neither tells.
     """
-    chosen, missing = dict(given or {}), []
-    for field in fields:
-        known = {_bare(field), *_KNOWN[field].split()}
-        tests = ([field], [n for n in names if _bare(n) == _bare(field)], [n for n in names if _bare(n) in known])
-        fitting = next((found for found in tests if set(found) & set(names)), [])
-        if field in chosen or (not fitting and field == "rating"):
-            continue
-        if len(fitting) > 1:
-            raise PrepareError(
-                f"{where}: the columns {' and '.join(fitting)} could each be the {field}; "
-                f"name one by --columns={field}={fitting[0]}"
-            )
-        if fitting:
-            chosen[field] = fitting[0]
-        else:
-            missing.append(field)
-    missing += [column for column in chosen.values() if column not in names]
-    if missing:
+    for name, form in formats().items():
+        if not form.own and any(matches(file.name, pattern) for pattern in form.files) and _has_columns(file, form):
+            return name
+    with file.open(progress=False) as stream:
+        magic = stream.read(4)
+    if file.parts or magic == b"PAR1":
+        return "parquet"
+    lines = _head(file)
+    if _keys(lines):
+        return "jsonl"
+    if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
+        return "atomic"
+    if any(len(_cells(line, separator)) > 2 for line in lines[:1] for separator in _SEPARATORS):
+        return "csv"
+    raise PrepareError(
+        f"{file}: neither its name nor its first line tells the format; say how to read it by --format=NAME "
+        f"({', '.join(sorted(formats()))})"
+    )
+
+
+def _has_columns(file: SourceFile, form: Format) -> bool:
+    """Say whether the file has the columns of a published format with a header; others have none to compare."""
+    return form.kind != "csv" or set((form.columns or {}).values()) <= set(_csv(file, form).names)
+
+
+def completed(file: SourceFile, form: Format) -> Format:
+    """Return the format with all that the file itself tells: names, separator, columns, time format.
+
+    Raises:
+        PrepareError: a column is missing, or two fit equally; times that are of no known format.
+    """
+    names_of = {"csv": _csv, "atomic": _atomic, "json": _json, "parquet": _parquet}.get(form.kind)
+    if names_of is None or (form.kind == "json" and not form.own):
+        return form
+    form = names_of(file, form)
+    if form.kind != "atomic":
+        form = replace(form, columns=columns_of(form.names, form.columns, str(file)))
+    return form if form.time_format else replace(form, time_format=_time_format(file, form))
+
+
+def told(name: str, given: Format, found: Format) -> str:
+    """Return the options that one would write for what was guessed."""
+    options = [f"--format={name}"]
+    if found.columns and found.columns != given.columns:
+        options.append("--columns=" + ",".join(f"{field}={column}" for field, column in found.columns.items()))
+    for key in ("separator", "time_format"):
+        value = getattr(found, key)
+        if value is not None and getattr(given, key) is None:
+            options.append(f"--{key}=" + value.replace("\t", "\\t"))
+    return "guessed: " + " ".join(shlex.quote(option) for option in options)
+
+
+def _head(file: SourceFile) -> list[str]:
+    """Return the file's first lines."""
+    with file.open(progress=False) as stream:
+        first = next(blocks(stream, str(file)), Block(b"", 1)).data
+    return [line.removesuffix("\r") for line in first.decode("utf-8", "replace").split("\n")[:_LINES] if line.strip()]
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return line.split(separator) if separator == "::" else next(csv.reader([line], delimiter=separator), [])
+
+
+def _csv(file: SourceFile, form: Format) -> Format:
+    """The names of the columns, or their numbers from 1 where there is no header, and the separator."""
+    lines = _head(file) or [""]
+    separator = form.separator or _separator(lines)
+    if len(separator) != 1 and separator != "::":
+        raise PrepareError(f"separator={separator!r} is not one character (or '::'); give --separator='\\t' for a tab")
+    header, cells = form.header is not False, _cells(lines[0], separator)
+    names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
+    if not header and not form.columns:
         raise PrepareError(
-            f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}. "
-            "Name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
+            f"{file}: without a header the columns are named by number, from 1: "
+            "--columns=user_id=1,item_id=2,timestamp=4"
         )
-    return {field: chosen[field] for field in fields if field in chosen}
+    if len(set(names)) < len(names):
+        raise PrepareError(f"{file}: two columns have the same name in {', '.join(names)}; rename one")
+    return replace(form, names=names, separator=separator, header=header)
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """Return the separator that gives the first lines equally many columns, at least three, and the most of them."""
+    widths = {each: [len(_cells(line, each)) for line in lines] for each in _SEPARATORS}
+    fitting = {each: w[0] for each, w in widths.items() if w[0] > 2 and w.count(w[0]) * 2 > len(w)}
+    return max(fitting, key=lambda each: fitting[each], default=",")
+
+
+def _atomic(file: SourceFile, form: Format) -> Format:
+    """The names and types of RecBole's header, which must have the four fields' own types."""
+    first, separator = (_head(file) or [""])[0], form.separator or "\t"
+    types: dict[str, str] = {}
+    for cell in first.split(separator):
+        name, colon, kind = cell.rpartition(":")
+        if not colon or kind not in ("token", "float", "token_seq", "float_seq"):
+            raise PrepareError(
+                f"{file}: the first line {first[:120]!r} is no header of an atomic file; "
+                "expected fields such as user_id:token item_id:token timestamp:float, separated by tabs"
+            )
+        if name in types:
+            raise PrepareError(f"{file}, line 1: the column {name!r} stands there twice; rename one")
+        types[name] = kind
+    chosen: dict[str, str] = {}
+    for field, kind in _TYPES.items():
+        name = (form.columns or {}).get(field, field)
+        if name not in types:
+            if field == "rating" and field not in (form.columns or {}):
+                continue
+            raise PrepareError(
+                f"{file} has no field {name!r}; it has {', '.join(types)}. Name the field by --columns={field}=..."
+            )
+        if types[name] != kind:
+            raise PrepareError(f"{file}: field {name!r} is of type {types[name]!r}; expected {kind!r}")
+        chosen[field] = name
+    return replace(form, names=list(types), columns=chosen, separator=separator, header=True, time_format="unix")
+
+
+def _keys(lines: Sequence[str]) -> list[str]:
+    """Return the keys of the JSON objects that the lines are; none where most are something else."""
+    found: list[dict[str, object]] = []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        found += [value] if isinstance(value, dict) else []
+    return list(dict.fromkeys(key for value in found for key in value)) if 2 * len(found) > len(lines) else []
+
+
+def _json(file: SourceFile, form: Format) -> Format:
+    names = _keys(_head(file))
+    if not names:
+        raise PrepareError(f"{file}: its first lines are no JSON objects, one a line")
+    return replace(form, names=names)
+
+
+def _parquet(file: SourceFile, form: Format) -> Format:
+    part = (file.parts or (file,))[0]
+    try:
+        with part.open(progress=False) as stream:
+            names = pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise PrepareError(f"{part} is not a parquet file that can be read: {error}; fetch it again") from error
+    return replace(form, names=[*names, *hive_keys(part, file)])
+
+
+def _time_format(file: SourceFile, form: Format) -> str:
+    found = Malformed(file.name)
+    piece = next(islice(pieces(file, form, False), 1), None)
+    rows = PARSERS[form.kind](piece, form, found) if isinstance(piece, Block) else piece
+    if rows is None or not len(rows.lines):
+        return "unix"
+    times = rows.columns["timestamp"].slice(0, 10_000)
+    guess = guessed_time_format(times)
+    if guess is None:
+        raise PrepareError(
+            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {times[0]}, are neither dates as "
+            "2019-01-31 nor Unix seconds or milliseconds; say how to read them by --time_format, such as '%d.%m.%Y'"
+        )
+    return guess

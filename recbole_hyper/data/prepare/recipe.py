@@ -61,48 +61,38 @@ class Recipe:
 
 
 def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the recipe drops; returns also the rows left after each step.
+    """Order the interactions and drop what the recipe drops, in place; returns also the rows left after each step.
 
     Raises:
         PrepareError: a step leaves nothing, or the recipe has a value that is not allowed.
     """
     steps = [("read", len(data))]
 
-    def keep(rows: np.ndarray, label: str, advice: str) -> Interactions:
-        left = data if rows.all() else data.take(rows)
-        steps.append((label, len(left)))
-        if len(left) == 0:
-            raise PrepareError(f"{label} leaves none of {len(data):,} interactions; {advice}")
-        return left
+    def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
+        before = len(data)
+        data.keep(rows)
+        steps.append((label, len(data)))
+        if len(data) == 0:
+            raise PrepareError(f"{label} leaves none of {before:,} interactions; {advice}")
 
     if recipe.since is not None:
-        data = keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
+        keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
     if recipe.until is not None:
-        data = keep(data.times <= latest(recipe.until), f"until {recipe.until}", "give a later --until")
+        keep(data.times <= latest(recipe.until), f"until {recipe.until}", "give a later --until")
     if recipe.threshold is not None:
         if data.ratings is None:
             raise PrepareError(f"threshold={recipe.threshold} needs ratings, but the source has none")
-        data = keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
-    data = data.in_order()
-
-    def distinct() -> Interactions:
-        rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
-        return keep(rows, f"{recipe.duplicates} of repeated pairs", "")
-
-    if recipe.duplicates != "keep" and not recipe.duplicates_after_filter:
-        data = distinct()
-    if recipe.filter != "none":
-        rows = filters.filtered(
-            data.users,
-            data.items,
-            method=recipe.filter,
-            min_user=recipe.min_user,
-            min_item=recipe.min_item,
-            count=recipe.count,
-        )
-        data = keep(rows, f"{recipe.filter}, users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}", "")
-    if recipe.duplicates != "keep" and recipe.duplicates_after_filter:
-        data = distinct()
+        keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
+    data.sort()
+    numbers = {"min_user": recipe.min_user, "min_item": recipe.min_item}
+    for drops_repeats in (True, False) if not recipe.duplicates_after_filter else (False, True):
+        if drops_repeats and recipe.duplicates != "keep":
+            rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
+            keep(rows, f"{recipe.duplicates} of repeated pairs")
+        elif not drops_repeats and recipe.filter != "none":
+            rows = filters.filtered(data.users, data.items, method=recipe.filter, count=recipe.count, **numbers)
+            limits = f"users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}"
+            keep(rows, f"{recipe.filter}, {limits}")
     return data, steps
 
 

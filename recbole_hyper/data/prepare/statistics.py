@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
+from recbole_hyper.data.prepare.filters import repeated
 from recbole_hyper.data.prepare.interactions import Interactions
 
 
@@ -55,7 +56,6 @@ def describe(data: Interactions) -> Statistics:
     items = int(np.count_nonzero(np.bincount(data.items)))
     neighbours = data.users[1:] == data.users[:-1]
     ties = np.count_nonzero(neighbours & (data.times[1:] == data.times[:-1]))
-    pairs = np.sort(data.users.astype(np.int64) * len(data.item_tokens) + data.items)
     return Statistics(
         users=len(lengths),
         items=items,
@@ -65,7 +65,7 @@ def describe(data: Interactions) -> Statistics:
         min_length=int(lengths.min()),
         max_length=int(lengths.max()),
         tied=ties / max(1, int(np.count_nonzero(neighbours))),
-        repeated=int(np.count_nonzero(pairs[1:] == pairs[:-1])),
+        repeated=int(np.count_nonzero(repeated(data.users, data.items, "first"))),
         first_time=float(data.times.min()),
         last_time=float(data.times.max()),
     )

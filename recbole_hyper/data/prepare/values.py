@@ -1,4 +1,4 @@
-"""Columns as they come to checked values, a column at a time: ids to text, numbers to float64, times to Unix seconds."""
+"""Columns as they come to checked values: ids to text, numbers to float64, times to Unix seconds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
         return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
     if time_format != "iso" and "%" not in time_format:
         raise PrepareError(
-            f"time_format={time_format!r} is unknown; allowed: {', '.join(UNITS)}, iso, or a pattern such as '%m %d, %Y'"
+            f"time_format={time_format!r} is unknown; allowed: {', '.join(UNITS)}, iso, "
+            "or a pattern such as '%m %d, %Y'"
         )
     text, _ = to_strings(values)
     if time_format == "iso":
