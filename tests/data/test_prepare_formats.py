@@ -24,7 +24,7 @@ from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.blocks import blocks
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Layout, find, formats
-from recbole_hyper.data.prepare.interactions import Builder, Tokens, check
+from recbole_hyper.data.prepare.interactions import Tokens, check, joined
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
 from recbole_hyper.data.prepare.reading import PARSERS
@@ -605,13 +605,13 @@ def test_tokens_are_numbered_by_first_appearance_over_all_blocks(texts: list[lis
 def test_many_tokens_across_blocks_keep_one_number_each() -> None:
     """The table grows several times, and blocks may be slices of longer arrays: compare with one dictionary."""
     generator = np.random.default_rng(0)
-    builder = Builder()
+    blocks = []
     users, items = generator.integers(0, 300, 50_000).astype(str), generator.integers(0, 30_000, 50_000).astype(str)
     for part in np.array_split(np.arange(50_000), 13):
         columns = {"user_id": pa.array(users)[part[0] : part[-1] + 1], "item_id": pa.array(items[part])}
         rows = Rows(columns | {"timestamp": pa.array(part.astype(float))}, part)
-        builder.add(check(rows, "unix", Malformed("raw")))
-    data = builder.finish()
+        blocks.append(check(rows, "unix", Malformed("raw")))
+    data = joined(iter(blocks))
     assert data.user_tokens.take(pa.array(data.users)).to_pylist() == users.tolist()
     assert data.item_tokens.take(pa.array(data.items)).to_pylist() == items.tolist()
     assert data.user_tokens.to_pylist() == list(dict.fromkeys(users.tolist()))

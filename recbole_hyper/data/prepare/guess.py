@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -18,7 +18,7 @@ from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format, formats
 from recbole_hyper.data.prepare.reading import PARSERS, hive_keys, pieces
 from recbole_hyper.data.prepare.sources import SourceFile, matches
-from recbole_hyper.data.prepare.values import guessed_time_format
+from recbole_hyper.data.prepare.values import as_text, guessed_time_format
 
 _SEPARATORS = (",", "\t", ";", "|", "::")
 _LINES = 100
@@ -31,12 +31,14 @@ def format_of(file: SourceFile) -> str:
     Raises:
         PrepareError: neither tells.
     """
+    if file.parts:
+        return "parquet"
     for name, form in formats().items():
         if not form.own and any(matches(file.name, pattern) for pattern in form.files) and _has_columns(file, form):
             return name
     with file.open(progress=False) as stream:
         magic = stream.read(4)
-    if file.parts or magic == b"PAR1":
+    if magic == b"PAR1":
         return "parquet"
     lines = _head(file)
     if _keys(lines):
@@ -71,16 +73,16 @@ def completed(file: SourceFile, form: Format) -> Format:
     return form if form.time_format else replace(form, time_format=_time_format(file, form))
 
 
-def told(name: str, given: Format, found: Format) -> str:
-    """Return the options that one would write for what was guessed."""
-    options = [f"--format={name}"]
-    if found.columns and found.columns != given.columns:
+def told(given: Format, found: Format) -> list[str]:
+    """Return the options that one would write instead of having them guessed; none where nothing was."""
+    options = []
+    if found.kind != "atomic" and found.columns and found.columns != given.columns:
         options.append("--columns=" + ",".join(f"{field}={column}" for field, column in found.columns.items()))
     for key in ("separator", "time_format"):
         value = getattr(found, key)
         if value is not None and getattr(given, key) is None:
             options.append(f"--{key}=" + value.replace("\t", "\\t"))
-    return "guessed: " + " ".join(shlex.quote(option) for option in options)
+    return options
 
 
 def _head(file: SourceFile) -> list[str]:
@@ -121,9 +123,9 @@ def _separator(lines: Sequence[str]) -> str:
 
 def _atomic(file: SourceFile, form: Format) -> Format:
     """The names and types of RecBole's header, which must have the four fields' own types."""
-    first, separator = (_head(file) or [""])[0], form.separator or "\t"
+    first = (_head(file) or [""])[0]
     types: dict[str, str] = {}
-    for cell in first.split(separator):
+    for cell in first.split(form.separator):
         name, colon, kind = cell.rpartition(":")
         if not colon or kind not in ("token", "float", "token_seq", "float_seq"):
             raise PrepareError(
@@ -145,11 +147,14 @@ def _atomic(file: SourceFile, form: Format) -> Format:
         if types[name] != kind:
             raise PrepareError(f"{file}: field {name!r} is of type {types[name]!r}; expected {kind!r}")
         chosen[field] = name
-    return replace(form, names=list(types), columns=chosen, separator=separator, header=True, time_format="unix")
+    return replace(form, names=list(types), columns=chosen, header=True, time_format="unix")
 
 
-def _keys(lines: Sequence[str]) -> list[str]:
-    """Return the keys of the JSON objects that the lines are; none where most are something else."""
+def _keys(lines: Sequence[str], given: Collection[str] = ()) -> list[str]:
+    """Return the keys that most of the JSON objects on the lines have, or that are ``given`` and any has.
+
+    None where most lines are something else.
+    """
     found: list[dict[str, object]] = []
     for line in lines:
         try:
@@ -157,11 +162,12 @@ def _keys(lines: Sequence[str]) -> list[str]:
         except (ValueError, RecursionError):
             continue
         found += [value] if isinstance(value, dict) else []
-    return list(dict.fromkeys(key for value in found for key in value)) if 2 * len(found) > len(lines) else []
+    counts = Counter(key for value in found for key in value) if 2 * len(found) > len(lines) else {}
+    return [key for key, count in counts.items() if 2 * count > len(found) or key in given]
 
 
 def _json(file: SourceFile, form: Format) -> Format:
-    names = _keys(_head(file))
+    names = _keys(_head(file), (form.columns or {}).values())
     if not names:
         raise PrepareError(f"{file}: its first lines are no JSON objects, one a line")
     return replace(form, names=names)
@@ -189,7 +195,7 @@ def _time_format(file: SourceFile, form: Format) -> str:
     guess = guessed_time_format(times)
     if guess is None:
         raise PrepareError(
-            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {times[0]}, are neither dates as "
-            "2019-01-31 nor Unix seconds or milliseconds; say how to read them by --time_format, such as '%d.%m.%Y'"
+            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {as_text(times)[0]}, are neither dates "
+            "as 2019-01-31 nor Unix seconds or milliseconds; say how to read them by --time_format, such as '%d.%m.%Y'"
         )
     return guess

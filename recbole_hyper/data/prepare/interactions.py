@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recbole_hyper.data.prepare.blocks import mapped
 from recbole_hyper.data.prepare.errors import Malformed
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.values import to_numbers, to_seconds, to_strings
@@ -133,24 +135,22 @@ def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
     return larger
 
 
-class Builder:
-    """Collects checked blocks: numbers their tokens and keeps 20 bytes a row."""
+def joined(blocks: Iterator[Checked]) -> Interactions:
+    """Number the tokens of all blocks, of which there must be one, and join them; 20 bytes a row are kept."""
+    users, items = Tokens(), Tokens()
 
-    def __init__(self) -> None:
-        self._users, self._items = Tokens(), Tokens()
-        self._columns: tuple[list[npt.NDArray], ...] = ([], [], [], [])
+    def numbered(block: Checked) -> tuple[Checked, Codes]:
+        return block, items.codes(block.items)
 
-    def add(self, block: Checked) -> None:
-        """Add the rows of the next block."""
-        columns = (self._users.codes(block.users), self._items.codes(block.items), block.times, block.ratings)
-        for chunks, column in zip(self._columns, columns, strict=True):
+    columns: tuple[list[npt.NDArray], ...] = ([], [], [], [])
+    # one thread for the items, this one for the users
+    for block, item_codes in mapped(numbered, blocks, threads=1):
+        for chunks, column in zip(
+            columns, (users.codes(block.users), item_codes, block.times, block.ratings), strict=True
+        ):
             if column is not None:
                 chunks.append(column)
-
-    def finish(self) -> Interactions:
-        """Join the blocks, of which there must be one."""
-        users, items, times, ratings = (_joined(chunks) for chunks in self._columns)
-        return Interactions(users, items, times, ratings, self._users.names(), self._items.names())
+    return Interactions(*map(_joined, columns), users.names(), items.names())
 
 
 def _joined(chunks: list[npt.NDArray]) -> Any:

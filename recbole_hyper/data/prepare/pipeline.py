@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -85,8 +86,9 @@ def prepare(
         malformed = Malformed(file.name, max_malformed)
         given = formats.find(candidate.format).set(layout, candidate.format)
         form = guess.completed(file, given)
-        if given.own and (format is None or form != given) and form.kind not in ("atomic", "sequences"):
-            say(guess.told(candidate.format, given, form))
+        options = guess.told(given, form) if given.own else []
+        if options or (format is None and candidate not in entry.sources):
+            say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
         before = file.state()
         data = read(file, form, malformed, progress)

@@ -15,7 +15,7 @@ from recbole_hyper.data.prepare import parsers
 from recbole_hyper.data.prepare.blocks import Block, blocks, mapped
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format
-from recbole_hyper.data.prepare.interactions import Builder, Checked, Interactions, check
+from recbole_hyper.data.prepare.interactions import Checked, Interactions, check, joined
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.sources import DAMAGED, SourceFile
 
@@ -38,7 +38,6 @@ def read(file: SourceFile, form: Format, malformed: Malformed, progress: bool | 
     Raises:
         PrepareError: too many lines are malformed, none was read, the file is damaged or changed while it was read.
     """
-    builder = Builder()
     before = file.state()
 
     def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
@@ -46,18 +45,20 @@ def read(file: SourceFile, form: Format, malformed: Malformed, progress: bool | 
         rows = PARSERS[form.kind](piece, form, found) if isinstance(piece, Block) else piece
         return found, check(rows, form.time_format or "unix", found)
 
-    try:
+    def checked() -> Iterator[Checked]:
         for found, block in mapped(work, pieces(file, form, progress)):
             malformed.merge(found)
-            builder.add(block)
+            yield block
+        malformed.check()
+        file.check_unchanged(before)
+
+    try:
+        return joined(checked())
     except (*DAMAGED, OSError) as error:
         # the system's own errors have numbers; a decompressor's have none
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise PrepareError(f"{file} is cut off or damaged ({error}); fetch it again") from error
-    malformed.check()
-    file.check_unchanged(before)
-    return builder.finish()
 
 
 def pieces(file: SourceFile, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
