@@ -14,6 +14,7 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _EIGHT = np.uint64(1), np.uint64(8)
 _NONE = np.uint64(0)
+_BATCH = 256
 
 
 @njit(inline="always")
@@ -62,9 +63,21 @@ def number(offsets, text, slots, starts, names, known, codes):
     both must have room for n more.
     """
     mask = np.uint64(len(slots) - 1)
+    mixed_of, begin_of = np.empty(_BATCH, np.uint64), np.empty(_BATCH, np.uint64)
+    warm = np.uint8(0)
     for row in range(len(codes)):
+        if row % _BATCH == 0:
+            # loads that wait for nothing bring a batch's slots, places and names into the cache side by side
+            for ahead in range(min(_BATCH, len(codes) - row)):
+                mixed = _hash(text, np.uint64(offsets[row + ahead]), np.uint64(offsets[row + ahead + 1]))
+                mixed_of[ahead], begin_of[ahead] = mixed, slots[mixed & mask] & _LOW
+            for ahead in range(min(_BATCH, len(codes) - row)):
+                code = begin_of[ahead]
+                begin_of[ahead] = starts[code - min(code, _ONE)]
+            for ahead in range(min(_BATCH, len(codes) - row)):
+                warm ^= names[begin_of[ahead]]
         first, last = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
-        mixed = _hash(text, first, last)
+        mixed = mixed_of[row % _BATCH]
         at = mixed & mask
         while True:
             slot = slots[at]
@@ -84,6 +97,7 @@ def number(offsets, text, slots, starts, names, known, codes):
                     codes[row] = code - _ONE
                     break
             at = (at + _ONE) & mask
+    mixed_of[0] = warm
     return known
 
 

@@ -168,7 +168,7 @@ def test_published_files_are_known_by_their_names(name: str, format: str, text: 
         ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
         (
             "user,item,time\na,b,noon\nc,d,night\n",
-            "times in 'time', such as noon, are neither dates.*--time_format",
+            "times in 'time', such as noon, are no dates.*--time_format",
         ),
         ('{"user": "a", "text": "b"}\n', "no column item_id, timestamp; its columns: user, text"),
         ("[1, 2]\n", "neither its name nor its first line tells the format.*--format=NAME"),

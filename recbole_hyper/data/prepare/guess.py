@@ -195,7 +195,7 @@ def _time_format(file: SourceFile, form: Format) -> str:
     guess = guessed_time_format(times)
     if guess is None:
         raise PrepareError(
-            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {as_text(times)[0]}, are neither dates "
-            "as 2019-01-31 nor Unix seconds or milliseconds; say how to read them by --time_format, such as '%d.%m.%Y'"
+            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {as_text(times)[0]}, are no "
+            "dates as 2019-01-31 and no Unix seconds or milliseconds; give their pattern by --time_format, such as '%d.%m.%Y'"
         )
     return guess

@@ -115,7 +115,7 @@ class Tokens:
             self._slots = larger
         self._starts = _grown(self._starts, self._known + 1, most + 1)
         used = int(self._starts[self._known])
-        self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]))
+        self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
         codes = np.empty(len(texts), np.int32)
         self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
         return codes
@@ -150,7 +150,8 @@ def joined(blocks: Iterator[Checked]) -> Interactions:
         ):
             if column is not None:
                 chunks.append(column)
-    return Interactions(*map(_joined, columns), users.names(), items.names())
+    user_codes, item_codes, times, ratings = map(_joined, columns)
+    return Interactions(user_codes, item_codes, times, ratings, users.names(), items.names())
 
 
 def _joined(chunks: list[npt.NDArray]) -> Any:
