@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,7 @@ from recbole_hyper.data.prepare.values import as_text, guessed_time_format
 _SEPARATORS = (",", "\t", ";", "|", "::")
 _LINES = 100
 _TYPES = {"user_id": "token", "item_id": "token", "timestamp": "float", "rating": "float"}
+_OWN = {field: field for field in _TYPES}
 
 
 def format_of(file: SourceFile) -> str:
@@ -41,7 +42,7 @@ def format_of(file: SourceFile) -> str:
     if magic == b"PAR1":
         return "parquet"
     lines = _head(file)
-    if _keys(lines):
+    if _objects(lines):
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
@@ -55,7 +56,7 @@ def format_of(file: SourceFile) -> str:
 
 def _has_columns(file: SourceFile, form: Format) -> bool:
     """Say whether the file has the columns of a published format with a header; others have none to compare."""
-    return form.kind != "csv" or set((form.columns or {}).values()) <= set(_csv(file, form).names)
+    return form.kind != "csv" or set((form.columns or {}).values()) <= set(_table(file, form).names)
 
 
 def completed(file: SourceFile, form: Format) -> Format:
@@ -64,19 +65,19 @@ def completed(file: SourceFile, form: Format) -> Format:
     Raises:
         PrepareError: a column is missing, or two fit equally; times that are of no known format.
     """
-    names_of = {"csv": _csv, "atomic": _atomic, "json": _json, "parquet": _parquet}.get(form.kind)
-    if names_of is None or (form.kind == "json" and not form.own):
+    names_of = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
+    if form.kind not in names_of or (form.kind == "json" and not form.own):
         return form
-    form = names_of(file, form)
-    if form.kind != "atomic":
-        form = replace(form, columns=columns_of(form.names, form.columns, str(file)))
+    form = names_of[form.kind](file, form)
+    form = replace(form, columns=columns_of(form.names, form.columns, str(file)))
     return form if form.time_format else replace(form, time_format=_time_format(file, form))
 
 
 def told(given: Format, found: Format) -> list[str]:
     """Return the options that one would write instead of having them guessed; none where nothing was."""
     options = []
-    if found.kind != "atomic" and found.columns and found.columns != given.columns:
+    own = found.kind == "atomic" and all(field == column for field, column in (found.columns or {}).items())
+    if found.columns and found.columns != given.columns and not own:
         options.append("--columns=" + ",".join(f"{field}={column}" for field, column in found.columns.items()))
     for key in ("separator", "time_format"):
         value = getattr(found, key)
@@ -96,8 +97,8 @@ def _cells(line: str, separator: str) -> list[str]:
     return line.split(separator) if separator == "::" else next(csv.reader([line], delimiter=separator), [])
 
 
-def _csv(file: SourceFile, form: Format) -> Format:
-    """The names of the columns, or their numbers from 1 where there is no header, and the separator."""
+def _table(file: SourceFile, form: Format) -> Format:
+    """The separator, and the names of the columns, or their numbers from 1 where there is no header."""
     lines = _head(file) or [""]
     separator = form.separator or _separator(lines)
     if len(separator) != 1 and separator != "::":
@@ -109,9 +110,25 @@ def _csv(file: SourceFile, form: Format) -> Format:
             f"{file}: without a header the columns are named by number, from 1: "
             "--columns=user_id=1,item_id=2,timestamp=4"
         )
+    if form.kind == "atomic":
+        names = [_field(name, form, str(file)) for name in names]
     if len(set(names)) < len(names):
-        raise PrepareError(f"{file}: two columns have the same name in {', '.join(names)}; rename one")
+        raise PrepareError(f"{file}, line 1: two columns have the same name in {', '.join(names)}; rename one")
     return replace(form, names=names, separator=separator, header=header)
+
+
+def _field(cell: str, form: Format, where: str) -> str:
+    """Return the name in ``name:type``, where the four fields must have their own types."""
+    name, _, kind = cell.rpartition(":")
+    if kind not in ("token", "float", "token_seq", "float_seq"):
+        raise PrepareError(
+            f"{where}: {cell[:120]!r} in the first line is no field of an atomic file; "
+            "expected such as user_id:token item_id:token timestamp:float, separated by tabs"
+        )
+    for field, column in {**_OWN, **(form.columns or {})}.items():
+        if column == name and kind != _TYPES[field]:
+            raise PrepareError(f"{where}: field {name!r} is of type {kind!r}; expected {_TYPES[field]!r}")
+    return name
 
 
 def _separator(lines: Sequence[str]) -> str:
@@ -121,81 +138,42 @@ def _separator(lines: Sequence[str]) -> str:
     return max(fitting, key=lambda each: fitting[each], default=",")
 
 
-def _atomic(file: SourceFile, form: Format) -> Format:
-    """The names and types of RecBole's header, which must have the four fields' own types."""
-    first = (_head(file) or [""])[0]
-    types: dict[str, str] = {}
-    for cell in first.split(form.separator):
-        name, colon, kind = cell.rpartition(":")
-        if not colon or kind not in ("token", "float", "token_seq", "float_seq"):
-            raise PrepareError(
-                f"{file}: the first line {first[:120]!r} is no header of an atomic file; "
-                "expected fields such as user_id:token item_id:token timestamp:float, separated by tabs"
-            )
-        if name in types:
-            raise PrepareError(f"{file}, line 1: the column {name!r} stands there twice; rename one")
-        types[name] = kind
-    chosen: dict[str, str] = {}
-    for field, kind in _TYPES.items():
-        name = (form.columns or {}).get(field, field)
-        if name not in types:
-            if field == "rating" and field not in (form.columns or {}):
-                continue
-            raise PrepareError(
-                f"{file} has no field {name!r}; it has {', '.join(types)}. Name the field by --columns={field}=..."
-            )
-        if types[name] != kind:
-            raise PrepareError(f"{file}: field {name!r} is of type {types[name]!r}; expected {kind!r}")
-        chosen[field] = name
-    return replace(form, names=list(types), columns=chosen, header=True, time_format="unix")
-
-
-def _keys(lines: Sequence[str], given: Collection[str] = ()) -> list[str]:
-    """Return the keys that most of the JSON objects on the lines have, or that are ``given`` and any has.
-
-    None where most lines are something else.
-    """
+def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
+    """Return the JSON objects among the lines; none where most lines are something else."""
     found: list[dict[str, object]] = []
     for line in lines:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        found += [value] if isinstance(value, dict) else []
-    counts = Counter(key for value in found for key in value) if 2 * len(found) > len(lines) else {}
-    return [key for key, count in counts.items() if 2 * count > len(found) or key in given]
+            found += [value] if isinstance(value, dict) else []
+    return found if 2 * len(found) > len(lines) else []
 
 
-def _json(file: SourceFile, form: Format) -> Format:
-    names = _keys(_head(file), (form.columns or {}).values())
-    if not names:
+def _keys(file: SourceFile, form: Format) -> Format:
+    """The keys that most of the first objects have, or that the user names and any has."""
+    found = _objects(_head(file))
+    if not found:
         raise PrepareError(f"{file}: its first lines are no JSON objects, one a line")
-    return replace(form, names=names)
+    counts = Counter(key for value in found for key in value)
+    given = (form.columns or {}).values()
+    return replace(form, names=[key for key, count in counts.items() if 2 * count > len(found) or key in given])
 
 
-def _parquet(file: SourceFile, form: Format) -> Format:
+def _schema(file: SourceFile, form: Format) -> Format:
     part = (file.parts or (file,))[0]
-    try:
-        with part.open(progress=False) as stream:
-            names = pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise PrepareError(f"{part} is not a parquet file that can be read: {error}; fetch it again") from error
+    with part.open(progress=False) as stream:
+        names = pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names
     return replace(form, names=[*names, *hive_keys(part, file)])
 
 
 def _time_format(file: SourceFile, form: Format) -> str:
-    found = Malformed(file.name)
-    piece = next(islice(pieces(file, form, False), 1), None)
-    rows = PARSERS[form.kind](piece, form, found) if isinstance(piece, Block) else piece
+    piece = next(pieces(file, form, False), None)
+    rows = PARSERS[form.kind](piece, form, Malformed(file.name)) if isinstance(piece, Block) else piece
     if rows is None or not len(rows.lines):
         return "unix"
     times = rows.columns["timestamp"].slice(0, 10_000)
-    guess = guessed_time_format(times)
-    if guess is None:
+    if (guess := guessed_time_format(times)) is None:
         raise PrepareError(
-            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {as_text(times)[0]}, are no "
-            "dates as 2019-01-31 and no Unix seconds or milliseconds; give their pattern by --time_format, such as '%d.%m.%Y'"
+            f"{file}: the times in {(form.columns or {})['timestamp']!r}, such as {as_text(times)[0]}, are no dates as "
+            "2019-01-31 and no Unix seconds or milliseconds; give their pattern by --time_format, such as '%d.%m.%Y'"
         )
     return guess

@@ -17,7 +17,7 @@ from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format
 from recbole_hyper.data.prepare.interactions import Checked, Interactions, check, joined
 from recbole_hyper.data.prepare.parsers import Rows
-from recbole_hyper.data.prepare.sources import DAMAGED, SourceFile
+from recbole_hyper.data.prepare.sources import SourceFile
 
 # parsers of text by kind; parquet is the one kind that is none
 PARSERS = {
@@ -52,13 +52,7 @@ def read(file: SourceFile, form: Format, malformed: Malformed, progress: bool | 
         malformed.check()
         file.check_unchanged(before)
 
-    try:
-        return joined(checked())
-    except (*DAMAGED, OSError) as error:
-        # the system's own errors have numbers; a decompressor's have none
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise PrepareError(f"{file} is cut off or damaged ({error}); fetch it again") from error
+    return joined(checked())
 
 
 def pieces(file: SourceFile, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
@@ -74,23 +68,17 @@ def pieces(file: SourceFile, form: Format, progress: bool | None) -> Iterator[Bl
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
     columns, before = form.columns or {}, 0
-    try:
-        with part.open(progress=progress) as stream:
-            source = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
-            named = hive_keys(part, whole)
-            inside = [name for name in set(columns.values()) if name in source.schema_arrow.names]
-            if lost := sorted(set(columns.values()) - set(inside) - set(named)):
-                raise PrepareError(f"{part} has no column {', '.join(lost)}, which other parts have")
-            for batch in source.iter_batches(PARQUET_ROWS, columns=inside):
-                found = {
-                    f: batch.column(n) if n in inside else pa.repeat(named[n], len(batch)) for f, n in columns.items()
-                }
-                yield Rows(found, np.arange(before + 1, before + len(batch) + 1))
-                before += len(batch)
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise PrepareError(f"{part} is not a parquet file that can be read: {error}; fetch it again") from error
+    with part.open(progress=progress) as stream:
+        source, named = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
+        inside = [name for name in set(columns.values()) if name in source.schema_arrow.names]
+        if lost := sorted(set(columns.values()) - set(inside) - set(named)):
+            raise PrepareError(f"{part} has no column {', '.join(lost)}, which other parts have")
+        for batch in source.iter_batches(PARQUET_ROWS, columns=inside):
+            given = {name: pa.repeat(value, len(batch)) for name, value in named.items()}
+            given |= {name: batch.column(name) for name in inside}
+            lines = np.arange(before + 1, before + len(batch) + 1)
+            yield Rows({field: given[name] for field, name in columns.items()}, lines)
+            before += len(batch)
 
 
 def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str]:

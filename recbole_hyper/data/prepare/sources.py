@@ -16,16 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import pyarrow as pa
 from tqdm import tqdm
 
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.files import file_digest
 
-# what decompressors raise over bytes that are not theirs
-DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError)
+# what decompressors and Arrow raise over bytes that are not theirs
+_DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 State = list[tuple[int, int, int]]
+
+
+@contextlib.contextmanager
+def whole(name: object) -> Iterator[None]:
+    """Turn whatever is raised over damaged bytes into one PrepareError with the file's ``name``."""
+    try:
+        yield
+    except (*_DAMAGED, pa.ArrowException, OSError) as error:
+        # the system's own errors have numbers; a decompressor's have none
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise PrepareError(f"{name} is cut off or damaged ({error}); fetch it again") from error
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ class SourceFile:
         Args:
             progress: True or False shows or hides the bar; None shows it on a terminal only.
         """
-        with contextlib.ExitStack() as stack:
+        with whole(self), contextlib.ExitStack() as stack:
 
             def counted(stream: BinaryIO, total: int) -> BinaryIO:
                 hidden = None if progress is None else not progress
@@ -114,16 +127,12 @@ def _members(path: Path) -> list[SourceFile]:
     """Return the files inside an archive (zip or tar, compressed or not), the file itself where it is none."""
     if not path.name.lower().endswith(_ARCHIVES):
         return []
-    try:
+    with whole(path):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
-                names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-        else:
-            with tarfile.open(path) as tar:
-                names = [entry.name for entry in tar if entry.isfile()]
-    except (*DAMAGED, OSError, NotImplementedError) as error:
-        raise PrepareError(f"{path} cannot be read as an archive ({error}); fetch it again") from error
-    return [SourceFile(path, name) for name in names]
+                return [SourceFile(path, entry.filename) for entry in archive.infolist() if not entry.is_dir()]
+        with tarfile.open(path) as tar:
+            return [SourceFile(path, entry.name) for entry in tar if entry.isfile()]
 
 
 def matches(name: str, pattern: str) -> bool:
