@@ -109,6 +109,26 @@ def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
     )
 
 
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 400), st.integers(1, 6), st.integers(1, 50), st.integers(0, 2**32 - 1))
+def test_the_order_is_numpys(rows: int, users: int, times: int, seed: int) -> None:
+    """With short and long histories, ties, and users without any row."""
+    generator = np.random.default_rng(seed)
+    data = [
+        (int(user), row, float(row), float(time))
+        for row, (user, time) in enumerate(
+            zip(generator.integers(0, users, rows), generator.normal(size=rows), strict=True)
+        )
+    ]
+    some = interactions([(1, 0, 0.0, 0.0), *data])
+    some.times = np.round(some.times * times)
+    expected = np.lexsort((some.times, some.users))
+    columns = [some.users[expected], some.items[expected], some.times[expected], some.ratings[expected]]
+    some.sort()
+    for column, wanted in zip((some.users, some.items, some.times, some.ratings), columns, strict=True):
+        assert column.tolist() == wanted.tolist()
+
+
 ROWS = [(1, 0, 5.0, 30.0), (0, 1, 2.0, 10.0), (1, 0, 4.0, 10.0), (0, 2, 3.0, 10.0), (1, 2, 1.0, 20.0), (2, 2, 5.0, 0.0)]
 
 

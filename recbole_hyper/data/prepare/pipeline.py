@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 from tqdm import tqdm
 
 from recbole_hyper.data.prepare import catalogue, formats, guess, movielens_1m
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
-from recbole_hyper.data.prepare.reading import CHECKS, read, without_prefix
+from recbole_hyper.data.prepare.reading import CHECKS, read
 from recbole_hyper.data.prepare.recipe import Recipe, apply
 from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
@@ -82,6 +83,7 @@ def prepare(
             say(movielens_1m.TERMS)
             source = movielens_1m.fetch(Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         file, candidate = choose(entry, Path(source), format)
+        before = file.state()
         recipe = _recipe(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
         given = formats.find(candidate.format).set(layout, candidate.format)
@@ -90,14 +92,14 @@ def prepare(
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
-        before = file.state()
         data = read(file, form, malformed, progress)
         if malformed.count:
             say(
                 f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}"
             )
-        data.user_tokens = without_prefix(data.user_tokens, candidate.user_prefix)
-        CHECKS[form.check](data) if form.check else None
+        data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(candidate.user_prefix)}", "")
+        if form.check:
+            CHECKS[form.check](data)
         data, steps = apply(data, recipe)
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, form.positions)
         _check_counts(entry, result.statistics)
@@ -171,22 +173,18 @@ def _entry(name: str, *, has_source: bool) -> Entry:
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
-        raise PrepareError(_unknown(name))
+        close = catalogue.near(name)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise PrepareError(
+            f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
+            "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
+        )
     if name != "ml-1m":
         raise PrepareError(
             f"{name} cannot be fetched by itself: get {entry.get} ({entry.address}) "
             "and give it by --source=FILE_OR_FOLDER"
         )
     return entry
-
-
-def _unknown(name: str) -> str:
-    close = catalogue.near(name)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return (
-        f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
-        "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
-    )
 
 
 def _check_target(path: Path, overwrite: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,9 +35,8 @@ def read(file: SourceFile, form: Format, malformed: Malformed, progress: bool | 
     """Read all of a file, or of its parts.
 
     Raises:
-        PrepareError: too many lines are malformed, none was read, the file is damaged or changed while it was read.
+        PrepareError: too many lines are malformed, none was read, the file is damaged.
     """
-    before = file.state()
 
     def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
         found = Malformed(malformed.name)
@@ -50,7 +48,6 @@ def read(file: SourceFile, form: Format, malformed: Malformed, progress: bool | 
             malformed.merge(found)
             yield block
         malformed.check()
-        file.check_unchanged(before)
 
     return joined(checked())
 
@@ -113,8 +110,3 @@ def one_line_per_user(data: Interactions) -> None:
 
 # by the word in formats.yaml
 CHECKS = {"amazon": amazon, "one_line_per_user": one_line_per_user}
-
-
-def without_prefix(tokens: pa.Array, prefix: str) -> pa.Array:
-    """Return tokens with ``prefix`` dropped from their fronts."""
-    return pc.replace_substring_regex(tokens, f"^{re.escape(prefix)}", "") if prefix else tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,4 +86,6 @@ def write_interactions(data: Interactions, path: Path, *, progress: Callable[[in
             stream.write(piece)
             if progress:
                 progress(min(ROWS, len(data) - count * ROWS))
+        stream.flush()
+        os.fsync(stream.fileno())
     return digest.hexdigest()
