@@ -114,12 +114,7 @@ def interactions(rows: list[tuple[int, int, float, float]]) -> Interactions:
 def test_the_order_is_numpys(rows: int, users: int, times: int, seed: int) -> None:
     """With short and long histories, ties, and users without any row."""
     generator = np.random.default_rng(seed)
-    data = [
-        (int(user), row, float(row), float(time))
-        for row, (user, time) in enumerate(
-            zip(generator.integers(0, users, rows), generator.normal(size=rows), strict=True)
-        )
-    ]
+    data = [(int(generator.integers(users)), row, float(row), float(generator.normal())) for row in range(rows)]
     some = interactions([(1, 0, 0.0, 0.0), *data])
     some.times = np.round(some.times * times)
     expected = np.lexsort((some.times, some.users))

@@ -363,6 +363,22 @@ def test_records_with_more_blank_lines_between_keep_their_line_numbers() -> None
     assert [line for _, _, line in rows] == [2, 12, 22]
 
 
+def test_dictionaries_that_the_patterns_do_not_fit_are_evaluated_and_stand_in_order(tmp_path: Path) -> None:
+    """Nested values before a key, other order of blanks, blank lines; what is no dictionary is named as such."""
+    lines = [
+        "{u'username': u'a', u'product_id': u'1', u'date': u'2019-01-03'}",
+        "{u'found': [1, {'product_id': 9}], u'username': u'a', u'product_id': u'2', u'date': u'2019-01-01'}",
+        "  ",
+        "{'username':'b','product_id':3,'date':'2019-01-02'}",
+        "{u'username': u'a', u'product_id': u'4', u'date': u'2019-01-02'}",
+        "__import__('os')",
+    ]
+    (tmp_path / "raw").write_text("\n".join(lines))
+    result = prepare("mine", source=tmp_path / "raw", format="steam", output=tmp_path, max_malformed=0.5)
+    assert [line[:2] for line in read_back(result)] == [("a", "2"), ("a", "4"), ("a", "1"), ("b", "3")]
+    assert [example[:2] for example in result.malformed.examples] == [(6, "no dictionary")]
+
+
 @pytest.mark.parametrize("size", [1, 30, 1 << 20])
 def test_values_over_several_lines_keep_the_numbers_of_the_lines_they_start_on(size: int, tmp_path: Path) -> None:
     """Quotes that do not open a value are text, and two in a row stand for one."""

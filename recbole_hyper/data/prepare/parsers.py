@@ -161,7 +161,7 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
     columns, text, found = form.columns or {}, as_text(block.lines()), {}
     for field, key in columns.items():
         pattern = rf"""^\s*\{{{_BEFORE}u?['"]{re.escape(key)}['"]: (?P<value>{_STRING}|{_NUMBER})[,}}]"""
-        found[field] = pc.extract_regex(text, pattern).field("value")
+        found[field] = _extracted(text, pattern)
     fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in found.values()])
     fast = _kept(found, block.numbers(np.arange(len(text))), fits)
     slow = _evaluated(block, np.flatnonzero(~fits), ast.literal_eval, columns, malformed)
@@ -169,6 +169,11 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
     order = np.argsort(lines)
     both = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
     return Rows({field: column.take(pa.array(order)) for field, column in both.items()}, lines[order])
+
+
+def _extracted(text: pa.Array, pattern: str) -> pa.Array:
+    """Return the group ``value`` of the pattern in each text; null where it does not match."""
+    return pc.struct_field(pc.extract_regex(text, pattern), "value")
 
 
 def _unquoted(values: pa.Array) -> pa.Array:
@@ -189,7 +194,7 @@ def records(block: Block, form: Format, malformed: Malformed) -> Rows:
     lines = block.first + np.cumsum(sizes) - sizes + leading
     text = as_text(texts)
     found = {
-        field: pc.extract_regex(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)").field("value")
+        field: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)")
         for field, key in (form.columns or {}).items()
     }
     return _kept(found, lines, np.asarray(pc.binary_length(trimmed)) > 0)
