@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recbole_hyper.data.prepare import catalogue, filters
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
-from recbole_hyper.data.prepare.recipe import Recipe, apply, latest, seconds
+from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
 from recbole_hyper.data.prepare.statistics import Published, describe, notes
 from tests.reference import filters as reference
 
@@ -220,7 +220,7 @@ def test_the_yelp_recipe_ends_at_midnight_as_the_papers_code() -> None:
     entry = catalogue.find("yelp")
     assert entry is not None
     assert entry.recipe.until is not None
-    assert latest(entry.recipe.until) == DAY
+    assert seconds(entry.recipe.until, last=True) == DAY
 
 
 def test_statistics_by_hand() -> None:

@@ -437,10 +437,10 @@ def test_every_container_gives_the_same_file(kind: str, tmp_path: Path) -> None:
 def test_a_damaged_download_is_named(tmp_path: Path) -> None:
     whole = gzip.compress(CASES["behance"][0](ROWS * 1000).encode())
     (tmp_path / "Behance_appreciate_1M.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(PrepareError, match="cut off or damaged"):
+    with pytest.raises(PrepareError, match="cut off, damaged"):
         prepare("behance", source=tmp_path, output=tmp_path / "out")
     (tmp_path / "x.zip").write_bytes(b"PK nothing")
-    with pytest.raises(PrepareError, match=r"x\.zip is cut off or damaged"):
+    with pytest.raises(PrepareError, match=r"x\.zip is cut off, damaged"):
         prepare("behance", source=tmp_path / "x.zip", output=tmp_path / "out")
 
 
@@ -502,14 +502,14 @@ def _changed_header(path: Path, flags: int, method: int) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "method", "message"),
-    [(1, 8, "is encrypted; unpack"), (1, 99, "is encrypted; unpack"), (0, 98, "is compressed by a method that Python")],
+    [(1, 8, ".*is encrypted"), (1, 99, ".*is encrypted"), (0, 98, ".*compression method is not supported")],
 )
 def test_a_zip_file_that_python_cannot_unpack(flags: int, method: int, message: str, tmp_path: Path) -> None:
     raw = tmp_path / "all.zip"
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as target:
         target.writestr("u.data", CASES["movielens-tab"][0](ROWS))
     _changed_header(raw, flags, method)
-    with pytest.raises(PrepareError, match=rf"all\.zip:u\.data {message}"):
+    with pytest.raises(PrepareError, match=rf"all\.zip:u\.data {message}.*unpack it by another program"):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
 
 
@@ -521,7 +521,7 @@ def test_a_zip_file_with_damaged_bytes(method: int, tmp_path: Path) -> None:
     data = bytearray(raw.read_bytes())
     data[50:70] = b"\xff" * 20
     raw.write_bytes(data)
-    with pytest.raises(PrepareError, match=r"all\.zip:u\.data is cut off or damaged"):
+    with pytest.raises(PrepareError, match=r"all\.zip:u\.data is cut off, damaged"):
         prepare("mine", source=raw, format="movielens-tab", output=tmp_path / "out")
 
 
@@ -593,7 +593,7 @@ def test_amazon_ratings_with_exchanged_columns_are_refused(tmp_path: Path) -> No
         ({"name": "mine", "source": "raw.csv", "format": "csv", "changes": {"duplicates": "sum"}}, "keep, first, last"),
         ({"name": "mine", "source": "raw.csv", "format": "csv", "changes": {"since": "2019"}}, "is no date"),
         ({"name": "mine", "source": "raw.csv", "format": "csv", "max_malformed": 5}, "not a share"),
-        ({"name": "mine", "source": "raw.parquet", "format": "parquet"}, "raw.parquet is cut off or damaged"),
+        ({"name": "mine", "source": "raw.parquet", "format": "parquet"}, "raw.parquet is cut off, damaged"),
     ],
 )
 def test_wrong_arguments_say_what_is_allowed(

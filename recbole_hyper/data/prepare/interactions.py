@@ -16,6 +16,8 @@ from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.values import to_numbers, to_seconds, to_strings
 
 Codes = npt.NDArray[np.int32]
+# the good rows of a block: users and items as text, times in seconds, ratings where the source has them
+Checked = tuple[pa.Array, pa.Array, npt.NDArray[np.float64], npt.NDArray[np.float32] | None]
 
 
 @dataclass
@@ -59,16 +61,6 @@ class Interactions:
         self.ratings = None if self.ratings is None else self.ratings[rows]
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The good rows of a block: ids as text, times in seconds."""
-
-    users: pa.Array
-    items: pa.Array
-    times: npt.NDArray[np.float64]
-    ratings: npt.NDArray[np.float32] | None
-
-
 def check(rows: Rows, time_format: str, malformed: Malformed) -> Checked:
     """Return the rows whose values can all be read; the others are counted as malformed."""
     columns = rows.columns
@@ -83,14 +75,14 @@ def check(rows: Rows, time_format: str, malformed: Malformed) -> Checked:
     good = np.logical_and.reduce(list(reasons.values()))
     malformed.good += int(np.count_nonzero(good))
     if good.all():
-        return Checked(users, items, times, ratings)
+        return users, items, times, ratings
     shown = [columns[field] for field in ("user_id", "item_id", "rating", "timestamp") if field in columns]
     for row in np.flatnonzero(~good):
         values = [column[int(row)].as_py() for column in shown]
         text = "\t".join(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else str(v) for v in values)
         malformed.add(int(rows.lines[row]), next(reason for reason, fine in reasons.items() if not fine[row]), text)
     kept = pa.array(good)
-    return Checked(users.filter(kept), items.filter(kept), times[good], None if ratings is None else ratings[good])
+    return users.filter(kept), items.filter(kept), times[good], None if ratings is None else ratings[good]
 
 
 class Tokens:
@@ -139,19 +131,16 @@ def joined(blocks: Iterator[Checked]) -> Interactions:
     """Number the tokens of all blocks, of which there must be one, and join them; 20 bytes a row are kept."""
     users, items = Tokens(), Tokens()
 
-    def numbered(block: Checked) -> tuple[Checked, Codes]:
-        return block, items.codes(block.items)
+    def numbered(block: Checked) -> tuple[Codes, Checked]:
+        return items.codes(block[1]), block
 
     columns: tuple[list[npt.NDArray], ...] = ([], [], [], [])
     # one thread for the items, this one for the users
-    for block, item_codes in mapped(numbered, blocks, threads=1):
-        for chunks, column in zip(
-            columns, (users.codes(block.users), item_codes, block.times, block.ratings), strict=True
-        ):
+    for item_codes, (names, _, times, ratings) in mapped(numbered, blocks, threads=1):
+        for chunks, column in zip(columns, (users.codes(names), item_codes, times, ratings), strict=True):
             if column is not None:
                 chunks.append(column)
-    user_codes, item_codes, times, ratings = map(_joined, columns)
-    return Interactions(user_codes, item_codes, times, ratings, users.names(), items.names())
+    return Interactions(*(_joined(chunks) for chunks in columns), users.names(), items.names())  # type: ignore[call-arg]
 
 
 def _joined(chunks: list[npt.NDArray]) -> Any:

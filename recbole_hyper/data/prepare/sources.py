@@ -22,8 +22,8 @@ from tqdm import tqdm
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.files import file_digest
 
-# what decompressors and Arrow raise over bytes that are not theirs
-_DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError)
+# what decompressors and Arrow raise over bytes that are not theirs; zipfile, over a password, a bare RuntimeError
+_DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 State = list[tuple[int, int, int]]
@@ -31,14 +31,17 @@ State = list[tuple[int, int, int]]
 
 @contextlib.contextmanager
 def whole(name: object) -> Iterator[None]:
-    """Turn whatever is raised over damaged bytes into one PrepareError with the file's ``name``."""
+    """Turn whatever is raised over bytes that cannot be unpacked into one PrepareError with the file's ``name``."""
     try:
         yield
-    except (*_DAMAGED, pa.ArrowException, OSError) as error:
+    except (*_DAMAGED, OSError) as error:
         # the system's own errors have numbers; a decompressor's have none
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise PrepareError(f"{name} is cut off or damaged ({error}); fetch it again") from error
+        raise PrepareError(
+            f"{name} is cut off, damaged or packed in a way that cannot be undone here ({error}); fetch it again, or "
+            "unpack it by another program and give the file itself"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class SourceFile:
             disk = stack.enter_context(self.path.open("rb"))
             if self.member and self.path.suffix.lower() == ".zip":
                 archive = stack.enter_context(zipfile.ZipFile(disk))
-                stream = counted(stack.enter_context(self._unzipped(archive)), archive.getinfo(self.member).file_size)
+                packed = cast(BinaryIO, stack.enter_context(archive.open(self.member)))
+                stream = counted(packed, archive.getinfo(self.member).file_size)
             else:
                 stream = counted(disk, self.path.stat().st_size)
                 if self.member:
@@ -109,18 +113,6 @@ class SourceFile:
                     stream = stack.enter_context(cast(BinaryIO, tar.extractfile(self.member)))
             unpack = _COMPRESSED.get(Path(self.name.lower()).suffix)
             yield cast(BinaryIO, unpack(stream)) if unpack else stream
-
-    def _unzipped(self, archive: zipfile.ZipFile) -> BinaryIO:
-        member = cast(str, self.member)
-        try:
-            return cast(BinaryIO, archive.open(member))
-        # zipfile's errors for a password and for a compression that it or this Python lacks
-        except (RuntimeError, NotImplementedError) as error:
-            encrypted = archive.getinfo(member).flag_bits & 1
-            reason = "is encrypted" if encrypted else f"is compressed by a method that Python cannot undo ({error})"
-            raise PrepareError(
-                f"{self} {reason}; unpack the archive by another program and give the file itself"
-            ) from error
 
 
 def _members(path: Path) -> list[SourceFile]:
