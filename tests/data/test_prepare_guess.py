@@ -185,11 +185,18 @@ def test_what_cannot_be_guessed_is_one_error(text: str, message: str | None, tmp
 
 def test_what_is_given_is_not_guessed(tmp_path: Path) -> None:
     raw = tmp_path / "my.csv"
-    raw.write_text(table("user item other time", ",", [5, 6, 7]))
+    raw.write_text(table("stars item other time", ",", [5, 6, 7]))
     layout = Layout(columns={"user_id": "other"}, time_format="unix_ms")
     lines, said = guessed(raw, tmp_path, format="csv", layout=layout)
     assert lines == ["u1\ti1\t0.005", "u1\ti2\t0.007", "u2\ti2\t0.006"]
     assert said == ["guessed: --format=csv --columns=user_id=other,item_id=item,timestamp=time --separator=,"]
+
+
+@pytest.mark.parametrize(("name", "written"), [("rating", True), ("Stars", True), ("price", False)])
+def test_a_rating_is_read_where_one_is_found(name: str, written: bool, tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text(f"user,item,{name},time\na,b,4.5,1\n")
+    assert guessed(raw, tmp_path)[0] == ["a\tb\t4.5\t1" if written else "a\tb\t1"]
 
 
 def test_the_command_says_what_was_guessed_and_takes_it_back(

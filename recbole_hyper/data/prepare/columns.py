@@ -30,7 +30,7 @@ def columns_of(
         names: the columns that there are.
         given: field to column, as far as the user says.
         where: what holds the columns, for messages.
-        fields: those wanted; a rating may be missing.
+        fields: those wanted; a rating may be missing, and is only searched for where nothing is given.
 
     Raises:
         PrepareError: a column is missing, or several fit a field equally.
@@ -39,6 +39,8 @@ def columns_of(
     for field in fields:
         known = {_bare(field), *_KNOWN[field].split()}
         tests = ([field], [n for n in names if _bare(n) == _bare(field)], [n for n in names if _bare(n) in known])
+        if field == "rating" and given:  # who names columns and no rating means none, but for one of the field's name
+            tests = ([field],)
         fitting = next((found for found in tests if set(found) & set(names)), [])
         if field in chosen or (not fitting and field == "rating"):
             continue

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recbole_hyper.data.prepare.blocks import mapped
-from recbole_hyper.data.prepare.errors import Malformed
+from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.values import to_numbers, to_seconds, to_strings
 
@@ -54,6 +54,8 @@ class Interactions:
         """Group the rows by user and put each user's in time order; ties keep the source's order."""
         from recbole_hyper.kernels import pairs
 
+        if len(self) >= 2**31:
+            raise PrepareError(f"{len(self):,} interactions; {2**31 - 1:,} fit")
         counts = pairs.counts(self.users, len(self.user_tokens))
         rows, self.times = pairs.order(self.users, self.times, np.concatenate([[0], np.cumsum(counts)]))
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
@@ -98,6 +100,8 @@ class Tokens:
         """Return the (n,) number of each of the texts."""
         from recbole_hyper.kernels import tokens
 
+        if len(texts) == 0:  # Arrow may leave its buffers out
+            return np.empty(0, np.int32)
         offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
         data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
         most = self._known + len(texts)
