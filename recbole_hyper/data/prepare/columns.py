@@ -38,9 +38,9 @@ def columns_of(
     chosen, missing = dict(given or {}), []
     for field in fields:
         known = {_bare(field), *_KNOWN[field].split()}
-        tests = ([field], [n for n in names if _bare(n) == _bare(field)], [n for n in names if _bare(n) in known])
+        tests = [[field], [n for n in names if _bare(n) == _bare(field)], [n for n in names if _bare(n) in known]]
         if field == "rating" and given:  # who names columns and no rating means none, but for one of the field's name
-            tests = ([field],)
+            tests = [[field]]
         fitting = next((found for found in tests if set(found) & set(names)), [])
         if field in chosen or (not fitting and field == "rating"):
             continue
