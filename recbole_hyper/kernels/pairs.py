@@ -20,39 +20,35 @@ def counts(codes, size):
 
 
 @njit(nogil=True, cache=True)
-def order(users, times, starts):
-    """Return the rows grouped by user and in time order within each, ties as they came, and the times in that order.
+def group(users, columns, starts, low, high, grouped):
+    """Put the rows of the users from ``low`` to ``high`` - 1 together and in time order, ties as they came.
 
-    ``starts`` (users + 1,) says where each user's rows begin in the result.
+    ``columns`` are times, items and ratings in the source's order (ratings may be empty), ``grouped`` the same to be
+    filled; ``starts`` (users + 1,) says where each user's rows begin there. Threads may share the users.
     """
-    rows = np.empty(len(users), np.int32)
-    at = starts[:-1].copy()
+    times, items, ratings = columns
+    new_times, new_items, new_ratings = grouped
+    rated = len(ratings) > 0
+    at = starts[low:high].copy()
     for row in range(len(users)):
         user = users[row]
-        rows[at[user]] = row
-        at[user] += 1
-    ordered = np.empty(len(users), np.float64)
-    for user in range(len(starts) - 1):
+        if low <= user < high:
+            place = at[user - low]
+            at[user - low] = place + 1
+            new_times[place], new_items[place] = times[row], items[row]
+            if rated:
+                new_ratings[place] = ratings[row]
+    for user in range(low, high):
         first, last = starts[user], starts[user + 1]
-        ascending = True
-        for place in range(first, last):
-            ordered[place] = times[rows[place]]
-            ascending = ascending and (place == first or ordered[place] >= ordered[place - 1])
-        if ascending:
-            continue
-        if last - first > 40:
-            by_time = np.argsort(ordered[first:last], kind="mergesort")
-            rows[first:last] = rows[first:last][by_time]
-            ordered[first:last] = ordered[first:last][by_time]
-            continue
-        for place in range(first + 1, last):
-            row, time = rows[place], ordered[place]
-            left = place
-            while left > first and ordered[left - 1] > time:
-                rows[left], ordered[left] = rows[left - 1], ordered[left - 1]
-                left -= 1
-            rows[left], ordered[left] = row, time
-    return rows, ordered
+        place = first + 1
+        while place < last and new_times[place] >= new_times[place - 1]:
+            place += 1
+        if place < last:
+            by_time = np.argsort(new_times[first:last], kind="mergesort")
+            new_times[first:last] = new_times[first:last][by_time]
+            new_items[first:last] = new_items[first:last][by_time]
+            if rated:
+                new_ratings[first:last] = new_ratings[first:last][by_time]
 
 
 @njit(nogil=True, cache=True)

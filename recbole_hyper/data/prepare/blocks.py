@@ -21,6 +21,7 @@ FIRST_BYTES = 1 << 20
 BLOCK_BYTES = 16 << 20
 # a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
 LONGEST = 16 << 20
+THREADS = min(4, os.cpu_count() or 1)
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -95,8 +96,8 @@ def _quoted_ends(data: bytes, separator: str) -> npt.NDArray[np.int64]:
 
 
 def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int = 0) -> Iterator[Made]:
-    """Yield ``work`` of each piece, in order, done by threads (0: one per core, at most 4); few pieces are held."""
-    threads = threads or min(4, os.cpu_count() or 1)
+    """Yield ``work`` of each piece, in order, done by threads (0: ``THREADS``); few pieces are held."""
+    threads = threads or THREADS
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Made]] = deque()
         try:
