@@ -77,6 +77,17 @@ def test_a_part_without_a_column_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_rows_that_cannot_be_read_are_named_with_their_part(tmp_path: Path) -> None:
+    part(tmp_path / "in" / "0.parquet", ["a", None, "b"], ["x", "y", "z"], [1, 2, 3])
+    part(tmp_path / "in" / "1.parquet", ["a", "b"], ["x", " "], ["5", "6"])
+    result = prepare("mine", source=tmp_path / "in", output=tmp_path, max_malformed=0.5)
+    assert lines(result) == ["a\tx\t1", "a\tx\t5", "b\tz\t3"]
+    assert [example[:2] for example in result.malformed.examples] == [
+        (2, "0.parquet: no user"),
+        (2, "1.parquet: no item"),
+    ]
+
+
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", ["cut off", "empty", "other bytes"])
 def test_a_damaged_part_is_named_and_nothing_is_written(which: int, damage: str, tmp_path: Path) -> None:

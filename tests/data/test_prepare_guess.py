@@ -183,6 +183,12 @@ def test_what_cannot_be_guessed_is_one_error(text: str, message: str | None, tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_long_values_in_the_first_lines_are_no_hindrance(tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text("user,item,text,time\na,b," + "x" * 200_000 + ",1\n")
+    assert guessed(raw, tmp_path)[0] == ["a\tb\t1"]
+
+
 def test_what_is_given_is_not_guessed(tmp_path: Path) -> None:
     raw = tmp_path / "my.csv"
     raw.write_text(table("stars item other time", ",", [5, 6, 7]))

@@ -18,7 +18,7 @@ from recbole_hyper.data.prepare.errors import PrepareError
 
 # the first block is small, so that a file of another format is found out early
 FIRST_BYTES = 1 << 20
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 4 << 20
 # a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
 LONGEST = 16 << 20
 THREADS = min(4, os.cpu_count() or 1)

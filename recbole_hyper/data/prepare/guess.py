@@ -94,7 +94,10 @@ def _head(file: SourceFile) -> list[str]:
 
 
 def _cells(line: str, separator: str) -> list[str]:
-    return line.split(separator) if separator == "::" else next(csv.reader([line], delimiter=separator), [])
+    if separator != "::":
+        with contextlib.suppress(csv.Error):  # a value of more than 128 KiB
+            return next(csv.reader([line], delimiter=separator), [])
+    return line.split(separator)
 
 
 def _table(file: SourceFile, form: Format) -> Format:

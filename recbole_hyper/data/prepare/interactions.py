@@ -90,7 +90,8 @@ def check(rows: Rows, time_format: str, malformed: Malformed) -> Checked:
     for row in np.flatnonzero(~good):
         values = [column[int(row)].as_py() for column in shown]
         text = "\t".join(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else str(v) for v in values)
-        malformed.add(int(rows.lines[row]), next(reason for reason, fine in reasons.items() if not fine[row]), text)
+        reason = next(reason for reason, fine in reasons.items() if not fine[row])
+        malformed.add(int(rows.lines[row]), f"{rows.part}: {reason}" if rows.part else reason, text)
     kept = pa.array(good)
     return users.filter(kept), items.filter(kept), times[good], None if ratings is None else ratings[good]
 

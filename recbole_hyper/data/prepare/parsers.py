@@ -30,10 +30,14 @@ Columns = dict[str, pa.Array]
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a source, unchecked: a column by field (text, bytes, numbers, times) and each row's line, from 1."""
+    """Some rows of a source, unchecked: a column by field (text, bytes, numbers, times) and each row's line, from 1.
+
+    ``part`` is the name of the part that they are of, where the source has several.
+    """
 
     columns: Columns
     lines: npt.NDArray[np.int64]
+    part: str = ""
 
 
 def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:

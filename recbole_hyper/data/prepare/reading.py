@@ -64,8 +64,8 @@ def pieces(file: SourceFile, form: Format, progress: bool | None) -> Iterator[Bl
 
 
 def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
-    columns, before = form.columns or {}, 0
-    with part.open(progress=progress) as stream:
+    columns, before, name = form.columns or {}, 0, part.name if whole.parts else ""
+    with part.open(progress=False if whole.parts else progress) as stream:
         source, named = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
         inside = [name for name in set(columns.values()) if name in source.schema_arrow.names]
         if lost := sorted(set(columns.values()) - set(inside) - set(named)):
@@ -74,7 +74,7 @@ def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool |
             given = {name: pa.repeat(value, len(batch)) for name, value in named.items()}
             given |= {name: batch.column(name) for name in inside}
             lines = np.arange(before + 1, before + len(batch) + 1)
-            yield Rows({field: given[name] for field, name in columns.items()}, lines)
+            yield Rows({field: given[column] for field, column in columns.items()}, lines, name)
             before += len(batch)
 
 

@@ -19,7 +19,7 @@ from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.values import as_mask
 
-ROWS = 1 << 19
+ROWS = 1 << 16
 # RecBole without this package reads by pandas, which drops rows of these; with it, only '' and [PAD] are no ids
 _MISSING = {*MISSING, PAD}
 _STRUCTURAL = '["\\t\\r\\n\\x00]'
