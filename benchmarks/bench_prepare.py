@@ -8,6 +8,8 @@ its own (peak memory is the process's):
 
 * k-core alone: ours on int32 codes, against the usual pandas loop (groupby sizes until nothing changes);
 * the whole way: csv to atomic file, with 5-core and repeats dropped.
+
+Kernels are loaded on a few rows first; the first run ever compiles them, which takes some seconds more.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-TARGET_SECONDS, TARGET_BYTES = 120, 6e9
+TARGET_SECONDS, TARGET_BYTES = 25, 3e9
 
 
 def draw(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,6 +87,7 @@ def step(name: str, rows: int, folder: Path) -> dict[str, float]:
         from recbole_hyper.data.prepare.filters import k_core
 
         users, items = draw(rows)
+        k_core(users[:9], items[:9], min_user=2, min_item=2)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         started = time.perf_counter()
         mask = k_core(users, items, min_user=5, min_item=5) if name == "k-core" else pandas_k_core(users, items, 5)
@@ -91,10 +95,16 @@ def step(name: str, rows: int, folder: Path) -> dict[str, float]:
     else:
         from recbole_hyper.data.prepare.pipeline import prepare
 
+        def prepared(source: Path, fewest: int) -> Any:
+            changes = {"filter": "k_core", "min_user": fewest, "min_item": fewest, "duplicates": "first"}
+            return prepare(
+                source.stem, source=source, format="amazon-ratings-2014", changes=changes, output=folder / "out"
+            )
+
+        (folder / "few.csv").write_text("A1REVIEWER0001,B00AAAAAAA,5.0,1\nA1REVIEWER0001,B00AAAAAAB,5.0,2\n")
+        prepared(folder / "few.csv", 1)
         started = time.perf_counter()
-        changes = {"filter": "k_core", "min_user": 5, "min_item": 5, "duplicates": "first"}
-        source = folder / "ratings.csv"
-        done = prepare("bench", source=source, format="amazon-ratings-2014", changes=changes, output=folder / "out")
+        done = prepared(folder / "ratings.csv", 5)
         result |= {"kept": done.statistics.interactions, "steps": done.steps}  # type: ignore[dict-item]
     seconds = time.perf_counter() - started
     return {**result, "seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}

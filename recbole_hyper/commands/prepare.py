@@ -12,14 +12,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``prepare``."""
     parser.add_argument("name", nargs="?", help="data set of the catalogue, or a name of your own with --source")
     parser.add_argument("--list", action="store_true", help="list the catalogue and the raw formats, then stop")
-    parser.add_argument("--source", help="raw file, zip or tar archive, folder, or an .inter file")
+    parser.add_argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file")
     parser.add_argument("--output", default="dataset", help="folder of data sets (default: %(default)s)")
-    parser.add_argument("--format", help="raw format, where the file's name does not tell; see --list")
-    parser.add_argument("--columns", help="for csv, parquet, atomic: user_id=...,item_id=...,timestamp=...,rating=...")
+    parser.add_argument("--format", help="raw format, where the file's name and first bytes do not tell; see --list")
+    parser.add_argument("--columns", help="of a table: user_id=...,item_id=...,timestamp=...[,rating=...]")
     parser.add_argument("--separator", help="for csv and atomic files: character between values; \\t is a tab")
     parser.add_argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names")
     parser.add_argument(
-        "--time_format", help="for csv, parquet: unix, unix_ms, iso, or a pattern such as '%%m %%d, %%Y'"
+        "--time_format",
+        help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or a pattern such as '%%m %%d, %%Y'",
     )
     parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
     parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
@@ -113,7 +114,7 @@ def _columns(text: str | None) -> dict[str, str] | None:
 
 def _list(console: object) -> None:
     from recbole_hyper.data.prepare.catalogue import entries
-    from recbole_hyper.data.prepare.formats import FORMATS
+    from recbole_hyper.data.prepare.formats import formats
 
     print("Data sets:")
     for entry in entries().values():
@@ -121,5 +122,5 @@ def _list(console: object) -> None:
         if entry.get:
             print(f"  {'':<26}source: {entry.get}")
     print("\nRaw formats (--format):")
-    for name, format in FORMATS.items():
+    for name, format in formats().items():
         print(f"  {name:<26}{format.about}")

@@ -9,7 +9,7 @@ import pytest
 from recbole_hyper.config import Config, properties_folder, read_yaml
 from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.formats import FORMATS
+from recbole_hyper.data.prepare.formats import formats
 
 SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
 NAMES = sorted(catalogue.entries())
@@ -47,7 +47,7 @@ def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: 
     assert entry.terms
     assert entry.get
     assert entry.address
-    assert all(source.format in FORMATS for source in entry.sources)
+    assert all(source.format in formats() for source in entry.sources)
     entry.recipe.check()
     for paper in entry.published:
         if paper.density is None or not (paper.users and paper.items and paper.interactions):

@@ -18,7 +18,7 @@ import pytest
 from recbole_hyper.cli import main
 from recbole_hyper.data.prepare import catalogue, pipeline, writer
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.interactions import Interactions, Tokens
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.sources import SourceFile
 from recbole_hyper.data.prepare.writer import safe_tokens, write_interactions
@@ -65,7 +65,7 @@ def test_an_exception_in_mid_way_leaves_the_old_file_and_nothing_else(
             original = writer.pacsv.write_csv
             patch.setattr(writer.pacsv, "write_csv", lambda *a: (next(counted) or original)(*a))
         elif broken == "reading":
-            patch.setattr(pipeline.InteractionBuilder, "finish", fail)
+            patch.setattr(Tokens, "names", fail)
         elif broken == "hashing":
             patch.setattr(SourceFile, "sha256", fail)
         else:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.formats import checked, read_entries
 from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.data.prepare.statistics import Published
-from recbole_hyper.yaml_files import properties_folder
 
 DONE = ("nothing", "filter", "all")
 
@@ -38,7 +36,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set of the catalogue; ``exact`` makes counts other than the published ones an error."""
+    """A data set of the catalogue.
+
+    ``exact`` makes counts other than the published ones an error. A data set with a ``package`` (of Python, with the
+    checksum of its source distribution) can be fetched, after its ``licence`` has been shown.
+    """
 
     name: str
     about: str
@@ -47,6 +49,9 @@ class Entry:
     terms: str = ""
     tokens: str = ""
     exact: bool = False
+    package: str = ""
+    package_sha256: str = ""
+    licence: str = ""
     sources: tuple[Candidate, ...] = ()
     recipe: Recipe = field(default_factory=Recipe)
     published: tuple[Published, ...] = ()
@@ -55,8 +60,7 @@ class Entry:
 @functools.cache
 def entries() -> Mapping[str, Entry]:
     """Read properties/catalogue.yaml."""
-    text = (properties_folder() / "catalogue.yaml").read_text(encoding="utf-8")
-    return {name: _entry(name, value) for name, value in yaml.safe_load(text).items()}
+    return {name: _entry(name, value) for name, value in read_entries("catalogue").items()}
 
 
 def find(name: str) -> Entry | None:
@@ -70,20 +74,13 @@ def near(name: str) -> list[str]:
 
 
 def _entry(name: str, value: Mapping[str, Any]) -> Entry:
+    where = f"catalogue, {name}"
     sources = tuple(
-        _checked(Candidate, name, {**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
+        checked(Candidate, where, {**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
     )
     if wrong := [source.done for source in sources if source.done not in DONE]:
-        raise PrepareError(f"catalogue, {name}: done is {wrong[0]!r}; allowed: {', '.join(DONE)}")
-    recipe = _checked(Recipe, name, value.get("recipe", {}))
-    published = tuple(_checked(Published, name, counts) for counts in value.get("published", []))
-    plain = {key: item for key, item in value.items() if key not in ("sources", "recipe", "published")}
-    return _checked(Entry, name, {"name": name, **plain, "sources": sources, "recipe": recipe, "published": published})
-
-
-def _checked(kind: type, name: str, value: Mapping[str, Any]) -> Any:
-    known = [entry.name for entry in fields(kind)]
-    unknown = sorted(set(value) - set(known))
-    if unknown:
-        raise PrepareError(f"catalogue, {name}: unknown {', '.join(unknown)}; known: {', '.join(known)}")
-    return kind(**value)
+        raise PrepareError(f"{where}: done is {wrong[0]!r}; allowed: {', '.join(DONE)}")
+    recipe = checked(Recipe, where, value.get("recipe", {}))
+    published = tuple(checked(Published, where, counts) for counts in value.get("published", []))
+    parts = {"name": name, "sources": sources, "recipe": recipe, "published": published}
+    return checked(Entry, where, {**value, **parts})

@@ -1,7 +1,63 @@
-"""The error that data preparation raises for everything a user can put right."""
+"""What a user can put right: the error of data preparation, and the count of lines that cannot be read."""
 
 from __future__ import annotations
+
+SHOWN = 5
+# past this many unreadable lines, more than half of everything, the file is of another format
+HOPELESS = 10_000
 
 
 class PrepareError(ValueError):
     """What came, what is allowed, what to do; the command prints it without a traceback."""
+
+
+class Malformed:
+    """Counter of the unreadable lines of a file, or of a piece of it, which keeps the first ones.
+
+    Args:
+        name: the file's name, for messages.
+        max_share: largest share of unreadable lines among all lines, 0 to 1, that is accepted.
+    """
+
+    def __init__(self, name: str, max_share: float = 1.0) -> None:
+        if not 0 <= max_share <= 1:
+            raise PrepareError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
+        self.name = name
+        self.max_share = max_share
+        self.count = 0
+        self.good = 0
+        self.examples: list[tuple[int, str, str]] = []
+
+    def add(self, line: int, reason: str, text: str) -> None:
+        """Count one unreadable line (numbered from 1) and keep it where it is among the first."""
+        self.count += 1
+        if len(self.examples) < SHOWN:
+            self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
+
+    def merge(self, piece: Malformed) -> None:
+        """Add the counts of the next piece.
+
+        Raises:
+            PrepareError: most of a long file cannot be read, so that there is no sense in going on.
+        """
+        self.count += piece.count
+        self.good += piece.good
+        self.examples = (self.examples + sorted(piece.examples))[:SHOWN]
+        if self.count > HOPELESS and self.count > self.good and self.max_share < 0.5:
+            self.check()
+
+    def listing(self) -> str:
+        """Return the first unreadable lines, one below the other, in the order of the file."""
+        return "\n".join(f"  line {line}: {reason}: {text!r}" for line, reason, text in self.examples)
+
+    def check(self) -> None:
+        """Raise PrepareError where the share of unreadable lines is above the accepted one, or nothing was read."""
+        total = self.count + self.good
+        if self.count > self.max_share * total:
+            raise PrepareError(
+                f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
+                f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
+                "Check that the file is of the format named by --format, or accept more by --max_malformed=SHARE"
+            )
+        if self.good == 0:
+            raise PrepareError(f"{self.name} holds no interactions; check that the download is complete")

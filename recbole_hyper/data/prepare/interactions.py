@@ -1,19 +1,24 @@
-"""The interactions of a data set in columns, and the builder that fills them chunk by chunk."""
+"""The interactions of a data set in columns, and the builder that checks and numbers them block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from recbole_hyper.data.prepare.malformed import Malformed
+from recbole_hyper.data.prepare.blocks import THREADS, mapped
+from recbole_hyper.data.prepare.errors import Malformed, PrepareError
+from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.values import to_numbers, to_seconds, to_strings
 
 Codes = npt.NDArray[np.int32]
+# the good rows of a block: users and items as text, times in seconds, ratings where the source has them
+Checked = tuple[pa.Array, pa.Array, npt.NDArray[np.float64], npt.NDArray[np.float32] | None]
 
 
 @dataclass
@@ -39,114 +44,119 @@ class Interactions:
     def __len__(self) -> int:
         return len(self.users)
 
-    def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Interactions:
-        """Return the rows that a mask or an index names, in that order."""
-        ratings = None if self.ratings is None else self.ratings[rows]
-        return Interactions(
-            self.users[rows], self.items[rows], self.times[rows], ratings, self.user_tokens, self.item_tokens
-        )
+    def keep(self, rows: npt.NDArray[np.bool_]) -> None:
+        """Drop the rows that the mask leaves out, a column at a time."""
+        if rows.all():
+            return
+        self.users, self.items, self.times = self.users[rows], self.items[rows], self.times[rows]
+        self.ratings = None if self.ratings is None else self.ratings[rows]
 
-    def in_order(self) -> Interactions:
-        """Return the rows grouped by user, in time order within each; ties keep the source's order."""
-        same_user = self.users[1:] == self.users[:-1]
-        if np.all((self.users[1:] > self.users[:-1]) | (same_user & (self.times[1:] >= self.times[:-1]))):
-            return self
-        return self.take(np.lexsort((self.times, self.users)))
+    def sort(self) -> None:
+        """Group the rows by user and put each user's in time order; ties keep the source's order."""
+        from recbole_hyper.kernels import pairs
 
-
-@dataclass
-class RawChunk:
-    """Some lines of a source as a reader gives them, unchecked.
-
-    Attributes:
-        users: strings (or bytes); empty or null means unreadable. Items likewise.
-        times: strings (or bytes) in the format's notation of time, or numbers.
-        ratings: strings (or bytes) or numbers, or None where the source has none.
-        lines: (n,) int64, the number of each row's line in the file, from 1.
-        time_format: how to read ``times``, see ``values.to_seconds``.
-    """
-
-    users: pa.Array
-    items: pa.Array
-    times: pa.Array
-    ratings: pa.Array | None
-    lines: npt.NDArray[np.int64]
-    time_format: str = "unix"
-
-    @classmethod
-    def of(cls, columns: Mapping[str, pa.Array], lines: npt.NDArray[np.int64], time_format: str) -> RawChunk:
-        """Make a chunk of columns by field: user_id, item_id, timestamp and, where there is one, rating."""
-        rating = columns.get("rating")
-        return cls(columns["user_id"], columns["item_id"], columns["timestamp"], rating, lines, time_format)
+        if len(self) >= 2**31:
+            raise PrepareError(f"{len(self):,} interactions; {2**31 - 1:,} fit")
+        counts = pairs.counts(self.users, len(self.user_tokens))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        columns: list[npt.NDArray] = [self.times, self.items, np.empty(0) if self.ratings is None else self.ratings]
+        grouped = [np.empty_like(column) for column in columns]
+        # as many rows for each thread
+        bounds = np.searchsorted(starts, np.linspace(0, len(self), THREADS + 1)[1:-1]).tolist()
+        ranges = itertools.pairwise([0, *bounds, len(counts)])
+        for _ in mapped(lambda users: pairs.group(self.users, tuple(columns), starts, *users, tuple(grouped)), ranges):
+            pass
+        self.times, self.items = grouped[:2]
+        self.ratings = None if self.ratings is None else grouped[2]
+        self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
-@dataclass
-class InteractionBuilder:
-    """Collects raw chunks: checks every value, numbers the tokens, keeps 20 bytes a row.
-
-    Tokens are numbered chunk by chunk in Arrow's hash tables, and the chunks' tables are joined at the end.
-    """
-
-    malformed: Malformed
-    _users: list[pa.DictionaryArray] = field(default_factory=list)
-    _items: list[pa.DictionaryArray] = field(default_factory=list)
-    _times: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    _ratings: list[npt.NDArray[np.float32]] = field(default_factory=list)
-
-    def add(self, chunk: RawChunk) -> None:
-        """Check the chunk's values and keep the good rows; the others are counted as malformed.
-
-        Raises:
-            PrepareError: most of a long file cannot be read, so that there is no sense in going on.
-        """
-        users, users_good = to_strings(chunk.users)
-        items, items_good = to_strings(chunk.items)
-        times, times_good = to_seconds(chunk.times, chunk.time_format)
-        good = users_good & items_good & times_good
-        reasons = [("no user", users_good), ("no item", items_good), ("no time", times_good)]
-        ratings = None
-        if chunk.ratings is not None:
-            ratings, ratings_good = to_numbers(chunk.ratings)
-            good &= ratings_good
-            reasons.append(("no rating", ratings_good))
-        if not good.all():
-            self._report(chunk, reasons, good)
-            if self.malformed.hopeless:
-                self.malformed.check()
-            kept = pa.array(good)
-            users, items = users.filter(kept), items.filter(kept)
-            times = times[good]
-            ratings = None if ratings is None else ratings[good]
-        self.malformed.good += len(times)
-        self._users.append(pc.dictionary_encode(users))
-        self._items.append(pc.dictionary_encode(items))
-        self._times.append(times)
-        if ratings is not None:
-            self._ratings.append(ratings.astype(np.float32))
-
-    def _report(
-        self, chunk: RawChunk, reasons: list[tuple[str, npt.NDArray[np.bool_]]], good: npt.NDArray[np.bool_]
-    ) -> None:
-        columns = [chunk.users, chunk.items, *([] if chunk.ratings is None else [chunk.ratings]), chunk.times]
-        for row in np.flatnonzero(~good):
-            reason = next(text for text, fine in reasons if not fine[row])
-            shown = [column[int(row)].as_py() for column in columns]
-            text = "\t".join(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else str(v) for v in shown)
-            self.malformed.add(int(chunk.lines[row]), reason, text)
-
-    def finish(self) -> Interactions:
-        """Join the chunks; raises PrepareError where too many lines were malformed or none was read."""
-        self.malformed.check()
-        users, user_tokens = _joined(self._users)
-        items, item_tokens = _joined(self._items)
-        times = np.concatenate(self._times)
-        ratings = np.concatenate(self._ratings) if self._ratings else None
-        self._times, self._ratings = [], []
-        return Interactions(users, items, times, ratings, user_tokens, item_tokens)
+def check(rows: Rows, time_format: str, malformed: Malformed) -> Checked:
+    """Return the rows whose values can all be read; the others are counted as malformed."""
+    columns = rows.columns
+    users, users_good = to_strings(columns["user_id"])
+    items, items_good = to_strings(columns["item_id"])
+    times, times_good = to_seconds(columns["timestamp"], time_format)
+    reasons = {"no user": users_good, "no item": items_good, "no time": times_good}
+    ratings: npt.NDArray[np.float32] | None = None
+    if "rating" in columns:
+        numbers, reasons["no rating"] = to_numbers(columns["rating"])
+        ratings = numbers.astype(np.float32)
+    good = np.logical_and.reduce(list(reasons.values()))
+    malformed.good += int(np.count_nonzero(good))
+    if good.all():
+        return users, items, times, ratings
+    shown = [columns[field] for field in ("user_id", "item_id", "rating", "timestamp") if field in columns]
+    for row in np.flatnonzero(~good):
+        values = [column[int(row)].as_py() for column in shown]
+        text = "\t".join(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else str(v) for v in values)
+        reason = next(reason for reason, fine in reasons.items() if not fine[row])
+        malformed.add(int(rows.lines[row]), f"{rows.part}: {reason}" if rows.part else reason, text)
+    kept = pa.array(good)
+    return users.filter(kept), items.filter(kept), times[good], None if ratings is None else ratings[good]
 
 
-def _joined(chunks: list[pa.DictionaryArray]) -> tuple[Codes, pa.Array]:
-    column = pa.chunked_array(chunks, type=pa.dictionary(pa.int32(), pa.string())).unify_dictionaries()
+class Tokens:
+    """Numbers texts by first appearance, over any number of arrays."""
+
+    def __init__(self) -> None:
+        self._slots = np.zeros(1 << 12, np.uint64)
+        self._starts = np.zeros(1 << 11, np.uint64)
+        self._text = np.empty(1 << 12, np.uint8)
+        self._known = 0
+
+    def codes(self, texts: pa.Array) -> Codes:
+        """Return the (n,) number of each of the texts."""
+        from recbole_hyper.kernels import tokens
+
+        if len(texts) == 0:  # Arrow may leave its buffers out
+            return np.empty(0, np.int32)
+        offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+        data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+        most = self._known + len(texts)
+        if 2 * most > len(self._slots):
+            larger = np.zeros(1 << (4 * most - 1).bit_length(), np.uint64)
+            tokens.rehash(self._slots, larger)
+            self._slots = larger
+        self._starts = _grown(self._starts, self._known + 1, most + 1)
+        used = int(self._starts[self._known])
+        self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
+        codes = np.empty(len(texts), np.int32)
+        self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
+        return codes
+
+    def names(self) -> pa.Array:
+        """Return the texts by their numbers."""
+        starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
+        names = pa.LargeStringArray.from_buffers(self._known, starts, text)
+        return names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
+
+
+def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
+    if wanted <= len(array):
+        return array
+    larger = np.empty(2 * wanted, array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def joined(blocks: Iterator[Checked]) -> Interactions:
+    """Number the tokens of all blocks, of which there must be one, and join them; 20 bytes a row are kept."""
+    users, items = Tokens(), Tokens()
+
+    def numbered(block: Checked) -> tuple[Codes, Checked]:
+        return items.codes(block[1]), block
+
+    columns: tuple[list[npt.NDArray], ...] = ([], [], [], [])
+    # one thread for the items, this one for the users
+    for item_codes, (names, _, times, ratings) in mapped(numbered, blocks, threads=1):
+        for chunks, column in zip(columns, (users.codes(names), item_codes, times, ratings), strict=True):
+            if column is not None:
+                chunks.append(column)
+    return Interactions(*(_joined(chunks) for chunks in columns), users.names(), items.names())  # type: ignore[call-arg]
+
+
+def _joined(chunks: list[npt.NDArray]) -> Any:
+    whole = np.concatenate(chunks) if chunks else None
     chunks.clear()
-    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks])
-    return codes.astype(np.int32, copy=False), column.chunk(0).dictionary
+    return whole

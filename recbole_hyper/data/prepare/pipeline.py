@@ -7,28 +7,27 @@ import dataclasses
 import datetime
 import importlib.metadata
 import importlib.util
-import io
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from recbole_hyper.data.prepare import catalogue, formats, movielens_1m
+from recbole_hyper.data.prepare import catalogue, fetch, formats, guess
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.interactions import InteractionBuilder, Interactions
-from recbole_hyper.data.prepare.malformed import Malformed
-from recbole_hyper.data.prepare.readers.blocks import Lines
+from recbole_hyper.data.prepare.errors import Malformed, PrepareError
+from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.reading import CHECKS, read
 from recbole_hyper.data.prepare.recipe import Recipe, apply
-from recbole_hyper.data.prepare.sources import DAMAGED, SourceFile, contents, pick
+from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.prepare.writer import write_interactions
-from recbole_hyper.files import write_json
+from recbole_hyper.files import replaced, write_json
 
 MAX_MALFORMED = 0.001
 CARD = "SOURCE.json"
@@ -65,8 +64,8 @@ def prepare(
         name: a data set of the catalogue, or a name of your own with ``source`` and ``format``.
         source: raw file, archive or folder; may be None for ml-1m, which is then fetched.
         output: folder of data sets (RecBole's data_path).
-        format: raw format; None takes the one that the catalogue names for the file.
-        layout: columns and separators of generic formats.
+        format: raw format; None takes the one that the catalogue names for the file, else the file's own looks.
+        layout: columns, separator, header and time format of generic formats; what is left out is guessed and said.
         changes: fields of ``catalogue.Recipe`` to set instead of the catalogue's.
         max_malformed: largest accepted share of unreadable lines.
         overwrite: replace a file that prepare has not written itself.
@@ -81,85 +80,83 @@ def prepare(
     _check_target(path, overwrite)
     with contextlib.ExitStack() as stack:
         if source is None:
-            say(movielens_1m.TERMS)
-            source = movielens_1m.fetch(Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
+            say(entry.licence)
+            source = fetch.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         file, candidate = choose(entry, Path(source), format)
-        unfiltered = dataclasses.replace(entry.recipe, filter="none", min_user=0, min_item=0)
-        left = {"nothing": entry.recipe, "filter": unfiltered, "all": Recipe()}
-        recipe = dataclasses.replace(left[candidate.done], **(changes or {}))
-        recipe.check()
+        before = file.state()
+        recipe = _recipe(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
-        data = _read(file, candidate, layout or formats.Layout(), malformed, progress, say)
+        given = formats.find(candidate.format).set(layout, candidate.format)
+        form = guess.completed(file, given)
+        options = guess.told(given, form) if given.own else []
+        if options or (format is None and candidate not in entry.sources):
+            say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
+        say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
+        data = read(file, form, malformed, progress)
+        if malformed.count:
+            say(
+                f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}"
+            )
+        data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(candidate.user_prefix)}", "")
+        if form.check:
+            CHECKS[form.check](data)
         data, steps = apply(data, recipe)
-        statistics = describe(data)
-        _check_counts(entry, statistics)
-        positions = formats.FORMATS[candidate.format].positions
-        # the card is complete but for the file's checksum before anything is written: the source's own checksum takes
-        # long, and an interruption in between would leave a file beside no card or beside that of another file
-        card: dict[str, Any] = {
-            "dataset": name,
-            "about": entry.about or None,
-            "source": {
-                "file": file.path.name,
-                "member": file.member,
-                "sha256": file.sha256(),
-                "format": candidate.format,
-            },
-            "address": entry.address or None,
-            "terms": entry.terms or None,
-            "tokens": entry.tokens or None,
-            "timestamps": "positions in the user's sequence" if positions else "Unix seconds",
-            "recipe": dataclasses.asdict(recipe),
-            "rows": dict(steps),
-            "malformed_lines": malformed.count,
-            "statistics": dataclasses.asdict(statistics),
-            "file": {"name": path.name},
-            "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "recbole_hyper": _version(),
-        }
-        hidden = None if progress is None else not progress
-        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
-            card["file"]["sha256"] = write_interactions(data, path, progress=bar.update)
-        write_json(path.with_name(CARD), card)
-    return Prepared(path, statistics, entry, tuple(steps), malformed, positions)
+        result = Prepared(path, describe(data), entry, tuple(steps), malformed, form.positions)
+        _check_counts(entry, result.statistics)
+        card = _card(result, file, candidate, recipe)
+        file.check_unchanged(before)
+        _write(data, path, card, progress)
+    return result
 
 
-def _read(
-    file: SourceFile,
-    candidate: Candidate,
-    layout: formats.Layout,
-    malformed: Malformed,
-    progress: bool | None,
-    say: Callable[[str], None],
-) -> Interactions:
-    read = formats.reader(candidate.format, layout)
-    builder = InteractionBuilder(malformed)
-    say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
-    try:
-        with file.open(progress=progress) as stream:
-            lines = formats.FORMATS[candidate.format].lines
-            whole = cast(BinaryIO, io.BufferedReader(Lines(stream, str(file)), 1 << 20)) if lines else stream
-            for chunk in read(whole, malformed):
-                builder.add(chunk)
-    except (*DAMAGED, OSError) as error:
-        # the system's own errors have numbers; a decompressor's have none
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise PrepareError(f"{file} is cut off or damaged ({error}); fetch it again") from error
-    data = builder.finish()
-    if malformed.count:
-        say(f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}")
-    if candidate.user_prefix:
-        data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{candidate.user_prefix}", "")
-    formats.FORMATS[candidate.format].check(data)
-    return data
+def _recipe(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Recipe:
+    """Return the entry's recipe without what has been done to the file, with the user's changes."""
+    unfiltered = dataclasses.replace(entry.recipe, filter="none", min_user=0, min_item=0)
+    left = {"nothing": entry.recipe, "filter": unfiltered, "all": Recipe()}
+    recipe = dataclasses.replace(left[candidate.done], **changes)
+    recipe.check()
+    return recipe
+
+
+def _card(result: Prepared, file: SourceFile, candidate: Candidate, recipe: Recipe) -> dict[str, Any]:
+    """Return what SOURCE.json says, but for the checksum of the file that is still to be written."""
+    entry = result.entry
+    return {
+        "dataset": entry.name,
+        "about": entry.about or None,
+        "source": {
+            "file": file.path.name,
+            "member": file.member,
+            "sha256": file.sha256(),
+            "format": candidate.format,
+        },
+        "address": entry.address or None,
+        "terms": entry.terms or None,
+        "tokens": entry.tokens or None,
+        "timestamps": "positions in the user's sequence" if result.positions else "Unix seconds",
+        "recipe": dataclasses.asdict(recipe),
+        "rows": dict(result.steps),
+        "malformed_lines": result.malformed.count,
+        "statistics": dataclasses.asdict(result.statistics),
+        "file": {"name": result.path.name},
+        "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "recbole_hyper": _version(),
+    }
 
 
 def _version() -> str:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version("recbole-hyper")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    return "unknown"
+
+
+def _write(data: Interactions, path: Path, card: dict[str, Any], progress: bool | None) -> None:
+    """Write the file and its card: both under temporary names, and both complete before either takes its place."""
+    hidden = None if progress is None else not progress
+    with replaced(path.with_name(CARD)) as card_part, replaced(path) as part:
+        with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
+            card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
+        write_json(card_part, card)
 
 
 def _entry(name: str, *, has_source: bool) -> Entry:
@@ -169,22 +166,18 @@ def _entry(name: str, *, has_source: bool) -> Entry:
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
-        raise PrepareError(_unknown(name))
-    if name != "ml-1m":
+        close = catalogue.near(name)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise PrepareError(
+            f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
+            "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
+        )
+    if not entry.package:
         raise PrepareError(
             f"{name} cannot be fetched by itself: get {entry.get} ({entry.address}) "
             "and give it by --source=FILE_OR_FOLDER"
         )
     return entry
-
-
-def _unknown(name: str) -> str:
-    close = catalogue.near(name)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return (
-        f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
-        "Your own data need --source=FILE and --format=csv|parquet|sequences|atomic|..."
-    )
 
 
 def _check_target(path: Path, overwrite: bool) -> None:
@@ -204,30 +197,22 @@ def choose(entry: Entry, source: Path, format: str | None) -> tuple[SourceFile, 
     """
     files = contents(source)
     if format is not None:
-        known = formats.FORMATS.get(format)
-        if known is None:
-            raise PrepareError(f"format {format!r} is unknown; known: {', '.join(sorted(formats.FORMATS))}")
         own = [candidate for candidate in entry.sources if candidate.format == format]
         patterns = [pattern for candidate in own for pattern in candidate.files]
-        file = files[0] if len(files) == 1 else pick(files, [*patterns, *known.files])
+        file = files[0] if len(files) == 1 else pick(files, [*patterns, *formats.find(format).files])
         if file is None:
             raise PrepareError(f"{source} holds several files, none named as {format} files are; give the file itself")
-        candidate = own[0] if own else Candidate(format, (), done="all" if format == "atomic" else "nothing")
-        return file, candidate
-    for candidate in entry.sources:
-        file = pick(files, candidate.files)
-        if file is not None:
+        return file, own[0] if own else Candidate(format, (), done="all" if format == "atomic" else "nothing")
+    usual = Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")
+    for candidate in (*entry.sources, usual):
+        if file := pick(files, candidate.files):
             return file, candidate
-    for usual in (f"{entry.name}.inter", "*.inter"):
-        file = pick(files, [usual])
-        if file is not None:
-            return file, Candidate("atomic", (), done="all")
-    wanted = ", ".join(f"{name} ({c.format})" for c in entry.sources for name in c.files)
+    if len(files) == 1 and not entry.sources:
+        return files[0], Candidate(guess.format_of(files[0]), ())
+    wanted = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, usual) for name in c.files)
     raise PrepareError(
-        f"{source} holds no file known for {entry.name}"
-        + (f"; looked for {wanted}, *.inter (atomic)" if wanted else "")
-        + ". For a file of another name say how to read it by --format=NAME "
-        + f"({', '.join(sorted(formats.FORMATS))})"
+        f"{source} holds no file known for {entry.name}; looked for {wanted}. For a file of another name say how to "
+        f"read it by --format=NAME ({', '.join(sorted(formats.formats()))})"
     )
 
 

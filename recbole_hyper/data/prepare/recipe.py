@@ -45,12 +45,10 @@ class Recipe:
 
     def check(self) -> None:
         """Raise PrepareError for a value that is not allowed; cheap, so that it comes before the reading."""
-        if self.duplicates not in filters.DUPLICATES:
-            raise PrepareError(f"duplicates={self.duplicates!r} is unknown; allowed: {', '.join(filters.DUPLICATES)}")
-        if self.filter != "none" and self.filter not in filters.FILTERS:
-            raise PrepareError(f"filter={self.filter!r} is unknown; allowed: none, {', '.join(filters.FILTERS)}")
-        if self.count not in filters.COUNTS:
-            raise PrepareError(f"count={self.count!r} is unknown; allowed: {', '.join(filters.COUNTS)}")
+        allowed = {"duplicates": filters.DUPLICATES, "filter": ("none", *filters.FILTERS), "count": filters.COUNTS}
+        for key, values in allowed.items():
+            if getattr(self, key) not in values:
+                raise PrepareError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(values)}")
         if self.min_user < 0 or self.min_item < 0:
             raise PrepareError(f"min_user={self.min_user}, min_item={self.min_item}: give 0 or more")
         if self.filter == "none" and (self.min_user or self.min_item):
@@ -61,74 +59,57 @@ class Recipe:
 
 
 def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the recipe drops; returns also the rows left after each step.
+    """Order the interactions and drop what the recipe drops, in place; returns also the rows left after each step.
 
     Raises:
         PrepareError: a step leaves nothing, or the recipe has a value that is not allowed.
     """
     steps = [("read", len(data))]
 
-    def keep(rows: np.ndarray, label: str, advice: str) -> Interactions:
-        left = data if rows.all() else data.take(rows)
-        steps.append((label, len(left)))
-        if len(left) == 0:
-            raise PrepareError(f"{label} leaves none of {len(data):,} interactions; {advice}")
-        return left
+    def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
+        before = len(data)
+        data.keep(rows)
+        steps.append((label, len(data)))
+        if len(data) == 0:
+            raise PrepareError(f"{label} leaves none of {before:,} interactions; {advice}")
 
     if recipe.since is not None:
-        data = keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
+        keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
     if recipe.until is not None:
-        data = keep(data.times <= latest(recipe.until), f"until {recipe.until}", "give a later --until")
+        keep(data.times <= seconds(recipe.until, last=True), f"until {recipe.until}", "give a later --until")
     if recipe.threshold is not None:
         if data.ratings is None:
             raise PrepareError(f"threshold={recipe.threshold} needs ratings, but the source has none")
-        data = keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
-    data = data.in_order()
-
-    def distinct() -> Interactions:
-        rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
-        return keep(rows, f"{recipe.duplicates} of repeated pairs", "")
-
-    if recipe.duplicates != "keep" and not recipe.duplicates_after_filter:
-        data = distinct()
-    if recipe.filter != "none":
-        rows = filters.filtered(
-            data.users,
-            data.items,
-            method=recipe.filter,
-            min_user=recipe.min_user,
-            min_item=recipe.min_item,
-            count=recipe.count,
-        )
-        data = keep(rows, f"{recipe.filter}, users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}", "")
-    if recipe.duplicates != "keep" and recipe.duplicates_after_filter:
-        data = distinct()
+        keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
+    data.sort()
+    numbers = {"min_user": recipe.min_user, "min_item": recipe.min_item}
+    for drops_repeats in (True, False) if not recipe.duplicates_after_filter else (False, True):
+        if drops_repeats and recipe.duplicates != "keep":
+            rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
+            keep(rows, f"{recipe.duplicates} of repeated pairs")
+        elif not drops_repeats and recipe.filter != "none":
+            rows = filters.filtered(data.users, data.items, method=recipe.filter, count=recipe.count, **numbers)
+            limits = f"users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}"
+            keep(rows, f"{recipe.filter}, {limits}")
     return data, steps
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, *, last: bool = False) -> float:
     """Return the Unix seconds of a date, a date with a time of day (UTC), or a number.
+
+    ``last``: of a day or a month without a time of day, return the last moment instead of the first.
 
     Raises:
         PrepareError: it is none of these.
     """
+    text = str(text).strip()
     for form in ("unix", "iso"):
-        values, good = to_seconds(pa.array([str(text)]), form)
+        values, good = to_seconds(pa.array([text]), form)
         # 2019 alone would be a moment in 1970
-        if good[0] and not re.fullmatch(r"\d{4}", str(text).strip()):
-            return float(values[0])
-    raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
-
-
-def latest(text: str) -> float:
-    """Return the last moment of a day or month given without a time of day (UTC), else what :func:`seconds` returns.
-
-    Raises:
-        PrepareError: no date and no number.
-    """
-    start = seconds(text)
-    for form, unit in _WHOLE.items():
-        if re.fullmatch(form, str(text).strip()):
-            following = np.datetime64(int(start), "s").astype(f"datetime64[{unit}]") + 1
+        if good[0] and not re.fullmatch(r"\d{4}", text):
+            unit = next((unit for whole, unit in _WHOLE.items() if re.fullmatch(whole, text)), None)
+            if unit is None or not last:
+                return float(values[0])
+            following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
             return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
-    return start
+    raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")

@@ -1,4 +1,4 @@
-"""Where raw data come from: a file, plain or compressed, a member of an archive, or a folder that holds one."""
+"""Where raw data come from: a file, plain or compressed, a member of an archive, a folder that holds one or parts."""
 
 from __future__ import annotations
 
@@ -6,32 +6,54 @@ import bz2
 import contextlib
 import fnmatch
 import gzip
+import hashlib
 import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+import pyarrow as pa
 from tqdm import tqdm
 
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.files import file_digest
 
-# what decompressors raise over bytes that are not theirs
-DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError)
+# what decompressors and Arrow raise over bytes that are not theirs; zipfile, over a password, a bare RuntimeError
+_DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
-_COMPRESSED = (".gz", ".bz2")
+_COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+State = list[tuple[int, int, int]]
+
+
+@contextlib.contextmanager
+def whole(name: object) -> Iterator[None]:
+    """Turn whatever is raised over bytes that cannot be unpacked into one PrepareError with the file's ``name``."""
+    try:
+        yield
+    except (*_DAMAGED, OSError) as error:
+        # the system's own errors have numbers; a decompressor's have none
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise PrepareError(
+            f"{name} is cut off, damaged or packed in a way that cannot be undone here ({error}); fetch it again, or "
+            "unpack it by another program and give the file itself"
+        ) from error
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One raw file: ``path`` on disk and, where that is an archive, the name of the ``member`` inside."""
+    """One raw file: ``path`` on disk and, where that is an archive, the name of the ``member`` inside.
+
+    ``parts`` are the files of a folder ``path`` that are read as one, in order.
+    """
 
     path: Path
     member: str | None = None
+    parts: tuple[SourceFile, ...] = ()
 
     @property
     def name(self) -> str:
@@ -42,8 +64,26 @@ class SourceFile:
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
     def sha256(self) -> str:
-        """Return the checksum of the file on disk (of the whole archive for a member)."""
-        return file_digest(self.path)
+        """Return the checksum of the file on disk (of the whole archive for a member).
+
+        That of parts is the checksum of what ``sha256sum`` prints for them, with their paths inside the folder.
+        """
+        if not self.parts:
+            return file_digest(self.path)
+        lines = (f"{part.sha256()}  {part.path.relative_to(self.path)}\n" for part in self.parts)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def state(self) -> State:
+        """Return what changes when the file is written: inode, size and time of change, of every part."""
+        stats = [part.path.stat() for part in self.parts or (self,)]
+        return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+    def check_unchanged(self, before: State) -> None:
+        """Raise PrepareError where the file is no longer what it was."""
+        if self.state() != before:
+            raise PrepareError(
+                f"{self} changed while it was read; nothing was written, run it again when it is complete"
+            )
 
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:
@@ -52,7 +92,7 @@ class SourceFile:
         Args:
             progress: True or False shows or hides the bar; None shows it on a terminal only.
         """
-        with contextlib.ExitStack() as stack:
+        with whole(self), contextlib.ExitStack() as stack:
 
             def counted(stream: BinaryIO, total: int) -> BinaryIO:
                 hidden = None if progress is None else not progress
@@ -64,53 +104,27 @@ class SourceFile:
             disk = stack.enter_context(self.path.open("rb"))
             if self.member and self.path.suffix.lower() == ".zip":
                 archive = stack.enter_context(zipfile.ZipFile(disk))
-                extracted = stack.enter_context(_unzipped(archive, self.member, self))
-                yield _decompressed(counted(extracted, archive.getinfo(self.member).file_size), self.member)
-                return
-            stream = counted(disk, self.path.stat().st_size)
-            if self.member:
-                tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r:*"))
-                member = tar.extractfile(self.member)
-                if member is None:
-                    raise PrepareError(f"{self} is not a regular file; unpack the archive and give the file itself")
-                stream = cast(BinaryIO, stack.enter_context(member))
-            yield _decompressed(stream, self.name)
+                packed = cast(BinaryIO, stack.enter_context(archive.open(self.member)))
+                stream = counted(packed, archive.getinfo(self.member).file_size)
+            else:
+                stream = counted(disk, self.path.stat().st_size)
+                if self.member:
+                    tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r:*"))
+                    stream = stack.enter_context(cast(BinaryIO, tar.extractfile(self.member)))
+            unpack = _COMPRESSED.get(Path(self.name.lower()).suffix)
+            yield cast(BinaryIO, unpack(stream)) if unpack else stream
 
 
-def _unzipped(archive: zipfile.ZipFile, member: str, file: SourceFile) -> BinaryIO:
-    try:
-        return cast(BinaryIO, archive.open(member))
-    # zipfile's errors for a password and for a compression that it or this Python lacks
-    except (RuntimeError, NotImplementedError) as error:
-        encrypted = archive.getinfo(member).flag_bits & 1
-        reason = "is encrypted" if encrypted else f"is compressed by a method that Python cannot undo ({error})"
-        raise PrepareError(
-            f"{file} {reason}; unpack the archive by another program and give the file itself"
-        ) from error
-
-
-def _decompressed(stream: BinaryIO, name: str) -> BinaryIO:
-    if name.lower().endswith(".gz"):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-    if name.lower().endswith(".bz2"):
-        return cast(BinaryIO, bz2.BZ2File(stream))
-    return stream
-
-
-def is_archive(path: Path) -> bool:
-    """Say whether ``path`` names an archive with members (zip or tar, compressed or not)."""
-    return path.name.lower().endswith(_ARCHIVES)
-
-
-def _members(path: Path) -> list[str]:
-    try:
+def _members(path: Path) -> list[SourceFile]:
+    """Return the files inside an archive (zip or tar, compressed or not), the file itself where it is none."""
+    if not path.name.lower().endswith(_ARCHIVES):
+        return []
+    with whole(path):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
-                return [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+                return [SourceFile(path, entry.filename) for entry in archive.infolist() if not entry.is_dir()]
         with tarfile.open(path) as tar:
-            return [entry.name for entry in tar if entry.isfile()]
-    except (*DAMAGED, OSError, NotImplementedError) as error:
-        raise PrepareError(f"{path} cannot be read as an archive ({error}); fetch it again") from error
+            return [SourceFile(path, entry.name) for entry in tar if entry.isfile()]
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -121,7 +135,9 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def contents(source: Path) -> list[SourceFile]:
-    """List the raw files that ``source`` (a file, an archive or a folder) offers.
+    """List the raw files that ``source`` (a file, an archive or a folder) offers, in the order of their names.
+
+    A folder whose files are all parquet, but for those that begin with a dot or with _, is one file with parts.
 
     Raises:
         PrepareError: the path does not exist, holds no files, or is an archive that cannot be read.
@@ -130,24 +146,18 @@ def contents(source: Path) -> list[SourceFile]:
         raise PrepareError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
     if not (source.is_file() or source.is_dir()):
         raise PrepareError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
-    found = _listed(source)
+    if source.is_file():
+        found = _members(source) if source.name.lower().endswith(_ARCHIVES) else [SourceFile(source)]
+    else:
+        plain = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+        parts = [path for path in plain if not path.name.startswith("_")]
+        many = len(parts) > 1 or any(path.parent != source for path in parts)
+        if many and all(matches(path.name, "*.parquet") for path in parts):
+            return [SourceFile(source, parts=tuple(SourceFile(path) for path in parts))]
+        found = [file for path in plain for file in (SourceFile(path), *_members(path))]
     if not found:
         kind = "folder" if source.is_dir() else "archive"
         raise PrepareError(f"--source={source} is a {kind} without files; give the file that was downloaded")
-    return found
-
-
-def _listed(source: Path) -> list[SourceFile]:
-    if source.is_file():
-        return (
-            [SourceFile(source, member) for member in _members(source)] if is_archive(source) else [SourceFile(source)]
-        )
-    found: list[SourceFile] = []
-    for path in sorted(source.rglob("*")):
-        if path.is_file() and not path.name.startswith("."):
-            found.append(SourceFile(path))
-            if is_archive(path):
-                found.extend(SourceFile(path, member) for member in _members(path))
     return found
 
 
@@ -161,8 +171,7 @@ def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | N
     """
     for pattern in patterns:
         fitting = [file for file in files if matches(file.name, pattern)]
-        plain = [file for file in fitting if file.member is None]
-        fitting = plain or fitting
+        fitting = [file for file in fitting if file.member is None] or fitting
         if len(fitting) > 1:
             listed = ", ".join(str(file) for file in fitting[:5])
             raise PrepareError(f"{len(fitting)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 
+from recbole_hyper.data.prepare.filters import repeated
 from recbole_hyper.data.prepare.interactions import Interactions
 
 
@@ -55,7 +56,6 @@ def describe(data: Interactions) -> Statistics:
     items = int(np.count_nonzero(np.bincount(data.items)))
     neighbours = data.users[1:] == data.users[:-1]
     ties = np.count_nonzero(neighbours & (data.times[1:] == data.times[:-1]))
-    pairs = np.sort(data.users.astype(np.int64) * len(data.item_tokens) + data.items)
     return Statistics(
         users=len(lengths),
         items=items,
@@ -65,7 +65,7 @@ def describe(data: Interactions) -> Statistics:
         min_length=int(lengths.min()),
         max_length=int(lengths.max()),
         tied=ties / max(1, int(np.count_nonzero(neighbours))),
-        repeated=int(np.count_nonzero(pairs[1:] == pairs[:-1])),
+        repeated=int(np.count_nonzero(repeated(data.users, data.items, "first"))),
         first_time=float(data.times.min()),
         last_time=float(data.times.max()),
     )
@@ -76,43 +76,36 @@ def table(name: str, statistics: Statistics, published: Sequence[Published], *, 
 
     ``positions``: the times are positions in a sequence, not dates.
     """
-    result = Table(title=name, title_justify="left")
-    result.add_column("")
-    result.add_column("this file", justify="right")
+    result = Table("", Column("this file", justify="right"), title=name, title_justify="left")
     for paper in published:
         result.add_column(paper.paper, justify="right")
-
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
-        ours, cells = getattr(statistics, label), []
-        for paper in published:
-            value = getattr(paper, label)
-            text = "" if value is None else format(value, form)
-            # densities are printed rounded, so only counts are marked
-            cells.append(text + (" *" if isinstance(value, int) and value != ours else ""))
-        result.add_row(label, format(ours, form), *cells)
+        theirs = [getattr(paper, label) for paper in published]
+        # densities are printed rounded, so only counts are marked
+        marks = [" *" if label in _differing(statistics, paper) else "" for paper in published]
+        cells = ["" if v is None else format(v, form) + mark for v, mark in zip(theirs, marks, strict=True)]
+        result.add_row(label, format(getattr(statistics, label), form), *cells)
     result.add_row("mean length", f"{statistics.mean_length:.2f}")
     result.add_row("min - max", f"{statistics.min_length} - {statistics.max_length:,}")
     result.add_row("repeated pairs", f"{statistics.repeated:,}")
     result.add_row("ties in time", f"{statistics.tied:.1%}")
-    if positions:
-        result.add_row("times", "positions")
-    else:
-        result.add_row("first", _date(statistics.first_time))
-        result.add_row("last", _date(statistics.last_time))
+    times = {"first": _date(statistics.first_time), "last": _date(statistics.last_time)}
+    for label, text in ({"times": "positions"} if positions else times).items():
+        result.add_row(label, text)
     return result
 
 
 def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:
     """Return the lines to print below the table."""
-    differs = any(_differs(statistics, paper) for paper in published)
+    differs = any(_differing(statistics, paper) for paper in published)
     return ["* differs from this file"] * differs + [
         f"{paper.paper}: {paper.note}" for paper in published if paper.note
     ]
 
 
-def _differs(statistics: Statistics, paper: Published) -> bool:
-    fields = ("users", "items", "interactions")
-    return any(getattr(paper, field) not in (None, getattr(statistics, field)) for field in fields)
+def _differing(statistics: Statistics, paper: Published) -> list[str]:
+    counts = ("users", "items", "interactions")
+    return [name for name in counts if getattr(paper, name) not in (None, getattr(statistics, name))]
 
 
 def _date(seconds: float) -> str:

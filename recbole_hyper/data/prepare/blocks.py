@@ -1,0 +1,112 @@
+"""Streams of text in blocks that end where a record ends, and work on them in threads."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data.prepare.errors import PrepareError
+
+# the first block is small, so that a file of another format is found out early
+FIRST_BYTES = 1 << 20
+BLOCK_BYTES = 4 << 20
+# a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
+LONGEST = 16 << 20
+THREADS = min(4, os.cpu_count() or 1)
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole records of a file; ``first`` is the number of the first line, from 1.
+
+    ``ends`` has the place after each record where some take several lines; None where a record is a line.
+    """
+
+    data: bytes
+    first: int
+    ends: npt.NDArray[np.int64] | None = None
+
+    def lines(self) -> pa.Array:
+        """Return the lines as an Arrow array of bytes, without their ends."""
+        data = self.data.removesuffix(b"\n")
+        lines = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n"))
+        return (pc.replace_substring_regex(lines, "\r$", "") if b"\r" in data else lines).cast(pa.binary())
+
+    def numbers(self, records: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the number of the line on which each of the ``records``, from 0, starts."""
+        if self.ends is None:
+            return (self.first + records).astype(np.int64, copy=False)
+        newlines = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+        return self.first + np.searchsorted(newlines, np.concatenate([[0], self.ends])[records])
+
+
+def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "", size: int = 0) -> Iterator[Block]:
+    """Yield the stream in blocks of about ``size`` bytes that stop after an ``end`` (the last one may lack it).
+
+    Args:
+        stream: the decompressed bytes; a byte order mark is left out.
+        name: the file's, for messages.
+        end: what ends a record.
+        quotes: the separator of values that may stand in double quotes and then hold line ends; empty where none may.
+        size: of all blocks; 0 for a small one and then large ones.
+
+    Raises:
+        PrepareError: there is no ``end`` for more than ``LONGEST`` bytes.
+    """
+    carry, first, wanted = b"", 1, size or FIRST_BYTES
+    while data := stream.read(wanted):
+        if first == 1 and not carry:
+            data = data.removeprefix(b"\xef\xbb\xbf")
+        data = carry + data
+        ends = _quoted_ends(data, quotes) if quotes and b'"' in data else None
+        cut = data.rfind(end) + len(end) if ends is None else int(ends[-1]) if len(ends) else 0
+        if cut < len(end):
+            cut = 0
+        carry = data[cut:]
+        if len(carry) > LONGEST:
+            line = first + data.count(b"\n", 0, cut)
+            raise PrepareError(
+                f"{name}, line {line}: no end within {LONGEST >> 20} MiB; the file is damaged or of another format"
+            )
+        if cut:
+            count = data.count(b"\n", 0, cut)
+            yield Block(data[:cut], first, ends if ends is not None and len(ends) < count else None)
+            first += count
+            wanted = size or BLOCK_BYTES
+    if carry:
+        yield Block(carry, first, _quoted_ends(carry, quotes) if quotes and b'"' in carry else None)
+
+
+def _quoted_ends(data: bytes, separator: str) -> npt.NDArray[np.int64]:
+    from recbole_hyper.kernels import tokens
+
+    return tokens.record_ends(np.frombuffer(data, np.uint8), ord(separator))
+
+
+def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int = 0) -> Iterator[Made]:
+    """Yield ``work`` of each piece, in order, done by threads (0: ``THREADS``); few pieces are held."""
+    threads = threads or THREADS
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Made]] = deque()
+        try:
+            for piece in pieces:
+                waiting.append(pool.submit(work, piece))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -1,0 +1,222 @@
+"""Blocks of text to columns by field: a parser per way of writing interactions down.
+
+A parser takes a block, the format (its columns, separator) and the piece's counter of malformed lines, and returns the
+columns as the file has them, with the number of each row's line. The values are checked elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+
+from recbole_hyper.data.prepare.blocks import Block
+from recbole_hyper.data.prepare.errors import Malformed, PrepareError
+from recbole_hyper.data.prepare.formats import Format
+from recbole_hyper.data.prepare.values import as_mask, as_text
+
+Columns = dict[str, pa.Array]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a source, unchecked: a column by field (text, bytes, numbers, times) and each row's line, from 1.
+
+    ``part`` is the name of the part that they are of, where the source has several.
+    """
+
+    columns: Columns
+    lines: npt.NDArray[np.int64]
+    part: str = ""
+
+
+def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """Values between separators, a record a line; lines without any value are passed over."""
+    data, separator, columns = block.data, form.separator or "", form.columns or {}
+    if separator == "::":  # Arrow knows separators of one character only
+        data, separator = data.replace(b"::", b"\t"), "\t"
+    wrong: list[int] = []
+
+    def skip(row: pacsv.InvalidRow) -> str:
+        wrong.append(row.number - 1)
+        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
+        malformed.add(int(block.numbers(np.asarray(wrong[-1:]))[0]), reason, row.text)
+        return "skip"
+
+    quoted = form.kind == "csv" and form.separator != "::"
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(data),
+            # one thread: only then are rows numbered; other threads parse other blocks
+            pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 1),
+            pacsv.ParseOptions(
+                delimiter=separator,
+                quote_char='"' if quoted else False,
+                newlines_in_values=quoted,
+                ignore_empty_lines=False,
+                invalid_row_handler=skip,
+            ),
+            pacsv.ConvertOptions(
+                include_columns=sorted(set(columns.values())),
+                column_types=dict.fromkeys(columns.values(), pa.binary()),
+                strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise PrepareError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
+    found = {field: _joined(table.column(name)) for field, name in columns.items()}
+    records = np.delete(np.arange(len(table) + len(wrong)), wrong)
+    filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in found.values()])
+    if form.header and block.first == 1:
+        filled[:1] = False
+    return _kept(found, block.numbers(records), filled)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _kept(columns: Columns, lines: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -> Rows:
+    if rows.all():
+        return Rows(columns, lines)
+    mask = pa.array(rows)
+    return Rows({field: column.filter(mask) for field, column in columns.items()}, lines[rows])
+
+
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+
+
+def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """A JSON object a line, whose other keys are passed over.
+
+    Arrow parses a block at once where each key has the type that it has on the first line; else Python, line by line.
+    """
+    data, columns = block.data, form.columns or {}
+    count = data.count(b"\n") + (not data.endswith(b"\n"))
+    try:
+        first = json.loads(data[: data.find(b"\n") + 1] or data)
+        types = {key: _TYPES.get(type(first.get(key)), pa.string()) for key in columns.values()}
+        numbers = [columns[field] for field in ("timestamp", "rating") if field in columns]
+        types |= {key: pa.float64() for key in numbers if types[key] == pa.int64()}
+        parse = pajson.ParseOptions(explicit_schema=pa.schema(list(types.items())), unexpected_field_behavior="ignore")
+        read = pajson.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        table = pajson.read_json(pa.BufferReader(data), read, parse)
+        if len(table) == count:  # with another count than lines, the rows could not be numbered
+            return Rows({f: _joined(table.column(key)) for f, key in columns.items()}, block.numbers(np.arange(count)))
+    except (ValueError, AttributeError, pa.ArrowException):
+        pass
+    return _evaluated(block, np.arange(count), json.loads, columns, malformed)
+
+
+def _evaluated(
+    block: Block, rows: npt.NDArray[np.integer], load: Callable[[str], Any], columns: Mapping[str, str], bad: Malformed
+) -> Rows:
+    """Read some lines one by one by ``load``; a value that is neither text nor number becomes null."""
+    found: dict[str, list[str | None]] = {field: [] for field in columns}
+    kept = []
+    for row, line in zip(rows, block.lines().take(pa.array(rows)).to_pylist(), strict=True):
+        if not line.strip():
+            continue
+        try:
+            value = load(line.decode("utf-8").strip())
+            if not isinstance(value, dict):
+                raise ValueError("not a mapping")
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            kind = "JSON object" if load is json.loads else "dictionary"
+            bad.add(int(block.first + row), f"no {kind}", line.decode("utf-8", "backslashreplace"))
+            continue
+        kept.append(row)
+        for field, key in columns.items():
+            found[field].append(_plain(value.get(key)))
+    arrays = {field: pa.array(values, pa.string()) for field, values in found.items()}
+    return Rows(arrays, block.numbers(np.asarray(kept, np.int64)))
+
+
+def _plain(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+_STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_SCALAR = r"""[^'"\[\]{},]+"""
+_NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
+# walks from the start of the line over whole ``key: value`` pairs, so that a review that itself looks like a dictionary
+# is never taken for one
+_BEFORE = rf"(?:{_STRING}: (?:{_STRING}|{_SCALAR}), )*?"
+
+
+def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """A Python dictionary a line, as the McAuley lab publishes Steam and BeerAdvocate reviews.
+
+    Regular expressions find the values at about a microsecond a line; only lines that they do not fit (nested values,
+    missing keys) are read by ``ast.literal_eval``, which takes thirty times as long and runs no code.
+    """
+    columns, text, found = form.columns or {}, as_text(block.lines()), {}
+    for field, key in columns.items():
+        pattern = rf"""^\s*\{{{_BEFORE}u?['"]{re.escape(key)}['"]: (?P<value>{_STRING}|{_NUMBER})[,}}]"""
+        found[field] = _extracted(text, pattern)
+    fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in found.values()])
+    fast = _kept(found, block.numbers(np.arange(len(text))), fits)
+    slow = _evaluated(block, np.flatnonzero(~fits), ast.literal_eval, columns, malformed)
+    lines = np.concatenate([fast.lines, slow.lines])
+    order = np.argsort(lines)
+    both = {f: pa.concat_arrays([_unquoted(fast.columns[f]), slow.columns[f]]) for f in columns}
+    return Rows({field: column.take(pa.array(order)) for field, column in both.items()}, lines[order])
+
+
+def _extracted(text: pa.Array, pattern: str) -> pa.Array:
+    """Return the group ``value`` of the pattern in each text; null where it does not match."""
+    return pc.struct_field(pc.extract_regex(text, pattern), "value")
+
+
+def _unquoted(values: pa.Array) -> pa.Array:
+    """Turn string literals into their values; numbers stay as they are."""
+    plain = pc.replace_substring_regex(values, r"""(?s)^u?['"](.*)['"]$""", r"\1")
+    escaped = pc.match_substring(values, "\\")
+    found = [ast.literal_eval(value) for value in values.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(plain, escaped, pa.array(found, pa.string())) if found else plain
+
+
+def records(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """Lines ``key: value`` with a blank line between records; the first of several lines with the same key counts."""
+    data = block.data.replace(b"\r\n", b"\n")
+    texts = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n\n")).cast(pa.binary())
+    trimmed = pc.replace_substring_regex(texts, "^\n+", "")
+    sizes = np.asarray(pc.count_substring(texts, "\n")) + 2
+    leading = np.asarray(pc.binary_length(texts)) - np.asarray(pc.binary_length(trimmed))
+    lines = block.first + np.cumsum(sizes) - sizes + leading
+    text = as_text(texts)
+    found = {
+        field: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)")
+        for field, key in (form.columns or {}).items()
+    }
+    return _kept(found, lines, np.asarray(pc.binary_length(trimmed)) > 0)
+
+
+def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """``user item item ...`` a line, blanks, tabs or the separator between; a time is the item's position, from 1."""
+    text = pc.utf8_trim_whitespace(pc.fill_null(as_text(block.lines()), ""))
+    split = pc.utf8_split_whitespace(text) if form.separator is None else pc.split_pattern(text, form.separator)
+    lengths = np.asarray(pc.list_value_length(split)) - 1
+    filled = np.asarray(pc.binary_length(text)) > 0
+    for row in np.flatnonzero(filled & (lengths < 1)):
+        malformed.add(int(block.first + row), "a user without items", text[int(row)].as_py())
+    good = np.flatnonzero(filled & (lengths >= 1))
+    split, lengths = split.take(pa.array(good)), lengths[good]
+    users = pc.list_element(split, 0).take(pa.array(np.repeat(np.arange(len(good)), lengths)))
+    ends = np.cumsum(lengths)
+    positions = np.arange(1, lengths.sum() + 1) - np.repeat(ends - lengths, lengths)
+    items = pc.list_flatten(pc.list_slice(split, 1))
+    columns = {"user_id": users, "item_id": items, "timestamp": pa.array(positions.astype(np.float64))}
+    return Rows(columns, np.repeat(block.numbers(good), lengths))

@@ -1,0 +1,219 @@
+"""Files of one's own without a word about them: the format, the columns and the times are found and said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recbole_hyper.cli import main
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.formats import Layout
+from recbole_hyper.data.prepare.pipeline import prepare
+
+DAY = 86_400
+ROWS = [("u1", "i1", 17_000 * DAY), ("u2", "i2", 16_999 * DAY), ("u1", "i2", 16_998 * DAY + 3_661)]
+LINES = ["u1\ti2\t1468630861", "u1\ti1\t1468800000", "u2\ti2\t1468713600"]
+DATES = ["2016-07-18", "2016-07-17 00:00:00", "2016-07-16T01:01:01Z"]
+
+
+def guessed(raw: Path, output: Path, **options: Any) -> tuple[list[str], list[str]]:
+    """Return the lines written and what was said to be guessed."""
+    said: list[str] = []
+    result = prepare("mine", source=raw, output=output, say=said.append, **options)
+    return result.path.read_text().splitlines()[1:], [line for line in said if line.startswith("guessed: ")]
+
+
+def table(names: str, separator: str, times: list[Any], quote: str = "") -> str:
+    rows = [["x", item, user, str(time)] for (user, item, _), time in zip(ROWS, times, strict=True)]
+    body = [separator.join(f"{quote}{value}{quote}" for value in row) for row in rows]
+    return "\n".join([separator.join(names.split()), *body]) + "\n"
+
+
+SECONDS = [time for _, _, time in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        (
+            "my.csv",
+            table("text item_id user_id timestamp", ",", SECONDS),
+            "--columns=user_id=user_id,item_id=item_id,timestamp=timestamp --separator=, --time_format=unix",
+        ),
+        (
+            "my.tsv",
+            table("text asin reviewerID unixReviewTime", "\t", [time * 1000 for time in SECONDS]),
+            "--columns=user_id=reviewerID,item_id=asin,timestamp=unixReviewTime "
+            "'--separator=\\t' --time_format=unix_ms",
+        ),
+        (
+            "orders",
+            table("text movieId USER Date", ";", DATES, quote='"'),
+            "--columns=user_id=USER,item_id=movieId,timestamp=Date '--separator=;' --time_format=iso",
+        ),
+        (
+            "my.dat",
+            table("text product_id customer_id time", "::", SECONDS),
+            "--columns=user_id=customer_id,item_id=product_id,timestamp=time --separator=:: --time_format=unix",
+        ),
+        (
+            "ratings.csv",  # the name of MovieLens' file with other columns
+            table("text item uid datetime", "|", DATES),
+            "--columns=user_id=uid,item_id=item,timestamp=datetime '--separator=|' --time_format=iso",
+        ),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_table_with_a_header_needs_no_options(
+    name: str, text: str, options: str, packed: bool, tmp_path: Path
+) -> None:
+    raw = tmp_path / (name + ".gz" * packed)
+    raw.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    lines, said = guessed(raw, tmp_path)
+    assert lines == LINES
+    assert said == [f"guessed: --format=csv {options}"]
+
+
+def objects(*keys: str, times: list[Any] = SECONDS, number: bool = False) -> list[dict[str, Any]]:
+    names = [(int(user[1:]), int(item[1:])) if number else (user, item) for user, item, _ in ROWS]
+    return [dict(zip(keys, (*name, time), strict=True)) for name, time in zip(names, times, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["my.jsonl", "my.json", "my.ndjson.gz", "events"])
+def test_json_lines_of_ones_own(name: str, tmp_path: Path) -> None:
+    rows = [{"nested": {"user": 1}, **row, "text": 'a "b"\n'} for row in objects("userId", "itemId", "ts", times=DATES)]
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    lines, said = guessed(tmp_path / name, tmp_path)
+    assert lines == LINES
+    assert said == ["guessed: --format=jsonl --columns=user_id=userId,item_id=itemId,timestamp=ts --time_format=iso"]
+
+
+def test_json_lines_with_named_columns_and_a_pattern_of_time(tmp_path: Path) -> None:
+    rows = objects("who", "what", "when", times=["18.07.2016", "17.07.2016", "16.07.2016"], number=True)
+    broken = ['{"who": 1, "what"', "", '{"who": [1], "what": 2, "when": "18.07.2016"}', '{"who": true}']
+    rows[1]["stars"] = 4
+    lines = [json.dumps(row) for row in rows]
+    (tmp_path / "raw").write_text("\n".join([*lines[:2], *broken, *lines[2:]]))
+    columns = {"user_id": "who", "item_id": "what", "timestamp": "when"}
+    layout = Layout(columns=columns, time_format="%d.%m.%Y")
+    result = prepare("mine", source=tmp_path / "raw", format="jsonl", layout=layout, output=tmp_path, max_malformed=0.6)
+    day = [str(17_000 * DAY - n * DAY) for n in range(3)]
+    assert result.path.read_text().splitlines()[1:] == [f"1\t2\t{day[2]}", f"1\t1\t{day[0]}", f"2\t2\t{day[1]}"]
+    assert [(n, reason) for n, reason, _ in result.malformed.examples] == [
+        (3, "no JSON object"),
+        (5, "no user"),
+        (6, "no user"),
+    ]
+
+
+def test_json_ids_are_the_same_text_line_by_line_and_at_once(tmp_path: Path) -> None:
+    """A value of another type than the first line's makes Python read the block, with the same ids."""
+    rows = [{"user": 7, "item": 1.5, "time": 5}, {"user": 8, "item": 2.0, "time": 6}]
+    texts = []
+    for extra in ([], [{"user": "x", "item": 3, "time": 7.5}]):
+        (tmp_path / "raw.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *extra]))
+        texts.append(guessed(tmp_path / "raw.jsonl", tmp_path)[0])
+    assert texts == [["7\t1.5\t5", "8\t2\t6"], ["7\t1.5\t5", "8\t2\t6", "x\t3\t7.5"]]
+
+
+def test_parquet_and_atomic_files_are_known_by_their_first_bytes(tmp_path: Path) -> None:
+    users, items, times = (list(column) for column in zip(*ROWS, strict=True))
+    pq.write_table(pa.table({"uid": users, "sku": items, "time": times}), tmp_path / "table")
+    lines, said = guessed(tmp_path / "table", tmp_path)
+    assert lines == LINES
+    assert said == ["guessed: --format=parquet --columns=user_id=uid,item_id=sku,timestamp=time --time_format=unix"]
+    header = "user_id:token\titem_id:token\ttimestamp:float\n"
+    (tmp_path / "atomic").write_text(header + "".join(f"{u}\t{i}\t{t}\n" for u, i, t in ROWS))
+    assert guessed(tmp_path / "atomic", tmp_path) == (LINES, ["guessed: --format=atomic"])
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "text"),
+    [
+        ("u.data", "movielens-tab", "u1\ti1\t5\t10\n"),
+        ("ratings.dat", "movielens-dat", "u1::i1::5::10\n"),
+        ("ratings.csv", "movielens-csv", "userId,movieId,rating,timestamp\nu1,i1,5,10\n"),
+        (
+            "reviews_X_5.json.gz",
+            "amazon-json",
+            '{"reviewerID": "u1", "asin": "i1", "overall": 5, "unixReviewTime": 10, "reviewTime": "x"}\n',
+        ),
+    ],
+)
+def test_published_files_are_known_by_their_names(name: str, format: str, text: str, tmp_path: Path) -> None:
+    data = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    result = prepare("mine", source=tmp_path / name, output=tmp_path)
+    assert result.path.read_text().splitlines()[1:] == ["u1\ti1\t5\t10"]
+    assert json.loads(result.path.with_name("SOURCE.json").read_text())["source"]["format"] == format
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user_id,uid,item,time\n", None),  # the field's own name comes first
+        (
+            "user,uid,item,time\na,b,c,1\n",
+            "the columns user and uid could each be the user_id; .*=user_id=user",
+        ),
+        ("user,item,time,date\na,b,1,2\n", "the columns time and date could each be the timestamp"),
+        ("user,name,time\na,b,1\n", "no column item_id; its columns: user, name, time"),
+        (
+            "user,item,time\na,b,noon\nc,d,night\n",
+            "times in 'time', such as noon, are no dates.*--time_format",
+        ),
+        ('{"user": "a", "text": "b"}\n', "no column item_id, timestamp; its columns: user, text"),
+        ("[1, 2]\n", "neither its name nor its first line tells the format.*--format=NAME"),
+        ("", "neither its name nor its first line tells the format"),
+    ],
+)
+def test_what_cannot_be_guessed_is_one_error(text: str, message: str | None, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.write_text(text)
+    with pytest.raises(PrepareError, match=message or "holds no interactions"):
+        prepare("mine", source=raw, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_long_values_in_the_first_lines_are_no_hindrance(tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text("user,item,text,time\na,b," + "x" * 200_000 + ",1\n")
+    assert guessed(raw, tmp_path)[0] == ["a\tb\t1"]
+
+
+def test_what_is_given_is_not_guessed(tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text(table("stars item other time", ",", [5, 6, 7]))
+    layout = Layout(columns={"user_id": "other"}, time_format="unix_ms")
+    lines, said = guessed(raw, tmp_path, format="csv", layout=layout)
+    assert lines == ["u1\ti1\t0.005", "u1\ti2\t0.007", "u2\ti2\t0.006"]
+    assert said == ["guessed: --format=csv --columns=user_id=other,item_id=item,timestamp=time --separator=,"]
+
+
+@pytest.mark.parametrize(("name", "written"), [("rating", True), ("Stars", True), ("price", False)])
+def test_a_rating_is_read_where_one_is_found(name: str, written: bool, tmp_path: Path) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text(f"user,item,{name},time\na,b,4.5,1\n")
+    assert guessed(raw, tmp_path)[0] == ["a\tb\t4.5\t1" if written else "a\tb\t1"]
+
+
+def test_the_command_says_what_was_guessed_and_takes_it_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "my.csv"
+    raw.write_text(table("text item user time", "\t", SECONDS))
+    assert main(["prepare", "mine", f"--source={raw}", f"--output={tmp_path / 'a'}"]) == 0
+    options = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("guessed: "))
+    again = shlex.split(options.removeprefix("guessed: "))
+    assert main(["prepare", "mine", f"--source={raw}", f"--output={tmp_path / 'b'}", *again]) == 0
+    assert "guessed" not in capsys.readouterr().out
+    written = [(tmp_path / out / "mine" / "mine.inter").read_bytes() for out in "ab"]
+    assert written[0] == written[1]
