@@ -1,4 +1,4 @@
-"""Columns of text to checked values, a column at a time."""
+"""Columns as they come to checked values, a column at a time: ids to text, numbers to float64, times to Unix seconds."""
 
 from __future__ import annotations
 
@@ -12,24 +12,36 @@ from recbole_hyper.data.prepare.errors import PrepareError
 
 Good = npt.NDArray[np.bool_]
 
+# times that are numbers: how many of them make a second
+UNITS = {"unix": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
+_LATEST = 1e11  # no seconds lie beyond (the year 5138), so larger numbers are of a smaller unit
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
-def _mask(values: pa.Array) -> Good:
+def as_mask(values: pa.Array) -> Good:
+    """Return Arrow's truth values as a numpy array; null is False."""
     return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
-    """Return text without blanks around it, and which entries hold any; bytes that are no UTF-8 count as empty."""
-    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
-        values = values.cast(pa.string())
-    if pa.types.is_binary(values.type):
-        try:
-            values = values.cast(pa.string())
-        except pa.ArrowInvalid:
-            values = pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
-    values = pc.utf8_trim_whitespace(values)
-    return values, _mask(pc.greater(pc.binary_length(values), 0))
+def as_text(values: pa.Array) -> pa.Array:
+    """Return values as strings: numbers in decimals, whole ones without a point; bytes that are no UTF-8 become null.
+
+    Raises:
+        PrepareError: the values are lists or the like.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return as_text(values.dictionary).take(values.indices)
+    if pa.types.is_floating(kind):
+        whole = pc.cast(pc.floor(values), pa.int64(), safe=False)
+        exact = pc.fill_null(pc.equal(whole.cast(pa.float64(), safe=False), values), False)
+        return pc.if_else(exact, whole.cast(pa.string()), values.cast(pa.string()))
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowNotImplementedError as error:
+        raise PrepareError(f"a column of {kind} is neither text nor numbers; ids are one of both") from error
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
 
 
 def _decoded(value: bytes | None) -> str | None:
@@ -39,17 +51,23 @@ def _decoded(value: bytes | None) -> str | None:
         return None
 
 
+def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
+    """Return text without blanks around it, and which entries hold any."""
+    values = pc.utf8_trim_whitespace(as_text(values))
+    return values, as_mask(pc.greater(pc.binary_length(values), 0))
+
+
 def to_numbers(values: pa.Array) -> tuple[npt.NDArray[np.float64], Good]:
     """Return float64 numbers and which entries are finite numbers."""
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        try:
-            numbers = values.cast(pa.string()).cast(pa.float64())
-        except pa.ArrowInvalid:
-            text, _ = to_strings(values)
-            readable = pc.match_substring_regex(text, _NUMBER)
-            numbers = pc.if_else(readable, text, pa.scalar(None, pa.string())).cast(pa.float64())
-    else:
-        numbers = values.cast(pa.float64(), safe=False)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    try:
+        text = values.cast(pa.string()) if pa.types.is_binary(values.type) else values
+        numbers = text.cast(pa.float64(), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        text, _ = to_strings(values)
+        readable = pc.match_substring_regex(text, _NUMBER)
+        numbers = pc.if_else(readable, text, pa.scalar(None, pa.string())).cast(pa.float64())
     result = numbers.to_numpy(zero_copy_only=False)
     return result, np.isfinite(result)
 
@@ -59,8 +77,9 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
 
     Args:
         values: numbers, text, or Arrow timestamps (of any unit; without a zone they are taken as UTC).
-        time_format: ``unix`` (seconds), ``unix_ms`` (milliseconds), ``iso`` (2019-01-31, 2019-01-31 10:20:30,
-            2019-01-31T10:20:30Z) or a pattern of strptime such as ``%m %d, %Y``. Ignored for timestamps.
+        time_format: ``unix`` (seconds), ``unix_ms``, ``unix_us`` or ``unix_ns``, ``iso`` (2019-01-31,
+            2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime such as ``%m %d, %Y``. Ignored for
+            timestamps.
 
     Raises:
         PrepareError: ``time_format`` is none of these.
@@ -69,27 +88,36 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
         values = values.cast(pa.timestamp("s"))
     if pa.types.is_timestamp(values.type):
         return _from_timestamps(values)
-    if time_format in ("unix", "unix_ms"):
-        seconds, good = to_numbers(values)
-        return (seconds / 1000 if time_format == "unix_ms" else seconds), good
+    if time_format in UNITS:
+        numbers, good = to_numbers(values)
+        return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
+    if time_format != "iso" and "%" not in time_format:
+        raise PrepareError(
+            f"time_format={time_format!r} is unknown; allowed: {', '.join(UNITS)}, iso, or a pattern such as '%m %d, %Y'"
+        )
     text, _ = to_strings(values)
     if time_format == "iso":
         try:
             return _from_timestamps(pc.replace_substring_regex(text, "Z$", "").cast(pa.timestamp("us")))
         except pa.ArrowInvalid:
-            # one unreadable entry spoils Arrow's cast of the whole column; pandas marks it alone
-            parsed = pd.to_datetime(pd.Series(text.to_pylist()), format="ISO8601", errors="coerce", utc=True)
-    elif "%" in time_format:
-        parsed = pd.to_datetime(pd.Series(text.to_pylist()), format=time_format, errors="coerce", utc=True)
-    else:
-        raise PrepareError(
-            f"time_format={time_format!r} is unknown; allowed: unix, unix_ms, iso, or a pattern such as '%m %d, %Y'"
-        )
+            pass  # one unreadable entry spoils Arrow's cast of the whole column; pandas marks it alone
+    form = "ISO8601" if time_format == "iso" else time_format
+    parsed = pd.to_datetime(pd.Series(text.to_pylist(), dtype=object), format=form, errors="coerce", utc=True)
     return _from_timestamps(pa.array(parsed.dt.tz_convert(None)))
 
 
 def _from_timestamps(values: pa.Array) -> tuple[npt.NDArray[np.float64], Good]:
-    good = _mask(pc.is_valid(values))
+    good = as_mask(pc.is_valid(values))
     # microseconds fit float64 exactly until the year 2255
     micros = pc.fill_null(values.cast(pa.timestamp("us", tz=values.type.tz), safe=False).cast(pa.int64()), 0)
     return micros.to_numpy(zero_copy_only=False).astype(np.float64) / 1e6, good
+
+
+def guessed_time_format(values: pa.Array) -> str | None:
+    """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does."""
+    seconds, good = to_numbers(values) if not pa.types.is_temporal(values.type) else (np.zeros(0), np.zeros(0, bool))
+    if len(good) and good.mean() >= 0.5:
+        size = float(np.median(np.abs(seconds[good])))
+        return next((name for name, unit in UNITS.items() if size < _LATEST * unit), "unix_ns")
+    _, good = to_seconds(values, "iso")
+    return "iso" if len(good) and good.mean() >= 0.5 else None

@@ -1,0 +1,96 @@
+"""Data frames and Arrow tables as interactions, without any file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.data.prepare.guess import FIELDS, columns_of
+from recbole_hyper.data.prepare.values import as_text, guessed_time_format, to_seconds
+
+_SAMPLE = 10_000
+
+
+def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.Table:
+    """Return a frame's interactions as the columns user_id (string), item_id (string) and timestamp (float64 seconds).
+
+    Ids that are numbers become their decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or
+    Unix seconds, milli-, micro- or nanoseconds, told apart by their size. Rows stay in order; rows count from 0.
+
+    Args:
+        frame: a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream.
+        columns: column of each field user_id, item_id, timestamp; what is not named is found by its name, as in files.
+
+    Raises:
+        PrepareError: no such frame, a column is missing or two fit equally, an id is null, a row has no finite time.
+    """
+    fields = FIELDS[:3]
+    if unknown := sorted(set(columns or {}) - set(fields)):
+        raise PrepareError(f"columns: {', '.join(unknown)} is no field; fields: {', '.join(fields)}")
+    names = [str(name) for name in _names(frame)]
+    chosen = columns_of(names, columns, "the frame", fields)
+    if twice := [name for name in chosen.values() if names.count(name) > 1]:
+        raise PrepareError(f"the frame: the column {twice[0]!r} is there twice; rename one")
+    arrays = [_column(frame, names.index(chosen[field])) for field in fields]
+    if len(arrays[0]) == 0:
+        raise PrepareError("the frame holds no interactions")
+    users, items = (_ids(arrays[n], chosen[fields[n]]) for n in (0, 1))
+    return pa.table({"user_id": users, "item_id": items, "timestamp": _times(arrays[2], chosen["timestamp"])})
+
+
+def _names(frame: Any) -> list[Any]:
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return list(frame.schema.names)
+    if hasattr(frame, "columns"):
+        return list(frame.columns)
+    raise PrepareError(
+        f"interactions are a {type(frame).__name__}; give a pandas or polars DataFrame, an Arrow table or a record batch"
+    )
+
+
+def _column(frame: Any, place: int) -> pa.ChunkedArray:
+    """Return one column of any frame; others are not converted."""
+    if hasattr(frame, "iloc"):
+        series = frame.iloc[:, place]
+        try:
+            column = pa.Array.from_pandas(series)
+        except (pa.ArrowTypeError, pa.ArrowInvalid):  # numbers and text side by side
+            column = pa.array([None if value != value else value if value is None else str(value) for value in series])
+    else:
+        table = frame if isinstance(frame, pa.Table | pa.RecordBatch) else _table(frame)
+        column = table.column(place)
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _table(frame: Any) -> pa.Table:
+    return frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame)
+
+
+def _ids(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    text = pa.chunked_array([as_text(chunk) for chunk in column.chunks], pa.string())
+    empty = pc.fill_null(pc.equal(pc.binary_length(text), 0), True)
+    row = pc.index(empty, True).as_py()
+    if row >= 0:
+        raise PrepareError(f"the frame, row {row} (from 0): the id in {name!r} is null or empty; drop such rows")
+    return text
+
+
+def _times(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    form = guessed_time_format(column.slice(0, _SAMPLE).combine_chunks())
+    before, chunks = 0, []
+    for chunk in column.chunks:
+        seconds, good = to_seconds(chunk, form or "iso")
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            raise PrepareError(
+                f"the frame, row {before + row} (from 0): {chunk[row].as_py()!r} in {name!r} is no finite time; times are "
+                "timestamps, dates, ISO text, or Unix seconds or milliseconds"
+            )
+        chunks.append(pa.array(seconds))
+        before += len(chunk)
+    return pa.chunked_array(chunks, pa.float64())
