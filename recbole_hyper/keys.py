@@ -61,6 +61,7 @@ KEYS: dict[str, Key] = {
             ("USER_ID_FIELD", "str", "field of the users in the .inter file"),
             ("ITEM_ID_FIELD", "str", "field of the items"),
             ("TIME_FIELD", "str", "field of the times"),
+            ("interactions", "files or given", "given: a frame in Python, run(..., interactions=frame), and no file"),
             ("load_col", "dict or ~", "columns by atomic file; ~ is user, item and time of the .inter file"),
             (
                 "user_inter_num_interval",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -145,10 +146,14 @@ class SequenceStore:
         return digest.hexdigest()[:32]
 
     def save(self, folder: Path) -> None:
-        """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last."""
+        """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last.
+
+        What is mapped from files of the same disk is linked and not copied: all who map it share its pages.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
-            write_array(folder / f"{name}.npy", getattr(self, name))
+            if not self._linked(folder / f"{name}.npy"):
+                write_array(folder / f"{name}.npy", getattr(self, name))
         meta = {
             "fingerprint": self.fingerprint(),
             "n_rows": self.n_rows,
@@ -156,6 +161,21 @@ class SequenceStore:
             "nnz": len(self.items),
         }
         write_json(folder / "meta.json", meta)
+
+    def _linked(self, file: Path) -> bool:
+        """Link the array of that name from the folder that this store was loaded from; False where it cannot be."""
+        origin: Path | None = self.__dict__.get("_folder")
+        if origin is None:
+            return False
+        try:
+            # files of a store are replaced as a whole, never written to
+            if read_json(origin / "meta.json")["fingerprint"] != self.fingerprint():
+                return False
+            with replaced(file) as part:
+                os.link(origin / file.name, part)
+        except (OSError, ValueError, KeyError):
+            return False
+        return True
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
@@ -177,7 +197,7 @@ class SequenceStore:
         found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
         if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
             raise ValueError(f"{folder}: its arrays do not belong together")
-        store.__dict__["_fingerprint"] = meta["fingerprint"]
+        store.__dict__["_fingerprint"], store.__dict__["_folder"] = meta["fingerprint"], folder
         return store
 
     @property

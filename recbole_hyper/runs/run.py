@@ -28,7 +28,7 @@ from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.training import distributed
-from recbole_hyper.training.build import build, read_data
+from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
@@ -42,6 +42,7 @@ def run(
     model: str | type | None = None,
     dataset: str | None = None,
     *,
+    interactions: Any = None,
     config_files: Sequence[str | Path] | None = None,
     config_dict: Mapping[str, Any] | None = None,
     test: bool = True,
@@ -52,7 +53,10 @@ def run(
 
     Args:
         model: name or class of a model of this package or of RecBole.
-        dataset: name of a dataset folder below ``data_path``.
+        dataset: name of a dataset folder below ``data_path``, or what ``interactions`` are called.
+        interactions: in the place of a dataset folder, a frame with a user, an item and a time in each row: a pandas or
+            polars DataFrame or an Arrow table. It is filtered and numbered as a file with these rows, and written
+            nowhere; a resumed run needs it again.
         config_files: YAML files, later ones win.
         config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
         test: False trains and validates only; no test case is looked at and nothing is refit (trials of a sweep).
@@ -71,12 +75,16 @@ def run(
         DivergedError, NonFiniteScoreError: training went wrong.
     """
     settings = dict(config_dict or {})
+    if interactions is not None:
+        settings["interactions"] = "given"
     named = bool(model or settings.get("model") or config_files)
     files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
+    if interactions is not None:
+        read = reader_of(config, interactions)
     with claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
-            return distributed.run_workers(config, output_dir, run_claimed, config["ray_address"])
+            return distributed.run_workers(config, output_dir, run_claimed, read)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)
 
 

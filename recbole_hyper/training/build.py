@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from recbole.data.utils import get_dataloader
@@ -10,6 +11,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, read_dataset
+from recbole_hyper.data.given import given_store
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
@@ -20,6 +22,23 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
     """Read the atomic files and split them."""
     data = read_dataset(config)
     return data, make_split(data.store, config)
+
+
+def reader_of(config: Config, frame: Any) -> Callable[[Config], tuple[SequenceDataset, Split]]:
+    """Return what :func:`read_data` is where a frame holds the interactions, which are taken from it at once.
+
+    Raises:
+        ConfigError: a configuration that asks for more of a frame than user, item and time.
+        DataError: a frame that cannot be used, or of which nothing is left.
+    """
+    if config["interactions"] != "given":
+        raise ConfigError(f"interactions={config['interactions']!r}, but a frame is given; leave the key out")
+    store = given_store(config, frame)
+
+    def read(config: Config) -> tuple[SequenceDataset, Split]:
+        return SequenceDataset(config, store), make_split(store, config)
+
+    return read
 
 
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
