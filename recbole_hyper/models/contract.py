@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -14,7 +15,24 @@ from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import foreign_scorer
 
 
-class OwnModel(Model):
+# by its name: what comes before runs imports nothing of them
+_ESTIMATOR = "recbole_hyper.runs.estimator"
+
+
+class ModelClass(type):
+    """Class of the models' classes: called as RecBole calls a model they make one, with options alone an estimator.
+
+    ``HSASRecCE(config, dataset)`` is the network; ``HSASRecCE(hidden_size=64)`` has ``fit(frame)``.
+    """
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return the model, or the estimator of it."""
+        if arguments or {"config", "dataset"} <= options.keys():
+            return super().__call__(*arguments, **options)
+        return import_module(_ESTIMATOR).Estimator(cls, options)
+
+
+class OwnModel(Model, metaclass=ModelClass):
     """Mixin of every model of this package.
 
     Attributes:

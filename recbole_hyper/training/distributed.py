@@ -48,6 +48,8 @@ def world() -> tuple[int, int]:
 class Shares:
     """A training loader that hands on every ``size``-th row of each batch, from row ``rank``.
 
+    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data.
+
     A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
     ``weight`` 0, because every process must take part in every step.
     """
@@ -63,9 +65,15 @@ class Shares:
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Interaction]:
+        share = getattr(self.loader, "share", None)
+        for batch, mine in share(self.rank, self.size) if share is not None else self._cut():
+            self.weight = int(mine)
+            yield batch
+
+    def _cut(self) -> Iterator[tuple[Interaction, bool]]:
         for batch in self.loader:
-            self.weight = int(len(batch) > self.rank)
-            yield batch[self.rank :: self.size] if self.weight else batch[:1]
+            mine = len(batch) > self.rank
+            yield batch[self.rank :: self.size] if mine else batch[:1], mine
 
 
 class _Loss(nn.Module):
