@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,9 +134,10 @@ def groups_table(items: pd.DataFrame) -> str:
     """Return norms, and distances, by popularity: groups of items, the most popular first."""
     edges = np.unique(np.ceil(np.array(_EDGES) * len(items)).astype(int))
     rows = []
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in itertools.pairwise(edges.tolist()):
         part = items.iloc[first:last]
-        row: dict[str, Any] = {"items by popularity": f"{first + 1:,} to {last:,}", "interactions": f"{part.popularity.sum():.1%}"}
+        row: dict[str, Any] = {"items by popularity": f"{first + 1:,} to {last:,}"}
+        row["interactions"] = f"{part.popularity.sum():.1%}"
         for name in ("norm", "distance", "radius"):
             if name in part:
                 row |= {name: float(part[name].mean()), f"{name} sd": float(part[name].std(ddof=0))}
@@ -148,7 +150,7 @@ def groups_table(items: pd.DataFrame) -> str:
 
 
 def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
-    """Return the ``k`` items most alike to each of the ``n_items`` most popular; "" where the model knows no likeness."""
+    """Return the ``k`` items most alike to each of the ``n_items`` most popular; "" where likeness means nothing."""
     k = min(k, found.n_recommendable - 1)
     if k < 1:
         return ""

@@ -25,7 +25,6 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.training.checkpoint import WEIGHTS
 from recbole_hyper.training.cluster import cluster
 
-USERS_OF_A_PART = 20_000
 ASKED = "asked.json"
 _PART = re.compile(r"part-(\d{6})\.parquet")
 
@@ -39,6 +38,7 @@ def recommend_all(
     k: int = 10,
     exclude_seen: bool = True,
     num_workers: int = 2,
+    users_of_a_part: int = 20_000,
     ray_address: str | None = None,
 ) -> list[Path]:
     """Recommend ``k`` items to every user of a finished run, and return the parquet files in the order of the users.
@@ -51,6 +51,7 @@ def recommend_all(
         k: items for each user.
         exclude_seen: leave out what the user's history holds.
         num_workers: processes, each of which loads the run once.
+        users_of_a_part: users whose recommendations are one file, and are in memory at one time in a process.
         ray_address: a running cluster, host:port; None starts one on this machine.
 
     Raises:
@@ -59,25 +60,25 @@ def recommend_all(
         RuntimeError: a process failed; the message is that process's.
     """
     folder, output = Path(folder).absolute(), Path(output).absolute()
-    num_workers = whole("num_workers", num_workers)
+    num_workers, size = whole("num_workers", num_workers), whole("users_of_a_part", users_of_a_part)
     found = load(folder)
     settings = {"k": whole("k", k), "exclude_seen": bool(exclude_seen)}
     found.recommend(users=found.user_ids[:1], **settings)  # what cannot be asked is said before the work
     count = len(found.user_ids)
     del found
-    _claim(output, {"run": _identity(folder), "users": count, "users_of_a_part": USERS_OF_A_PART, **settings})
-    files = [output / f"part-{number:06d}.parquet" for number in range(math.ceil(count / USERS_OF_A_PART))]
+    _claim(output, {"run": _identity(folder), "users": count, "users_of_a_part": size, **settings})
+    files = [output / f"part-{number:06d}.parquet" for number in range(math.ceil(count / size))]
     missing = [number for number, file in enumerate(files) if not file.is_file()]
     if len(missing) < len(files):
         logger.info("%d of %d parts are there already", len(files) - len(missing), len(files))
     if missing:
-        _compute(folder, output, missing, settings, min(num_workers, len(missing)), ray_address)
+        arguments = (str(folder), str(output), size, settings)
+        _compute(arguments, missing, min(num_workers, len(missing)), ray_address)
     return files
 
 
-def _compute(
-    folder: Path, output: Path, missing: list[int], settings: Mapping[str, Any], workers: int, address: str | None
-) -> None:
+def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, address: str | None) -> None:
+    """Write the missing parts; ``arguments`` are those of :class:`PartWriter`, but for its threads."""
     with cluster(address) as ray:
         cores = ray.cluster_resources().get("CPU", 0)
         if cores < workers:
@@ -90,7 +91,7 @@ def _compute(
         parts = ray.data.from_items([{"part": number} for number in missing], override_num_blocks=len(missing))
         done = parts.map_batches(
             PartWriter,
-            fn_constructor_args=(str(folder), str(output), dict(settings), threads),
+            fn_constructor_args=(*arguments, threads),
             batch_size=1,
             concurrency=workers,
         )
@@ -104,15 +105,15 @@ def _compute(
 class PartWriter:
     """A process's share of the work: the run, loaded once, and a file for every part that it is handed."""
 
-    def __init__(self, folder: str, output: str, settings: Mapping[str, Any], threads: int) -> None:
+    def __init__(self, folder: str, output: str, size: int, settings: Mapping[str, Any], threads: int) -> None:
         torch.set_num_threads(threads)
-        self.found, self.output, self.settings = load(folder), Path(output), settings
+        self.found, self.output, self.size, self.settings = load(folder), Path(output), size, settings
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Write the files of the ``part`` numbers; returns these and the rows of each."""
         rows = []
         for number in batch["part"].tolist():
-            users = self.found.user_ids[number * USERS_OF_A_PART : (number + 1) * USERS_OF_A_PART]
+            users = self.found.user_ids[number * self.size : (number + 1) * self.size]
             frame = self.found.recommend(users=users, **self.settings)
             with replaced(self.output / f"part-{number:06d}.parquet") as part:
                 frame.to_parquet(part, index=False)
@@ -131,7 +132,8 @@ def _claim(output: Path, asked: Mapping[str, Any]) -> None:
     note = output / ASKED
     if note.is_file():
         before = read_json(note)
-        changed = [f"{key}: {before.get(key)!r} before, {asked[key]!r} now" for key in asked if before.get(key) != asked[key]]
+        pairs = {key: (before.get(key), value) for key, value in asked.items()}
+        changed = [f"{key}: {old!r} before, {new!r} now" for key, (old, new) in pairs.items() if old != new]
         if changed:
             raise ConfigError(f"{output} holds other recommendations ({'; '.join(changed)}); choose another folder")
         return

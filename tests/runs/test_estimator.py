@@ -66,7 +66,9 @@ def test_options_are_checked_when_they_are_given(options: dict, message: str) ->
 def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
     model = HSASRecCE(**SMALL).fit(frame, eval_args={"mode": "uni2"})
     by_run = run(
-        "HSASRecCE", interactions=frame, config_dict={**SMALL, "eval_args": {"mode": "uni2"}, "output_dir": str(tmp_path / "run")}
+        "HSASRecCE",
+        interactions=frame,
+        config_dict={**SMALL, "eval_args": {"mode": "uni2"}, "output_dir": str(tmp_path / "run")},
     )
     for key in ("test", "valid", "data_fingerprint", "protocol_counts", "parameters", "best_epoch", "protocol"):
         assert model.result[key] == by_run[key], key
@@ -92,7 +94,9 @@ def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> 
     pd.testing.assert_frame_equal(recbole_hyper.load(saved).recommend(users=["u1", "u2"], k=3), found)
 
 
-def test_what_fails_leaves_what_was_fitted(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_leaves_what_was_fitted(
+    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Pop()
     with pytest.raises(ValueError, match=r"Pop\(\) is not fitted; call fit\(frame\) first"):
         model.recommend(users=["u1"])
