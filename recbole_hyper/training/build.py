@@ -11,8 +11,10 @@ from recbole.utils import ModelType
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.training.checkpoint import seeded
 from recbole_hyper.types import Split
 
 
@@ -25,7 +27,7 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
     """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
     training = data.restrict(split.store, lengths)
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, OwnModel):
+    if _reads_prefixes(config):
         loader = PrefixLoader(training, split.store, lengths, config)
         return config.model_class(config, loader.view()).to(config["device"]), loader, training
     model = config.model_class(config, training).to(config["device"])
@@ -39,3 +41,18 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
         sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
     loader = get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
     return model, loader, training
+
+
+def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
+    """Return the model alone, as :func:`build` makes it from the first ``lengths`` of each row of ``store``.
+
+    What a constructor draws is drawn as at the beginning of a run with this ``seed``.
+    """
+    training = data.restrict(store, lengths)
+    view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
+    with seeded(int(config["seed"])):
+        return config.model_class(config, view).to(config["device"])
+
+
+def _reads_prefixes(config: Config) -> bool:
+    return config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, OwnModel)
