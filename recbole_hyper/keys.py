@@ -207,6 +207,11 @@ KEYS: dict[str, Key] = {
             ("max_rank", "int >= 1 or ~", "factors that the one decomposition keeps for other ranks"),
             ("protocol_report", "bool", "print what the protocol made of the data before training"),
             ("save_cases", "bool", "write the rank of every case to parquet files"),
+            (
+                "save_data",
+                "bool",
+                "keep ids and histories in output_dir/data, which is then enough to recommend",
+            ),
             ("show_progress", "bool", "progress bars"),
             ("use_cache", "bool", "keep what was read from the files in the user's cache folder, for other runs"),
             ("log_tensorboard", "bool", "write RecBole's tensorboard events into the output folder"),

@@ -21,6 +21,7 @@ STAGES = [
     {"evaluation", "functional"},
     {"models"},
     {"training"},
+    {"serving"},
     {"runs"},
     {"prefix", "sweep"},
     {"report"},

@@ -41,11 +41,16 @@ def versions() -> dict[str, str]:
     """Return the versions of python, platform and packages, and the library of CPU products: what decides a result."""
     found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
+        found[name] = package_version(name)
     return {**found, "cpu products": product_library()}
+
+
+def package_version(name: str = PACKAGES[0]) -> str:
+    """Return the version of an installed package, of this one unless another is named."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def commit() -> str | None:

@@ -27,6 +27,7 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
+from recbole_hyper.runs.kept import keep
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
@@ -113,6 +114,8 @@ def run_claimed(
         if config["protocol_report"]:
             print(protocol_report(split))
         memory = _memory_estimate(config, split)
+        if config["save_data"] and distributed.world()[0] == 0:
+            keep(output_dir, config, data, split)
         origin = _settle_curvature(config, data, split, output_dir)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)

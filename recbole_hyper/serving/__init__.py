@@ -1,0 +1,1 @@
+"""What a finished run does for a service: recommendations from nothing but its folder."""
