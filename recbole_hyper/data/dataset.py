@@ -252,7 +252,7 @@ class _Numbers(dict):
 
 def read_dataset(config: Any) -> SequenceDataset:
     """Return the data of a run: by columns, or by RecBole where its model may ask for features of what is loaded."""
-    _require_files(config)
+    require_files(config)
     wants = getattr(config.model_class, "reads_features", True)
     return FeatureDataset(config) if wants and Source.of(config).has_features else SequenceDataset(config)
 
@@ -262,14 +262,15 @@ def stored(config: Any) -> SequenceStore:
 
     Where fields share their ids (``alias_of_user_id``), RecBole itself reads the data.
     """
-    _require_files(config)
+    require_files(config)
     if any(config[f"alias_of_{name}"] for name in ("user_id", "item_id")):
         return FeatureDataset(config).store
     source = Source.of(config)
     return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
 
 
-def _require_files(config: Any) -> None:
+def require_files(config: Any) -> None:
+    """Raise ConfigError where the interactions of ``config`` were given as a frame, and so are in no file."""
     if config["interactions"] == "given":
         raise ConfigError(
             "interactions: given, but no frame is there: these interactions were given in Python and are in no file; "

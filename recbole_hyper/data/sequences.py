@@ -145,14 +145,15 @@ class SequenceStore:
             digest.update("\n".join(tokens).encode())
         return digest.hexdigest()[:32]
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, link: bool = False) -> None:
         """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last.
 
-        What is mapped from files of the same disk is linked and not copied: all who map it share its pages.
+        With ``link``, what is mapped from files of the same disk is linked and not copied: all who map it share its
+        pages. For folders that do not outlast these files' use.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
-            if not self._linked(folder / f"{name}.npy"):
+            if not (link and self._linked(folder / f"{name}.npy")):
                 write_array(folder / f"{name}.npy", getattr(self, name))
         meta = {
             "fingerprint": self.fingerprint(),

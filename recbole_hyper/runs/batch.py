@@ -62,7 +62,7 @@ def recommend_all(
     folder, output = Path(folder).absolute(), Path(output).absolute()
     num_workers, size = whole("num_workers", num_workers), whole("users_of_a_part", users_of_a_part)
     found = load(folder)
-    settings = {"k": whole("k", k), "exclude_seen": bool(exclude_seen)}
+    settings: dict[str, Any] = {"k": whole("k", k), "exclude_seen": bool(exclude_seen)}
     found.recommend(users=found.user_ids[:1], **settings)  # what cannot be asked is said before the work
     count = len(found.user_ids)
     del found

@@ -28,6 +28,7 @@ from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep
+from recbole_hyper.runs.resumed import reader_of_own, require_same_data
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
@@ -57,7 +58,7 @@ def run(
         dataset: name of a dataset folder below ``data_path``, or what ``interactions`` are called.
         interactions: in the place of a dataset folder, a frame with a user, an item and a time in each row: a pandas or
             polars DataFrame or an Arrow table. It is filtered and numbered as a file with these rows, and written
-            nowhere; a resumed run needs it again.
+            nowhere but in the folder of the run, with which a resumed run goes on where no frame is given.
         config_files: YAML files, later ones win.
         config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
         test: False trains and validates only; no test case is looked at and nothing is refit (trials of a sweep).
@@ -83,6 +84,8 @@ def run(
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
     if interactions is not None:
         read = reader_of(config, interactions)
+    elif config["interactions"] == "given" and read is None:
+        read = reader_of_own(config)
     with claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
             return distributed.run_workers(config, output_dir, run_claimed, read)
@@ -106,6 +109,8 @@ def run_claimed(
         data, split = (read or read_data)(config)
         if not test:
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+        if config["resume"]:
+            require_same_data(output_dir, data.store)
         load_seconds = perf_counter() - start
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)

@@ -35,7 +35,11 @@ def reader_of(config: Config, frame: Any) -> Callable[[Config], tuple[SequenceDa
     """
     if config["interactions"] != "given":
         raise ConfigError(f"interactions={config['interactions']!r}, but a frame is given; leave the key out")
-    store = given_store(config, frame)
+    return reader_of_store(given_store(config, frame))
+
+
+def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDataset, Split]]:
+    """Return what :func:`read_data` is where the sequences are known already."""
 
     def read(config: Config) -> tuple[SequenceDataset, Split]:
         return SequenceDataset(config, store), make_split(store, config)

@@ -95,7 +95,7 @@ def without_test(split: Split) -> Split:
 def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:
     """Save data, training part and cases below ``folder``; ``split.json`` is written last."""
     stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
-    dataset.store.save(folder / "data")
+    dataset.store.save(folder / "data", link=True)
     saved = {id(dataset.store): "data"}
     for name, store in stores.items():
         if id(store) not in saved:

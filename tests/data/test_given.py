@@ -121,12 +121,26 @@ def test_a_run_on_a_frame_goes_on_with_the_same_frame_only(tmp_path: Path) -> No
     out = str(tmp_path / "run")
     run("SASRecCE", "shop", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out})
     more = {"resume": True, "output_dir": out, "epochs": 2}
+    kept = sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*"))
+    with pytest.raises(CheckpointError, match="other data"):
+        run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
+    assert sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*")) == kept
+    resumed = run(interactions=frame, config_dict=more)
+    assert (resumed["dataset"], resumed["epochs"]) == ("shop", 2)
+    # what the run kept of the frame does as well
+    assert run(config_dict={**more, "epochs": 3})["data_fingerprint"] == resumed["data_fingerprint"]
+
+
+def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
+    out = str(tmp_path / "run")
+    run("SASRecCE", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out, "save_data": False})
+    more = {"resume": True, "output_dir": out, "epochs": 2}
     with pytest.raises(ConfigError, match=r"give them again, as in run\(..., interactions=frame\)"):
         run(config_dict=more)
     with pytest.raises(CheckpointError, match="other data"):
-        run(interactions=frame.iloc[::-1].assign(item_id="i1" + frame.item_id), config_dict=more)
-    resumed = run(interactions=frame, config_dict=more)
-    assert (resumed["dataset"], resumed["epochs"]) == ("shop", 2)
+        run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
+    assert run(interactions=frame, config_dict=more)["epochs"] == 2
 
 
 def test_no_command_trains_on_what_is_in_no_file(tmp_path: Path) -> None:
