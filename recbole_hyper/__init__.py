@@ -11,7 +11,7 @@ from recbole_hyper import compat
 compat.apply()
 
 __version__ = "0.1.0"
-_MODULES = {"load": "runs.load", "recommend": "runs.recommend", "run": "runs.run"}
+_MODULES = {"load": "runs.load", "recommend": "runs.recommend", "recommend_all": "runs.batch", "run": "runs.run"}
 _MODELS = {
     "dual_fmlprec": "DualFMLPRec",
     "dual_gru4rec": "DualGRU4Rec",

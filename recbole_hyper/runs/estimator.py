@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.components import component
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.files import is_no_space, write_yaml
+from recbole_hyper.files import replaced_folder, write_yaml
 from recbole_hyper.runs.folder import CONFIG, LOCK, read_begun
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
@@ -32,7 +31,8 @@ class Estimator:
     """
 
     def __init__(self, model: type, options: Mapping[str, Any]) -> None:
-        self.model, self.options = model, dict(options)
+        # a class of one's own is found again by its name when its run is loaded in this process
+        self.model, self.options = component("models")(model), dict(options)
         Config(model, config_dict={**self.options, "interactions": "given"})
         self._result: dict[str, Any] | None = None
         self._folder: Path | None = None
@@ -86,18 +86,9 @@ class Estimator:
         target, source = Path(folder), self.folder
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} holds something already; choose another folder")
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK))
+        with replaced_folder(target) as part:
+            shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
             write_yaml(part / CONFIG, {**read_begun(part), "output_dir": str(target)})
-            part.replace(target)
-        except OSError as error:
-            if is_no_space(error):
-                raise NoSpaceError(f"no space left on the disk of {target.parent}: {target.name}") from error
-            raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
         return target
 
     def __getattr__(self, name: str) -> Any:

@@ -15,6 +15,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.atomic import DataError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.given import given_store
+from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import SMALL, cycle_rows, write_inter
 
@@ -129,6 +130,16 @@ def test_a_run_on_a_frame_goes_on_with_the_same_frame_only(tmp_path: Path) -> No
     assert (resumed["dataset"], resumed["epochs"]) == ("shop", 2)
     # what the run kept of the frame does as well
     assert run(config_dict={**more, "epochs": 3})["data_fingerprint"] == resumed["data_fingerprint"]
+
+
+def test_a_run_on_a_frame_is_evaluated_again_without_it(tmp_path: Path) -> None:
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
+    out = str(tmp_path / "run")
+    result = run("SASRecCE", interactions=frame, config_dict={**SMALL, "output_dir": out})
+    again = evaluate(out, {"eval_args": {"mode": "full"}})
+    assert (again["valid"], again["test"]) == (result["valid"], result["test"])
+    with pytest.raises(ConfigError, match="are in no file"):
+        evaluate(out, {"data_path": str(tmp_path)})
 
 
 def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:

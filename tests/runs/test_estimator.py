@@ -116,11 +116,15 @@ def test_what_fails_leaves_what_was_fitted(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame) -> None:
+def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(components._registry, "models", dict(components._registry["models"]))
+
     class Mine(HyperRecommender):
         parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}
 
-    assert Mine(**{**SMALL, "epochs": 1, "n_layers": 1}).fit(frame).result["model"] == "Mine"
+    model = Mine(**{**SMALL, "epochs": 1}).fit(frame)
+    assert model.result["model"] == "Mine"
+    assert len(model.similar_items(["i3"], k=2)) == 2
 
 
 def test_recboles_way_of_making_a_model_is_untouched(tmp_path: Path) -> None:
