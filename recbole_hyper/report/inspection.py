@@ -160,7 +160,7 @@ def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
         return ""
     lists = alike.groupby("item_id", sort=False).similar_id.agg(", ".join)
     rows = [{"popular item": item, "nearest items": near} for item, near in lists.items()]
-    return f"{table(rows)}\nby the {alike.attrs['measure']}"
+    return f"{table(rows)}\nlikeness: {alike.attrs['measure']}"
 
 
 def figures_of(entry: Entry, items: pd.DataFrame, ball: Ball | None, title: str) -> dict[str, Figure]:
@@ -188,8 +188,8 @@ def ball_figure(items: pd.DataFrame, ball: Ball, title: str) -> Figure:
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     _against_popularity(left, items, "distance", "distance from the origin")
-    right.hist(items["radius"], bins=np.linspace(0, 1, 61), color=COLOURS[0])
-    right.set(xlabel=f"share of the ball's radius (c = {ball.curvature:.4g})", ylabel="items", xlim=(0, 1))
+    right.hist(items["radius"], bins=60, color=COLOURS[0])
+    right.set(xlabel=f"share of the ball's radius (c = {ball.curvature:.4g})", ylabel="items", xlim=(0, None))
     figure.suptitle(title, fontsize=11)
     return figure
 
