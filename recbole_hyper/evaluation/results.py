@@ -86,6 +86,12 @@ def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
 
 
+def frame_table(frame: pd.DataFrame) -> str:
+    """Return a frame as a plain text table, without its index."""
+    columns = [str(name) for name in frame.columns]
+    return table([dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False)], columns)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

@@ -10,11 +10,11 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, merge
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.files import read_json
+from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.folder import REFIT, RESULT, read_begun
-from recbole_hyper.runs.kept import Kept, differences, read_kept
+from recbole_hyper.runs.folder import CONFIG, REFIT, RESULT, read_begun
+from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import WEIGHTS, CheckpointError, load_weights
@@ -83,6 +83,13 @@ def _loaded(output_dir: str | Path) -> _Loaded:
     model, refitted = load_model(config, data, split)
     lengths = split.refit_lengths if refitted else split.train_lengths
     return _Loaded(model, config, data, split, lengths, changed)
+
+
+def identity(output_dir: str | Path) -> dict[str, str]:
+    """Return what tells the model in a folder from any other: digests of its configuration, weights and data."""
+    folder = Path(output_dir)
+    files = (folder / CONFIG, folder / WEIGHTS, folder / REFIT / WEIGHTS, folder / DATA / ABOUT)
+    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if file.is_file()}
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:

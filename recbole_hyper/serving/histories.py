@@ -24,14 +24,16 @@ class Histories:
     Attributes:
         names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
         named: whether ``names`` are users.
-        offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first.
-        items: original item ids as text.
+        offsets: (n + 1,) history ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, oldest first.
+        codes: items, as places in ``tokens``.
+        tokens: original item ids as text.
     """
 
     names: npt.NDArray[Any]
     named: bool
     offsets: npt.NDArray[np.int64]
-    items: npt.NDArray[np.str_]
+    codes: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.str_]
 
 
 def read_histories(values: Any, fields: tuple[str, str, str]) -> Histories:
@@ -55,7 +57,8 @@ def read_histories(values: Any, fields: tuple[str, str, str]) -> Histories:
         names = np.arange(len(lists))
     rows = [_history(f"histories[{at}]", one) for at, one in enumerate(lists)]
     offsets = np.cumsum([0, *map(len, rows)])
-    return Histories(names, isinstance(values, Mapping), offsets, np.array(list(chain(*rows)), dtype=str))
+    tokens = np.array(list(chain(*rows)), dtype=str)
+    return Histories(names, isinstance(values, Mapping), offsets, np.arange(len(tokens)), tokens)
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
@@ -119,8 +122,8 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
         order = np.argsort(table[time].to_numpy(), kind="stable")
     order = order[np.argsort(codes[order], kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
-    items = table[item].to_numpy()[order]
-    return Histories(np.asarray(names), True, offsets, items.astype(str))
+    items, tokens = pd.factorize(table[item])
+    return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str))
 
 
 def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -122,32 +123,44 @@ class Recommender:
             ValueError: neither or both of users and histories, a k above the items that may be recommended, what
                 ``unknown`` and ``cold`` refuse, nothing left of ``items``, or what is no id and no history.
         """
-        k = whole("k", k)
-        if k > self.n_recommendable:
-            raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
+        self._check_k(k)
+        asked = self.ask(users, histories, unknown, cold)
+        return self.answer(asked, k, exclude_seen, self.allowed(items, exclude, unknown))
+
+    def ask(self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular") -> Asked:
+        """Read what :meth:`recommend` is asked for; raises ValueError as it does."""
         _one_of("unknown", unknown, ("skip", "error"))
         _one_of("cold", cold, ("popular", "error"))
-        exclude_seen = flag("exclude_seen", exclude_seen)
         if (users is None) == (histories is None):
             raise ValueError("give users or histories, one of the two")
         asked = self._of_users(users, unknown) if histories is None else self._of_histories(histories, unknown)
-        allowed = self._allowed(items, exclude, unknown)
-        warm = asked.warm
-        if cold == "error" and not warm.all():
-            first = asked.names[np.flatnonzero(~warm)[0]]
-            raise ValueError(f"{int((~warm).sum())} histories hold no item that the model knows (first: {first!r})")
-        lists = np.zeros((len(warm), k), dtype=np.int32)
-        scores = np.zeros((len(warm), k), dtype=np.float32)
-        for rows, score in ((np.flatnonzero(warm), self._score), (np.flatnonzero(~warm), self._popular)):
+        if cold == "error":
+            asked.require_warm()
+        return asked
+
+    def answer(
+        self, asked: Asked, k: int = 10, exclude_seen: bool = True, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> pd.DataFrame:
+        """Return what :meth:`recommend` returns for what was read by :meth:`ask` and :meth:`allowed`."""
+        k, exclude_seen = self._check_k(k), flag("exclude_seen", exclude_seen)
+        allowed = self._catalogue if allowed is None else allowed
+        lists = np.zeros((len(asked), k), dtype=np.int32)
+        scores = np.zeros((len(asked), k), dtype=np.float32)
+        for rows, score in ((np.flatnonzero(asked.warm), self._score), (np.flatnonzero(~asked.warm), self._popular)):
             for start in range(0, len(rows), _CHUNK):
                 some = rows[start : start + _CHUNK]
                 lists[some], scores[some] = top_items(
-                    score, self._cases(asked, some), k=k, exclude_seen=exclude_seen, catalogue=allowed,
+                    score, asked.cases(self.store, some), k=k, exclude_seen=exclude_seen, catalogue=allowed,
                     memory_budget=self._budget,
                 )  # fmt: skip
         return self._frame(asked, lists, scores)
 
-    def _frame(self, asked: _Asked, lists: npt.NDArray[np.int32], scores: npt.NDArray[np.float32]) -> pd.DataFrame:
+    def _check_k(self, k: Any) -> int:
+        if whole("k", k) > self.n_recommendable:
+            raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
+        return int(k)
+
+    def _frame(self, asked: Asked, lists: npt.NDArray[np.int32], scores: npt.NDArray[np.float32]) -> pd.DataFrame:
         n, k = lists.shape
         found = lists.ravel()
         columns = {
@@ -170,8 +183,8 @@ class Recommender:
     def _popular(self, cases: Cases) -> torch.Tensor:
         return torch.from_numpy(self.popularity).repeat(len(cases), 1)
 
-    def _allowed(self, items: Any, exclude: Any, unknown: str) -> npt.NDArray[np.bool_] | None:
-        """Return (n_items,) True where an item may be recommended, None for all."""
+    def allowed(self, items: Any = None, exclude: Any = None, unknown: str = "skip") -> npt.NDArray[np.bool_] | None:
+        """Return (n_items,) True where an item may be recommended, None for all; raises as :meth:`recommend`."""
         if items is None and exclude is None:
             return self._catalogue
         allowed = np.ones(self.store.n_items, dtype=bool) if self._catalogue is None else self._catalogue.copy()
@@ -201,7 +214,7 @@ class Recommender:
         rows[self.store.users] = np.arange(self.store.n_rows)
         return rows
 
-    def _of_users(self, users: Any, unknown: str) -> _Asked:
+    def _of_users(self, users: Any, unknown: str) -> Asked:
         given = read_ids("users", users)
         owners = self._users.find(given.astype(str))
         rows = self._row_of[owners]
@@ -214,14 +227,17 @@ class Recommender:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         return self._asked(given, owners, offsets, items, 0, int((rows < 0).sum()))
 
-    def _of_histories(self, histories: Any, unknown: str) -> _Asked:
+    def _of_histories(self, histories: Any, unknown: str) -> Asked:
         read = read_histories(histories, self._fields)
-        items = self._items.find(read.items)
-        known = items > 0 if self._catalogue is None else (items > 0) & self._catalogue[items]
+        numbers = self._items.find(read.tokens)
+        known = self._is_known(numbers)
         if unknown == "error":
-            _require_known("items", read.items, known)
-        owners = self._owners(read)
-        return self._asked(read.names, owners, read.offsets, items, int((~known).sum()), 0)
+            _require_known("items", read.tokens, known)
+        items = np.where(known, numbers, 0)[read.codes]
+        return self._asked(read.names, self._owners(read), read.offsets, items, int((items == 0).sum()), 0)
+
+    def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        return numbers > 0 if self._catalogue is None else (numbers > 0) & self._catalogue[numbers]
 
     def _owners(self, read: Histories) -> Int64:
         if read.named:
@@ -235,22 +251,14 @@ class Recommender:
 
     def _asked(
         self, names: Any, owners: Int64, offsets: Int64, items: Any, unknown_items: int, unknown_users: int
-    ) -> _Asked:
+    ) -> Asked:
         """Return histories without the items that the model does not know."""
-        known = items > 0 if self._catalogue is None else (items > 0) & self._catalogue[items]
+        known = self._is_known(items)
         if not known.all():
             offsets = np.concatenate([[0], np.cumsum(known)])[offsets]
             items = items[known]
         warm = np.diff(offsets) > 0 if self._trained is None else self._trained[owners]
-        return _Asked(names, owners, offsets, np.asarray(items, dtype=np.int32), warm, unknown_items, unknown_users)
-
-    def _cases(self, asked: _Asked, rows: Int64) -> Cases:
-        if len(rows) == len(asked.owners):
-            return whole_histories(self.store, asked.offsets, asked.items, asked.owners)
-        lengths = np.diff(asked.offsets)[rows]
-        items = asked.items[ranges(asked.offsets[rows], lengths)]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return whole_histories(self.store, offsets, items, asked.owners[rows])
+        return Asked(names, owners, offsets, np.asarray(items, dtype=np.int32), warm, unknown_items, unknown_users)
 
     # --- what the model thinks ---------------------------------------------------------------------------------------
     def score(self, histories: Any, items: Any = None) -> npt.NDArray[np.float32]:
@@ -264,8 +272,8 @@ class Recommender:
         parts = [np.empty((0, len(columns)), dtype=np.float32)]
         size = max(1, self._budget // (8 * self.store.n_items))
         with torch.no_grad():
-            for start in range(0, len(asked.owners), size):
-                cases = self._cases(asked, np.arange(start, min(start + size, len(asked.owners))))
+            for start in range(0, len(asked), size):
+                cases = asked.cases(self.store, np.arange(start, min(start + size, len(asked))))
                 parts.append(self._score(cases).float().cpu().numpy()[:, columns])
         return np.concatenate(parts)
 
@@ -279,18 +287,14 @@ class Recommender:
         asked = self._warm(histories)
         found = None
         if isinstance(self.model, OwnModel):
-            found = self.model.last_states(self._cases(asked, np.arange(len(asked.owners))), self.config)
+            found = self.model.last_states(asked.cases(self.store, np.arange(len(asked))), self.config)
         if found is None:
             raise ConfigError(f"{self.config['model']} has no states: it scores histories as a whole")
         return found.float().cpu().numpy()
 
-    def _warm(self, histories: Any) -> _Asked:
+    def _warm(self, histories: Any) -> Asked:
         asked = self._of_histories(histories, "skip")
-        if not asked.warm.all():
-            first = asked.names[np.flatnonzero(~asked.warm)[0]]
-            raise ValueError(
-                f"{int((~asked.warm).sum())} histories hold no item that the model knows (first: {first!r})"
-            )
+        asked.require_warm()
         return asked
 
     def item_vectors(self) -> pd.DataFrame:
@@ -360,8 +364,9 @@ class Recommender:
         return "score after a history of the item alone", self._score(cases).float().cpu().clone()
 
 
-class _Asked:
-    """Histories of numbers of items that the model knows.
+@dataclass(frozen=True)
+class Asked:
+    """Histories of numbers of items that a model knows.
 
     Attributes:
         names: (n,) whose they are.
@@ -372,18 +377,36 @@ class _Asked:
         unknown_items, unknown_users: how many were skipped.
     """
 
-    def __init__(
-        self,
-        names: npt.NDArray[Any],
-        owners: Int64,
-        offsets: Int64,
-        items: npt.NDArray[np.int32],
-        warm: npt.NDArray[np.bool_],
-        unknown_items: int,
-        unknown_users: int,
-    ) -> None:
-        self.names, self.owners, self.offsets, self.items, self.warm = names, owners, offsets, items, warm
-        self.unknown_items, self.unknown_users = unknown_items, unknown_users
+    names: npt.NDArray[Any]
+    owners: Int64
+    offsets: Int64
+    items: npt.NDArray[np.int32]
+    warm: npt.NDArray[np.bool_]
+    unknown_items: int = 0
+    unknown_users: int = 0
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def __getitem__(self, part: slice) -> Asked:
+        start, stop, _ = part.indices(len(self))
+        offsets = self.offsets[start : stop + 1]
+        items = self.items[offsets[0] : offsets[-1]]
+        return Asked(self.names[part], self.owners[part], offsets - offsets[0], items, self.warm[part])
+
+    def cases(self, store: SequenceStore, rows: Int64) -> Cases:
+        """Return a case for each history of ``rows``."""
+        if len(rows) == len(self):
+            return whole_histories(store, self.offsets, self.items, self.owners)
+        lengths = np.diff(self.offsets)[rows]
+        items = self.items[ranges(self.offsets[rows], lengths)]
+        return whole_histories(store, np.concatenate([[0], np.cumsum(lengths)]), items, self.owners[rows])
+
+    def require_warm(self) -> None:
+        """Raise ValueError, with the number and the first, where a model has nothing to go on."""
+        if not self.warm.all():
+            first = _first(self.names, ~self.warm)
+            raise ValueError(f"{int((~self.warm).sum())} histories hold no item that the model knows (first: {first})")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
@@ -394,6 +417,10 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
 def _require_known(kind: str, given: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> None:
     """Raise ValueError, with the number and the first, where not all are known."""
     if not known.all():
-        first = given[np.flatnonzero(~known)[0]]
-        first = first.item() if isinstance(first, np.generic) else first
-        raise ValueError(f"{int((~known).sum())} {kind} are not in the data (first: {first!r})")
+        raise ValueError(f"{int((~known).sum())} {kind} are not in the data (first: {_first(given, ~known)})")
+
+
+def _first(values: npt.NDArray[Any], which: npt.NDArray[np.bool_]) -> str:
+    """Return the first of the marked values as it is written in Python."""
+    first = values[np.flatnonzero(which)[0]]
+    return repr(first.item() if isinstance(first, np.generic) else first)
