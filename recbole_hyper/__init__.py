@@ -11,7 +11,23 @@ from recbole_hyper import compat
 compat.apply()
 
 __version__ = "0.1.0"
-_MODULES = {"load": "runs.load", "recommend": "runs.recommend", "run": "runs.run"}
+_MODULES = {"load": "runs.load", "recommend": "runs.recommend", "recommend_all": "runs.batch", "run": "runs.run"}
+_MODELS = {
+    "dual_fmlprec": "DualFMLPRec",
+    "dual_gru4rec": "DualGRU4Rec",
+    "dual_sasrec": "DualSASRec",
+    "dualrec": "DualRec",
+    "easer": "EASER",
+    "fmlprec": "FMLPRec FMLPRecCE",
+    "gru4rec_ce": "GRU4RecCE",
+    "hgru4rec": "HGRU4Rec",
+    "hsasrec": "HSASRec HSASRecCE",
+    "pop": "Pop",
+    "puresvd": "PureSVDN",
+    "sasrec": "SASRecBCE SASRecCE",
+    "sasrec_losses": "gSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE HSASRecSCE",
+}
+_MODULES |= {name: f"models.{module}" for module, names in _MODELS.items() for name in names.split()}
 __all__ = list(_MODULES)
 
 

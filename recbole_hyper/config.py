@@ -245,6 +245,8 @@ class Config(RecBoleConfig):
     def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
         model = model or self.external_config_dict.get("model")
         dataset = dataset or self.external_config_dict.get("dataset")
+        if dataset is None and self.external_config_dict.get("interactions") == "given":
+            dataset = "interactions"
         if model is None or dataset is None:
             missing = "model" if model is None else "dataset"
             raise ConfigError(f"no {missing} was named; give --{missing}=NAME")
@@ -347,6 +349,8 @@ class Config(RecBoleConfig):
             raise ConfigError(f"unknown key {key!r}{hint}")
 
     def _check_dataset(self, root: str) -> None:
+        if self.final_config_dict["interactions"] == "given":
+            return
         folder = Path(self.final_config_dict["data_path"])
         file = folder / f"{self.dataset}.inter"
         if file.is_file():

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,23 +38,62 @@ _NO_SPACE_TEXT = re.compile(
 def replaced(path: Path) -> Iterator[Path]:
     """Give the temporary path that takes the place of ``path`` when the block ends well, and is removed when not.
 
-    The folder is made where it is missing; leftovers of processes that were killed are removed.
+    The folder is made where it is missing; leftovers of processes that were killed are removed. Who may read the file
+    follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone).
 
     Raises:
         NoSpaceError: the disk is full, however the library that writes says so.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part_of(path)
     try:
-        yield part
-        os.replace(part, path)
+        with _space(path):
+            part.touch()
+            mode = part.stat().st_mode
+            part.unlink()
+            yield part
+            part.chmod(mode)
+            os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """Give an empty folder that takes the place of ``folder`` when the block ends well, and is removed when not.
+
+    What stood there before goes when the new one is complete; a reader finds one of the two, or for a moment none.
+
+    Raises:
+        NoSpaceError: the disk is full, however the library that writes says so.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(folder)
+    part = _part_of(folder)
+    part.mkdir()
+    try:
+        with _space(folder):
+            yield part
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+@contextlib.contextmanager
+def _space(path: Path) -> Iterator[None]:
+    """Turn what any library says of a full disk into NoSpaceError."""
+    try:
+        yield
     except Exception as error:
         if is_no_space(error):
             raise NoSpaceError(errno.ENOSPC, f"no space left on the disk of {path.parent}: {path.name}") from error
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def is_no_space(error: BaseException | None) -> bool:
@@ -71,7 +111,11 @@ def _remove_leftovers(path: Path) -> None:
     """Remove what processes that were killed left behind; the part of one that still runs stays."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         number = part.name.removesuffix(".part").rpartition(".")[2]
-        if number.isdigit() and not _alive(int(number)):
+        if not number.isdigit() or _alive(int(number)):
+            continue
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
             part.unlink(missing_ok=True)
 
 

@@ -61,6 +61,7 @@ KEYS: dict[str, Key] = {
             ("USER_ID_FIELD", "str", "field of the users in the .inter file"),
             ("ITEM_ID_FIELD", "str", "field of the items"),
             ("TIME_FIELD", "str", "field of the times"),
+            ("interactions", "files or given", "given: a frame in Python, run(..., interactions=frame), and no file"),
             ("load_col", "dict or ~", "columns by atomic file; ~ is user, item and time of the .inter file"),
             (
                 "user_inter_num_interval",
@@ -211,6 +212,11 @@ KEYS: dict[str, Key] = {
             ("max_rank", "int >= 1 or ~", "factors that the one decomposition keeps for other ranks"),
             ("protocol_report", "bool", "print what the protocol made of the data before training"),
             ("save_cases", "bool", "write the rank of every case to parquet files"),
+            (
+                "save_data",
+                "bool",
+                "keep ids and histories in output_dir/data, which is then enough to recommend",
+            ),
             ("show_progress", "bool", "progress bars"),
             ("use_cache", "bool", "keep what was read from the files in the user's cache folder, for other runs"),
             ("log_tensorboard", "bool", "write RecBole's tensorboard events into the output folder"),

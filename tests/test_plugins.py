@@ -89,7 +89,7 @@ def test_the_loss_of_the_readme_learns_from_outside_the_checkout(walk: Path, tmp
     assert (result["config"]["loss_type"], result["config"]["focal_gamma"]) == ("focal", 1.5)
     assert result["config"]["plugins"] == [str(own / "my_parts.py")]
     # the folder names the file, so that the run loads again from anywhere
-    model, _, _ = load(own / "run")
+    model = load(own / "run").model
     assert model.loss.gamma == 1.5
 
 
@@ -98,7 +98,8 @@ def test_a_class_is_taken_as_it_is_and_found_again_by_its_path(cycle: Path, tmp_
     keys = {**SMALL, **parts, "data_path": str(cycle), "output_dir": str(tmp_path / "run"), "epochs": 1}
     result = run("SASRecCE", "cycle", config_dict=keys)
     assert result["config"]["loss_type"] == "tests.test_plugins:Doubled"
-    model, config, _ = load(tmp_path / "run")
+    found = load(tmp_path / "run")
+    model, config = found.model, found.config
     assert isinstance(model.loss, Doubled)
     assert isinstance(model.encoder, Backwards)
     assert isinstance(model.head.geometry, Plain)

@@ -21,33 +21,48 @@ def section(title: str) -> str:
     return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def test_own_data_to_recommendations(tmp_path: Path) -> None:
+def write_orders(folder: Path) -> None:
+    """Write the CSV that README speaks of."""
     names = {"u0": "anna", "u1": "ben", "i3": "lamp", "i4": "chair"}
     rows = [[names.get(value, value) for value in map(str, row)] for row in planted.walk_rows()]
-    (tmp_path / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")
-    text = section("Your own data to recommendations")
-    python = next(iter(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)))
-    commands = next(block for block in re.findall(r"```\n(.*?)```", text, flags=re.DOTALL) if "prepare" in block)
+    (folder / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """Return what Python prints in ``folder``, from which the checkout is found."""
     path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
+def test_own_data_to_recommendations(tmp_path: Path) -> None:
+    write_orders(tmp_path)
+    text = section("Your own data to recommendations")
+    code = next(iter(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)))
+    commands = next(block for block in re.findall(r"```\n(.*?)```", text, flags=re.DOTALL) if "prepare" in block)
     for line in commands.strip().splitlines():
         program, *arguments = shlex.split(line)
         assert program == "recbole-hyper"
         # to early stopping would take minutes
         short = ["--epochs=2", "--n_threads=1"] if arguments[0] == "run" else []
-        run("-m", "recbole_hyper", *arguments, *short)
+        python(tmp_path, "-m", "recbole_hyper", *arguments, *short)
     assert (tmp_path / "saved" / "shop" / "result.json").is_file()
-    call = next(line for line in python.splitlines() if line.startswith("recommend("))
-    shown = run("-c", python.replace(call, f"print(len({call.partition('  #')[0]}))"))
+    call = next(line for line in code.splitlines() if line.startswith("recommend("))
+    shown = python(tmp_path, "-c", code.replace(call, f"print(len({call.partition('  #')[0]}))"))
     assert shown.split() == ["20"]
+
+
+def test_a_frame_to_recommendations(tmp_path: Path) -> None:
+    write_orders(tmp_path)
+    text = section("Your own data to recommendations")
+    code = next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if ".fit(" in block)
+    call = next(line for line in code.splitlines() if line.startswith("model.recommend("))
+    code = code.replace("epochs=20", "epochs=2, n_threads=1").replace(call, f"found = {call}")
+    saved = re.search(r'model\.save\("(.*?)"\)', code)[1]
+    again = call.replace("model", f"recbole_hyper.load({saved!r})")
+    python(tmp_path, "-c", f"{code}\nimport recbole_hyper\nassert len(found) == 10\nassert {again}.equals(found)")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders.csv", "saved"]
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [Path(saved).name]

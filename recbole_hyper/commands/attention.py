@@ -17,17 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Compute the mean attention maps and draw them."""
-    from recbole_hyper.config import Config, ConfigError
+    from recbole_hyper.config import ConfigError
     from recbole_hyper.encoders.dual import DualEncoder
     from recbole_hyper.evaluation.attention import attention_figure, histories, mean_attention
     from recbole_hyper.runs.load import load_model, read_finished, read_run
 
     found = []
     for folder in filter(None, (arguments.run, arguments.past_only)):
-        config = Config(config_dict=read_run(folder))
-        data, split = read_finished(config)
+        config, data, split = read_finished(folder, read_run(folder))
         model, _ = load_model(config, data, split)
-        if not isinstance(model.encoder, DualEncoder):
+        if not isinstance(getattr(model, "encoder", None), DualEncoder):
             raise ConfigError(f"{folder}: {config['model']} with encoder {config['encoder']!r} has no two directions")
         found.append(mean_attention(model.encoder, histories(split.test, config["MAX_ITEM_LIST_LENGTH"])))
     past_only = found[1]["past"] if len(found) == 2 else None

@@ -24,8 +24,8 @@ def main(arguments: argparse.Namespace) -> int:
     path = check_request(arguments.format, arguments.output, top_k=arguments.top_k, exclude_seen=arguments.exclude_seen)
     from recbole_hyper.runs.load import load
 
-    model, config, data = load(arguments.run)
-    content = export(model, data.store.item_tokens, int(config["MAX_ITEM_LIST_LENGTH"]), path, **asked)
+    run = load(arguments.run)
+    content = export(run.model, run.store.item_tokens, int(run.config["MAX_ITEM_LIST_LENGTH"]), path, **asked)
     if "opset" in content:
         print(f"opset {content['opset']}, {' '.join(content['inputs'])} -> {' '.join(content['outputs'])}")
     elif "score" in content:

@@ -18,6 +18,7 @@ from recbole_hyper.data.atomic import DataError
 from recbole_hyper.data.reading import read_store
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.types import Split
 
 TARGET_LIST = "target_list"
@@ -251,6 +252,7 @@ class _Numbers(dict):
 
 def read_dataset(config: Any) -> SequenceDataset:
     """Return the data of a run: by columns, or by RecBole where its model may ask for features of what is loaded."""
+    require_files(config)
     wants = getattr(config.model_class, "reads_features", True)
     return FeatureDataset(config) if wants and Source.of(config).has_features else SequenceDataset(config)
 
@@ -260,10 +262,20 @@ def stored(config: Any) -> SequenceStore:
 
     Where fields share their ids (``alias_of_user_id``), RecBole itself reads the data.
     """
+    require_files(config)
     if any(config[f"alias_of_{name}"] for name in ("user_id", "item_id")):
         return FeatureDataset(config).store
     source = Source.of(config)
     return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
+
+
+def require_files(config: Any) -> None:
+    """Raise ConfigError where the interactions of ``config`` were given as a frame, and so are in no file."""
+    if config["interactions"] == "given":
+        raise ConfigError(
+            "interactions: given, but no frame is there: these interactions were given in Python and are in no file; "
+            "give them again, as in run(..., interactions=frame)"
+        )
 
 
 def describe(split: Split) -> dict[str, Any]:

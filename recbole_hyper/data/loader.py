@@ -136,6 +136,11 @@ class BatchLoader:
         )
 
     def __iter__(self) -> Iterator[Interaction]:
+        for index, make in self._batches():
+            yield make(index)
+
+    def _batches(self) -> Iterator[tuple[Int64, Callable[[Int64], Interaction]]]:
+        """Yield the row numbers of each batch, and the maker of it."""
         count, make = self._plan()
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
@@ -145,7 +150,11 @@ class BatchLoader:
         if self.drop_last and len(batches) > 1:
             batches = [batch for batch in batches if len(batch) == self.batch_size]
         for batch in batches:
-            yield make(batch)
+            yield self._arranged(batch), make
+
+    def _arranged(self, index: Int64) -> Int64:
+        """Return the row numbers of a batch in the order in which it holds them."""
+        return index
 
 
 class WindowLoader(BatchLoader):
@@ -164,13 +173,24 @@ class WindowLoader(BatchLoader):
     def _count(self) -> int:
         return len(self._windows)
 
+    def share(self, rank: int, size: int) -> Iterator[tuple[Interaction, bool]]:
+        """Yield of each batch the rows ``rank``, ``rank + size``, ...; no other is read from the store.
+
+        A batch of fewer rows gives its first one, and False beside it.
+        """
+        for index, make in self._batches():
+            own = index[rank::size]
+            yield make(own if len(own) else index[:1]), len(own) > 0
+
+    def _arranged(self, index: Int64) -> Int64:
+        return index[np.argsort(self._windows.lengths[index], kind="stable")]
+
     def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
         if self.rule == "random":
             self._windows = windows(self.train_lengths, self.max_length, self.rule, self.generator)
         plan = self._windows
 
         def make(index: Int64) -> Interaction:
-            index = index[np.argsort(plan.lengths[index], kind="stable")]
             part = Windows(plan.rows[index], plan.starts[index], plan.ends[index])
             return window_interaction(self.store, part, int(part.lengths.max()), self.config)
 

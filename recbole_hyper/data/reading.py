@@ -36,18 +36,29 @@ def read_store(source: Source) -> SequenceStore:
         separator=source.field_separator,
         encoding=source.encoding,
     )
-    users, items = (
-        Side.of(table.tokens[name], _named(source, suffix, name), interval)
-        for name, suffix, interval in (
-            (source.user_field, "user", source.user_inter_num_interval),
-            (source.item_field, "item", source.item_inter_num_interval),
-        )
-    )
-    users, items, times = _filtered(source, users, items, table)
+    named = _named(source, "user", source.user_field), _named(source, "item", source.item_field)
+    return make_store(source, table, named, str(source.path("inter")))
+
+
+def make_store(
+    source: Source, table: Table, named: tuple[pa.Array | None, pa.Array | None], where: str
+) -> SequenceStore:
+    """Filter, number and sort interactions that are in memory.
+
+    Args:
+        source: names of the columns, and the filters.
+        table: columns of user, item and time, and those that ``val_interval`` looks at.
+        named: the users and the items that feature files name; None without such a file.
+        where: what held the interactions, for messages.
+
+    Raises:
+        DataError: no interaction left after filtering, fewer than two items.
+    """
+    users = Side.of(table.tokens[source.user_field], named[0], source.user_inter_num_interval)
+    items = Side.of(table.tokens[source.item_field], named[1], source.item_inter_num_interval)
+    users, items, times = _filtered(source, users, items, table, where)
     if len(items.tokens) < 2:
-        raise DataError(
-            f"{source.path('inter')}: {len(items.tokens)} item is left after filtering; ranking needs at least 2"
-        )
+        raise DataError(f"{where}: {len(items.tokens)} item is left after filtering; ranking needs at least 2")
     del table
     for side in (users, items):
         side.codes += 1  # in place: 0 is padding
@@ -94,7 +105,9 @@ def _named(source: Source, suffix: str, field: str) -> pa.Array | None:
     return pa.array(frame[field].to_numpy(dtype=object), pa.string())
 
 
-def _filtered(source: Source, users: Side, items: Side, table: Table) -> tuple[Side, Side, npt.NDArray[np.float64]]:
+def _filtered(
+    source: Source, users: Side, items: Side, table: Table, where: str
+) -> tuple[Side, Side, npt.NDArray[np.float64]]:
     """Return what RecBole's filters leave, numbered anew where they take anything away."""
     times, rows = table.numbers[source.time_field], None
     if source.rm_dup_inter is not None:
@@ -121,7 +134,7 @@ def _filtered(source: Source, users: Side, items: Side, table: Table) -> tuple[S
         return users, items, times
     if not len(rows):
         raise DataError(
-            f"{source.path('inter')}: no interaction is left after filtering (user_inter_num_interval="
+            f"{where}: no interaction is left after filtering (user_inter_num_interval="
             f"{source.user_inter_num_interval!r}, item_inter_num_interval={source.item_inter_num_interval!r}, "
             f"val_interval={dict(source.val_interval) or None!r})"
         )

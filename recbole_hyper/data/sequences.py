@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -145,11 +146,16 @@ class SequenceStore:
             digest.update("\n".join(tokens).encode())
         return digest.hexdigest()[:32]
 
-    def save(self, folder: Path) -> None:
-        """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last."""
+    def save(self, folder: Path, *, link: bool = False) -> None:
+        """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last.
+
+        With ``link``, what is mapped from files of the same disk is linked and not copied: all who map it share its
+        pages. For folders that do not outlast these files' use.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
-            write_array(folder / f"{name}.npy", getattr(self, name))
+            if not (link and self._linked(folder / f"{name}.npy")):
+                write_array(folder / f"{name}.npy", getattr(self, name))
         meta = {
             "fingerprint": self.fingerprint(),
             "n_rows": self.n_rows,
@@ -157,6 +163,21 @@ class SequenceStore:
             "nnz": len(self.items),
         }
         write_json(folder / "meta.json", meta)
+
+    def _linked(self, file: Path) -> bool:
+        """Link the array of that name from the folder that this store was loaded from; False where it cannot be."""
+        origin: Path | None = self.__dict__.get("_folder")
+        if origin is None:
+            return False
+        try:
+            # files of a store are replaced as a whole, never written to
+            if read_json(origin / "meta.json")["fingerprint"] != self.fingerprint():
+                return False
+            with replaced(file) as part:
+                os.link(origin / file.name, part)
+        except (OSError, ValueError, KeyError):
+            return False
+        return True
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
@@ -178,7 +199,7 @@ class SequenceStore:
         found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
         if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
             raise ValueError(f"{folder}: its arrays do not belong together")
-        store.__dict__["_fingerprint"] = meta["fingerprint"]
+        store.__dict__["_fingerprint"], store.__dict__["_folder"] = meta["fingerprint"], folder
         return store
 
     @property

@@ -20,6 +20,7 @@ class Source:
         name: of the data set, and of its files.
         load_col: columns by file; a file that is not named is not read. "*" is all of them.
         unload_col: columns by file that are not read.
+        given: there are no files, a frame holds the interactions.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class Source:
     user_inter_num_interval: str | None
     item_inter_num_interval: str | None
     filter_inter_by_user_or_item: bool
+    given: bool
 
     @classmethod
     def of(cls, config: Any) -> Source:
@@ -57,6 +59,7 @@ class Source:
             user_inter_num_interval=config["user_inter_num_interval"],
             item_inter_num_interval=config["item_inter_num_interval"],
             filter_inter_by_user_or_item=config["filter_inter_by_user_or_item"] is True,
+            given=config["interactions"] == "given",
         )
 
     def path(self, suffix: str) -> Path:
@@ -66,15 +69,16 @@ class Source:
     @property
     def has_features(self) -> bool:
         """Whether anything beside user, item and time of an interaction is loaded."""
-        return bool(set(self.load_col) - {"inter"}) or len(self.columns("inter")) > 3
+        return not self.given and (bool(set(self.load_col) - {"inter"}) or len(self.columns("inter")) > 3)
 
     def files(self) -> list[Path]:
         """Return the files that are read."""
-        return [self.path(suffix) for suffix in ("inter", "user", "item") if suffix in self.load_col]
+        suffixes = () if self.given else ("inter", "user", "item")
+        return [self.path(suffix) for suffix in suffixes if suffix in self.load_col]
 
     def plain(self) -> dict[str, Any]:
         """Return what decides the interactions beside the content of the files."""
-        return {key: value for key, value in asdict(self).items() if key not in ("folder", "name")}
+        return {key: value for key, value in asdict(self).items() if key not in ("folder", "name", "given")}
 
     def columns(self, suffix: str) -> dict[str, str]:
         """Return name and type of the columns that are loaded of a file.

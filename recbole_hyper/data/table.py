@@ -150,9 +150,19 @@ def _require_finite(path: Path, name: str, pieces: list[_Piece]) -> None:
         )
 
 
+def encoded(column: pa.ChunkedArray) -> Codes:
+    """Return a column of text as codes."""
+    return _codes([chunk.dictionary_encode() for chunk in column.chunks])
+
+
 def _joined(parts: list[pa.Array], kind: pa.DataType) -> Codes | npt.NDArray[np.float64]:
     if kind == pa.float64():
         return np.concatenate([_numbers(part) for part in parts])
+    return _codes(parts)
+
+
+def _codes(parts: list[pa.Array]) -> Codes:
+    """Join dictionary-encoded pieces, which are no longer kept."""
     column = pa.chunked_array(parts, type=_CODES).unify_dictionaries()
     parts.clear()
     codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks])

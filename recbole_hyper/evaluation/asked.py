@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -41,11 +40,11 @@ def whole(name: str, value: Any) -> int:
     return int(value)
 
 
-def known(kind: str, wanted: Iterable[Any], names: Collection[str]) -> None:
-    """Raise ValueError, with the number and the first, if ids in ``wanted`` are not among ``names``."""
-    unknown = [one for one in wanted if str(one) not in names]
-    if unknown:
-        raise ValueError(f"{len(unknown)} {kind} are not in the data (first: {unknown[0]!r})")
+def flag(name: str, value: Any) -> bool:
+    """Return True or False; ValueError for anything else, 1 and "False" among it."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}={value!r}: True or False is needed")
+    return bool(value)
 
 
 def _listed(name: str, values: Any, needed: str) -> list[Any]:

@@ -2,11 +2,10 @@
 
 Positions count from the newest item, which is 0, so that histories of any length lie on top of each other::
 
-    model, config, data = load("saved/dual")
-    alone, *_ = load("saved/past_only")
-    cases = make_split(data.store, config).test
-    dual = mean_attention(model.encoder, histories(cases, 50))
-    past = mean_attention(alone.encoder, histories(cases, 50))
+    both, alone = load("saved/dual"), load("saved/past_only")
+    cases = make_split(both.store, both.config).test
+    dual = mean_attention(both.model.encoder, histories(cases, 50))
+    past = mean_attention(alone.model.encoder, histories(cases, 50))
     attention_figure(dual, "attention.png", past_only=past["past"], shown=20)
 """
 

@@ -25,12 +25,14 @@ def fold_in_scorer(model: Any) -> Scorer | None:
     return FOLD_IN[type(model).__name__](model) if type(model).__name__ in FOLD_IN else None
 
 
+def learns_users(model_class: Any) -> bool:
+    """Return whether a model of RecBole scores users by what it learned of each, and not by a history."""
+    return model_class.type in (ModelType.GENERAL, ModelType.TRADITIONAL) and model_class.__name__ not in FOLD_IN
+
+
 def require_known_users(model_class: type, split: Split) -> None:
     """Raise ValueError if a model of RecBole with a vector per user would be asked about users not trained on."""
-    if (
-        model_class.type not in (ModelType.GENERAL, ModelType.TRADITIONAL)  # type: ignore[attr-defined]
-        or model_class.__name__ in FOLD_IN
-    ):
+    if not learns_users(model_class):
         return
     refitted = split.train_lengths if split.refit_lengths is None else split.refit_lengths
     for name, cases, lengths in (("validation", split.valid, split.train_lengths), ("test", split.test, refitted)):

@@ -15,7 +15,8 @@ from recbole_hyper.types import Cases, Ranks
 
 # scores in float32 and one comparison of them
 _BYTES_PER_SCORE = 5
-_SCORES_PER_BLOCK = 6 << 20
+# scores computed at one time, unless 256 rows are more
+SCORES_PER_BLOCK = 6 << 20
 
 Scorer = Callable[[Cases], Tensor]
 
@@ -65,7 +66,7 @@ def rank_cases(
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
     # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
-    size = min(size, max(256, _SCORES_PER_BLOCK // n_items))
+    size = min(size, max(256, SCORES_PER_BLOCK // n_items))
     parts: list[tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         for part in _slices(cases, size):

@@ -41,11 +41,16 @@ def versions() -> dict[str, str]:
     """Return the versions of python, platform and packages, and the library of CPU products: what decides a result."""
     found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
+        found[name] = package_version(name)
     return {**found, "cpu products": product_library()}
+
+
+def package_version(name: str = PACKAGES[0]) -> str:
+    """Return the version of an installed package, of this one unless another is named."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def commit() -> str | None:
@@ -79,6 +84,12 @@ def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -
         return "  ".join(parts).rstrip()
 
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
+
+
+def frame_table(frame: pd.DataFrame) -> str:
+    """Return a frame as a plain text table, without its index."""
+    columns = [str(name) for name in frame.columns]
+    return table([dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False)], columns)
 
 
 def _cell(value: Any) -> str:

@@ -2,66 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.ranking import Scorer, rank_cases
+from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer, rank_cases
 from recbole_hyper.types import Cases
+
+
+def whole_histories(
+    store: SequenceStore,
+    offsets: npt.NDArray[np.int64],
+    items: npt.NDArray[np.int32],
+    users: npt.NDArray[np.int64],
+) -> Cases:
+    """Return a case for each history, which asks for what comes after all of it.
+
+    Args:
+        store: names the items and users.
+        offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first; it may be empty.
+        items: item ids.
+        users: (n,) user ids of the histories, 0 for nobody.
+    """
+    lengths = np.diff(offsets)
+    # a case points at the item after its history: one that stands there and is never looked at
+    asked = np.insert(np.asarray(items, dtype=np.int32), offsets[1:], 1)
+    starts = offsets + np.arange(len(offsets))
+    times = np.arange(len(asked), dtype=np.float64)
+    longer = SequenceStore(starts, asked, times, users, store.user_tokens, store.item_tokens)
+    return Cases.build(longer, np.arange(len(lengths)), lengths)
 
 
 def top_items(
     score: Scorer,
-    store: SequenceStore,
-    histories: Sequence[npt.NDArray[np.int32]],
-    users: npt.NDArray[np.int64],
+    cases: Cases,
     *,
     k: int,
     exclude_seen: bool = True,
+    catalogue: npt.NDArray[np.bool_] | None = None,
     memory_budget: int = 1 << 28,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return the best items (n, k) of each history and their scores (n, k), best first, equal scores in item order.
+    """Return the best items (n, k) of each case and their scores (n, k), best first, equal scores in item order.
 
     Ranks as the evaluation does: in batches, scores that are no numbers refused.
 
     Args:
         score: scorer of a trained model.
-        store: names the items and users.
-        histories: item ids of each, oldest first, at least one; no history gives empty arrays.
-        users: (n,) user ids of the histories.
+        cases: see :func:`whole_histories`.
         k: items each; where fewer are left, the list ends with 0 and -inf.
         exclude_seen: leave out what the history holds.
+        catalogue: (n_items,) True where an item may be recommended; None is every item.
         memory_budget: bytes of scores held at one time.
     """
-    if not len(histories):
-        return np.empty((0, k), dtype=np.int32), np.empty((0, k), dtype=np.float32)
-    lengths = np.array([len(history) for history in histories])
-    # a case points at the item after its history: an item that stands there and is never looked at
-    items = np.concatenate([np.append(history, 1) for history in histories])
-    offsets = np.concatenate([[0], np.cumsum(lengths + 1)])
-    asked = SequenceStore(
-        offsets, items.astype(np.int32), np.arange(len(items), dtype=float), users, store.user_tokens, store.item_tokens
-    )
-    cases = Cases.build(asked, np.arange(len(histories)), lengths)
-    size = max(1, memory_budget // (8 * store.n_items))  # the scores and the copy that the ranking writes into
-    lists, values = [], []
-    with torch.no_grad():
-        for start in range(0, len(cases), size):
-            part = cases[slice(start, start + size)]
-            scores = score(part)
+    n_items = cases.store.n_items
+    # blocks of the ranking, which then asks for one of them whole
+    size = max(1, min(memory_budget // (4 * n_items), max(256, SCORES_PER_BLOCK // n_items)))
+    lists = np.empty((len(cases), k), dtype=np.int32)
+    values = np.empty((len(cases), k), dtype=np.float32)
+    for start in range(0, len(cases), size):
+        part = cases[slice(start, start + size)]
+        kept: list[Tensor] = []
 
-            def copied(rows: Cases, scores: Tensor = scores) -> Tensor:
-                return scores.clone()
+        def scored(rows: Cases, kept: list[Tensor] = kept) -> Tensor:
+            kept[:] = [score(rows)]
+            return kept[0]
 
+        with torch.no_grad():
             ranks = rank_cases(
-                copied, part, n_items=store.n_items, k=k, exclude_seen=exclude_seen, memory_budget=8 * memory_budget
-            )
-            top = ranks.top_items
-            found = scores.cpu().gather(1, torch.from_numpy(top.astype(np.int64))).float().numpy()
-            lists.append(top)
-            values.append(np.where(top == 0, np.float32(-np.inf), found))
-    return np.concatenate(lists), np.concatenate(values)
+                scored, part, n_items=n_items, k=k, exclude_seen=exclude_seen, catalogue=catalogue,
+                memory_budget=8 * n_items * len(part),
+            )  # fmt: skip
+        top = ranks.top_items
+        # the ranking overwrites scores of excluded items only, and recommends none of these
+        found = kept[0].cpu().gather(1, torch.from_numpy(top.astype(np.int64))).float().numpy()
+        lists[start : start + len(part)] = top
+        values[start : start + len(part)] = np.where(top == 0, np.float32(-np.inf), found)
+    return lists, values
+
+
+def best_columns(scores: Tensor, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Return columns (n, k) and values (n, k) of the largest scores, equal ones in column order."""
+    order = scores.sort(dim=1, descending=True, stable=True)
+    return order.indices[:, :k].cpu().numpy(), order.values[:, :k].float().cpu().numpy()

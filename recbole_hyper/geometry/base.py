@@ -107,6 +107,14 @@ class Geometry(Part, ABC):
                 "(use geometry=euclidean for a flat head)"
             )
 
+    #: what :meth:`similarity` measures, in words
+    measure: str = "cosine of the item vectors"
+
+    def similarity(self, queries: Tensor, weight: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
+        """Return how alike the items ``queries`` (q, d) are to the items ``weight`` (m, d), larger for more: (q, m)."""
+        norms = queries.norm(dim=-1, keepdim=True) * weight.norm(dim=-1)
+        return queries @ weight.t() / norms.clamp_min(torch.finfo(norms.dtype).tiny)
+
     def logits(
         self, states: Tensor, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0
     ) -> Tensor:

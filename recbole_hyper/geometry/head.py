@@ -196,7 +196,7 @@ class FrozenHead:
     @torch.no_grad()
     def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
-        with float32_products(states.device):
+        with float32_products(states.device, len(states)):
             states = states.to(torch.promote_types(states.dtype, torch.float32))
             factored = self._geometry.factored(states, self._offset, self._curvature)
             lifted = self._geometry.lift_states(

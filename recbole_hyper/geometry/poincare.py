@@ -80,6 +80,22 @@ class Poincare(Geometry):
         assert terms.scale is not None
         return vectors * (terms.scale / vectors.norm(dim=-1)).unsqueeze(-1)
 
+    measure = "minus the geodesic distance on the ball"
+
+    def similarity(self, queries: Tensor, weight: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
+        r"""Return minus the geodesic distance of exp_0(z_i) and exp_0(z_j) on the ball of curvature -c.
+
+        With :math:`a=2\sqrt c|z_i|`, :math:`b=2\sqrt c|z_j|` and the angle between them, the law of cosines is
+        :math:`\cosh(\sqrt c\,d)=\cosh(a-b)+\sinh a\sinh b\,(1-\cos)`: no difference of large numbers. In float64.
+        """
+        root = 2 * _root(curvature)
+        first, second = queries.double(), weight.double()
+        a, b = root * first.norm(dim=-1, keepdim=True), root * second.norm(dim=-1)
+        apart = (1 - super().similarity(first, second)).clamp_min(0)
+        # cosh(x) - 1 = 2 sinh(x / 2)^2 and acosh(1 + y) = 2 asinh(sqrt(y / 2)) keep small distances
+        above = 2 * torch.sinh((a - b) / 2) ** 2 + torch.sinh(a) * torch.sinh(b) * apart
+        return -2 * torch.asinh(torch.sqrt(above / 2)) / (root / 2)
+
     def factored(self, states: Tensor, offset: Tensor | None, curvature: Curvature) -> bool:
         """Return True where 2s + |b| could exceed the range of the dtype (one reduction and one read of the result)."""
         with torch.no_grad():

@@ -32,8 +32,8 @@ _recent: dict[str, tuple[str, Arrays]] = {}
 class LinearRecommender(OwnModel, GeneralRecommender):
     """A model that is fitted in one step (its only epoch) and is linear in the binary history of a case.
 
-    The history of a case is folded in, so new users and successive evaluation need no other fit. Nothing that is
-    learned goes into the weights file: the fit is exact and repeated in seconds.
+    The history of a case is folded in, so new users and successive evaluation need no other fit. What was learned is in
+    buffers (see :meth:`keep_learned`), which a weights file holds where ``save_data`` is True.
     """
 
     input_type = InputType.POINTWISE
@@ -46,9 +46,21 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         matrix.data[:] = 1.0  # repeated interactions count once
         self.matrix: scipy.sparse.csr_matrix = matrix
         self.cache_folder = config["fit_cache"]
+        self._kept = bool(config["save_data"])
         # RecBole's trainer needs something to optimise
         self.nothing = nn.Parameter(torch.zeros(1))
         self.fitted = False
+
+    def keep_learned(self, name: str) -> None:
+        """Make ``self.<name>`` a buffer, empty until :meth:`fit` or a weights file fills it."""
+        self.register_buffer(name, torch.empty(0), persistent=self._kept)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
+        for name in set(self._buffers) - self._non_persistent_buffers_set:
+            if prefix + name in state_dict:  # before the fit its shape is not known
+                setattr(self, name, state_dict[prefix + name].to(self.device))
+                self.fitted = True
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     @property
     def n_learned(self) -> int:

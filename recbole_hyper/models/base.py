@@ -18,11 +18,12 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import Encoder, initialize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.preflight import require_one_sequence
+from recbole_hyper.types import Cases
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):
@@ -108,6 +109,20 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def case_scorer(self, config: Any) -> Scorer:
         """Return the scorer by states and head."""
         return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
+
+    def item_vectors(self) -> Tensor:
+        """Return the item matrix of the head (n_items, d)."""
+        return self.head.weight.detach()
+
+    @torch.no_grad()
+    def last_states(self, cases: Cases, config: Any) -> Tensor:
+        """Return the states (n, d) behind the last MAX_ITEM_LIST_LENGTH items of whole histories."""
+        return encode_cases(self, cases, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
+
+    def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor]:
+        """Return the measure of the head's geometry, and the likeness (q, n_items) by it."""
+        head, vectors = self.head, self.item_vectors()
+        return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, curvature=head.curvature_value)
 
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
         # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from recbole_hyper.components import Model
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import foreign_scorer
+from recbole_hyper.types import Cases
+
+# by its name: what comes before runs imports nothing of them
+_ESTIMATOR = "recbole_hyper.runs.estimator"
 
 
-class OwnModel(Model):
+class ModelClass(type):
+    """Class of the models' classes: called as RecBole calls a model they make one, with options alone an estimator.
+
+    ``HSASRecCE(config, dataset)`` is the network; ``HSASRecCE(hidden_size=64)`` has ``fit(frame)``.
+    """
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return the model, or the estimator of it."""
+        if arguments or {"config", "dataset"} <= options.keys():
+            return super().__call__(*arguments, **options)
+        return import_module(_ESTIMATOR).Estimator(cls, options)
+
+
+class OwnModel(Model, metaclass=ModelClass):
     """Mixin of every model of this package.
 
     Attributes:
@@ -41,6 +61,19 @@ class OwnModel(Model):
     def case_scorer(self, config: Any) -> Scorer:
         """Return the function that scores evaluation cases against all items."""
 
+    def item_vectors(self) -> Tensor | None:
+        """Return the vectors (n_items, d) that states are scored against, None where the model has none."""
+        return None
+
+    def last_states(self, cases: Cases, config: Any) -> Tensor | None:
+        """Return the states (n, d) behind whole histories, None where the model has none."""
+        return None
+
+    def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
+        """Return (what is measured, likeness (q, n_items) of ``items`` (q,) to all), None where vectors say nothing."""
+        vectors = self.item_vectors()
+        return None if vectors is None else cosine(items, vectors)
+
     @property
     def n_learned(self) -> int:
         """Number of learned values: parameters with gradient, unless a model is fitted in another way."""
@@ -60,3 +93,31 @@ def n_learned(model: Any) -> int:
 def make_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of any model: its own, or for RecBole's by fold-in or full_sort_predict."""
     return model.case_scorer(config) if isinstance(model, OwnModel) else foreign_scorer(model, config)
+
+
+def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:
+    """Return (the measure in words, the cosine (q, n_items) of the vectors of ``items`` (q,) with all)."""
+    normed = torch.nn.functional.normalize(vectors.detach().float(), dim=1)
+    return "cosine of the item vectors", normed[items] @ normed.T
+
+
+def item_vectors(model: Any) -> Tensor | None:
+    """Return the item vectors (n_items, d) of any model, padding included, or None where it has none.
+
+    Of RecBole's: those behind its graph convolutions where it has them, else its item embedding.
+    """
+    if isinstance(model, OwnModel):
+        return model.item_vectors()
+    vectors = getattr(model, "restore_item_e", None)
+    if vectors is None:
+        vectors = getattr(getattr(model, "item_embedding", None), "weight", None)
+    # BERT4Rec embeds its mask behind the items
+    return None if not isinstance(vectors, Tensor) or vectors.dim() != 2 else vectors.detach()[: model.n_items]
+
+
+def similarity(model: Any, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
+    """Return (what is measured, likeness (q, n_items) of ``items`` (q,) to all items) of any model, or None."""
+    if isinstance(model, OwnModel):
+        return model.similarity(items, config)
+    vectors = item_vectors(model)
+    return None if vectors is None else cosine(items, vectors)

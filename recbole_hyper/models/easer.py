@@ -80,11 +80,13 @@ class EASER(LinearRecommender):
     one Cholesky inverse is computed, which is about ten times cheaper.
     """
 
+    weights: Tensor
+
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self.reg_weight = float(config["reg_weight"])
-        self._require_memory(config["ease_memory_budget"])
-        self.weights = torch.empty(0)
+        self.memory_budget = config["ease_memory_budget"]
+        self.keep_learned("weights")
 
     @classmethod
     def check_config(cls, config: Any) -> None:
@@ -113,7 +115,8 @@ class EASER(LinearRecommender):
         return (self.n_items - 1) * (self.n_items - 2)
 
     def fit(self) -> None:
-        """Compute B."""
+        """Compute B; raises ValueError where it needs more memory than it may take."""
+        self._require_memory(self.memory_budget)
         if self.cache_folder:
             key = matrix_fingerprint(self.matrix)
             found = cached("ease", key, self.cache_folder)

@@ -21,11 +21,13 @@ class Pop(LinearRecommender):
     Repeated interactions of a user count each time.
     """
 
+    counts: Tensor
+
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         items = dataset.inter_feat[self.ITEM_ID].numpy()
         self._items = items
-        self.counts = torch.empty(0)
+        self.keep_learned("counts")
 
     @property
     def n_learned(self) -> int:

@@ -42,6 +42,8 @@ class PureSVDN(LinearRecommender):
     history that is folded in is not scaled. One decomposition serves all ranks up to ``max_rank``.
     """
 
+    factors: Tensor
+
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         self.rank, self.scaling, self.seed = int(config["rank"]), float(config["scaling"]), int(config["seed"])
@@ -54,7 +56,7 @@ class PureSVDN(LinearRecommender):
             )
         self.kept = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
         check_rank(self.matrix.shape[1], self.kept, dense=GRAM_ITEMS)
-        self.factors = torch.empty(0)
+        self.keep_learned("factors")
 
     @classmethod
     def check_config(cls, config: Any) -> None:
@@ -80,6 +82,10 @@ class PureSVDN(LinearRecommender):
             found = {"factors": item_factors(self.matrix, self.kept, self.scaling, self.seed)}
             keep("puresvd", key, self.cache_folder, found)
         self.factors = torch.from_numpy(np.ascontiguousarray(found["factors"][:, : self.rank])).to(self.device)
+
+    def item_vectors(self) -> Tensor:
+        """Return the factors (n_items, rank)."""
+        return self.factors
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         """Return ``X V V^T`` (n, n_items)."""

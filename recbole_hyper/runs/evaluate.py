@@ -9,7 +9,7 @@ from typing import Any
 from recbole.evaluator.register import metric_information
 
 from recbole_hyper import keys
-from recbole_hyper.config import Config, ConfigError, merge, parse_keys
+from recbole_hyper.config import ConfigError, merge, parse_keys
 from recbole_hyper.config_checks import check_metrics
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import digest, plain, write_json
@@ -23,6 +23,8 @@ EVALUATION_KEYS = keys.deciding(keys.RANKING) | {"data_path"}
 
 def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Rank the validation and the test cases of a finished run under other settings of the ranking.
+
+    The data are those that the run kept in its folder; a ``data_path`` asks for the data set there.
 
     The weights are those that the run tested; nothing is selected here. A run that was refit on train + validation is
     ranked on the test part only.
@@ -39,7 +41,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
         is given.
 
     Raises:
-        ConfigError: no finished run there, a model of RecBole, or a key that changes more than the ranking.
+        ConfigError: no finished run there, or a key that changes more than the ranking.
         CheckpointError: the weights do not fit the data that are there now.
     """
     changes = parse_keys(config_dict or {})
@@ -49,8 +51,8 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
             f"{output_dir} holds no finished run: result.json is missing; if it was stopped, continue it with "
             f"'recbole-hyper run --resume=True --output_dir={output_dir}'"
         )
-    config = Config(config_dict={**_with_changes(before, changes), "save_cases": False})
-    data, split = read_finished(config)
+    content = {**_with_changes(before, changes), "save_cases": False}
+    config, data, split = read_finished(output_dir, content, data_set="data_path" in changes)
     model, refitted = load_model(config, data, split)
     trainer = make_trainer(config, model, Path(output_dir))
     outcome: dict[str, Any] = {}

@@ -2,30 +2,94 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import Config, ConfigError, merge
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.files import read_json
-from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.runs.folder import REFIT, RESULT, read_begun
-from recbole_hyper.training.build import build, read_data
+from recbole_hyper.files import file_digest, read_json
+from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.folder import CONFIG, REFIT, RESULT, read_begun
+from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
+from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import WEIGHTS, CheckpointError, load_weights
 from recbole_hyper.types import Split
 
+logger = logging.getLogger("recbole_hyper")
 
-def load(output_dir: str | Path) -> tuple[HyperRecommender, Config, SequenceDataset]:
-    """Load a finished run: (model with its tested weights in evaluation mode, configuration, dataset).
+
+class StoredConfig(Config):
+    """The configuration of a finished run that has its own data: the data set may be gone."""
+
+    def _check_dataset(self, root: str) -> None:
+        """Ask for no atomic file."""
+
+
+def load(output_dir: str | Path) -> Recommender:
+    """Load a finished run as a :class:`Recommender`; its folder is enough, on any machine with the package.
+
+    What is not as it was in the run is logged: the version of the package, a data set that changed or is gone. A run
+    that kept no data (``save_data=False``, or one of an earlier version) reads the data set again.
 
     Raises:
-        ConfigError: no finished run there, or a model of RecBole that keeps more than tensors.
-        CheckpointError: the weights do not fit the data that are there now.
+        ConfigError: no run there, one of a newer format, or a model that needs features which no folder holds.
+        CheckpointError: weights or data that are missing, damaged, or do not belong together.
     """
-    config = Config(config_dict=read_run(output_dir))
-    data, split = read_finished(config)
-    model, _ = load_model(config, data, split)
-    return model, config, data
+    found = _loaded(output_dir)
+    return Recommender(
+        found.model,
+        found.config,
+        found.data.store,
+        counts=found.split.store.counts(found.lengths),
+        catalogue=found.split.catalogue,
+        trained=found.data.store.users[found.lengths > 0],
+        changed=found.changed,
+    )
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A finished run; ``lengths`` is what the tested model was trained on of each row of ``split.store``."""
+
+    model: Any
+    config: Config
+    data: SequenceDataset
+    split: Split
+    lengths: Any
+    changed: list[str]
+
+
+def _loaded(output_dir: str | Path) -> _Loaded:
+    content = read_run(output_dir)
+    kept = read_kept(Path(output_dir))
+    if kept is None:
+        config = Config(config_dict=content)
+        data, split = read_data(config)
+        changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
+    else:
+        # the mode says whom the evaluation ranked: its file of candidates need not be here
+        merge(content, {"eval_args": {"mode": "full"}})
+        config = StoredConfig(config_dict=content)
+        data, split, changed = SequenceDataset(config, kept.store), kept.split, differences(kept, config)
+        if kept.about["features"] and not issubclass(config.model_class, OwnModel):
+            config, data, split = _with_features(content, kept)
+    for text in changed:
+        logger.warning("%s", text)
+    model, refitted = load_model(config, data, split)
+    lengths = split.refit_lengths if refitted else split.train_lengths
+    return _Loaded(model, config, data, split, lengths, changed)
+
+
+def identity(output_dir: str | Path) -> dict[str, str]:
+    """Return what tells the model in a folder from any other: digests of its configuration, weights and data."""
+    folder = Path(output_dir)
+    files = (folder / CONFIG, folder / WEIGHTS, folder / REFIT / WEIGHTS, folder / DATA / ABOUT)
+    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if file.is_file()}
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
@@ -38,14 +102,42 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
     return {**read_begun(folder), "output_dir": str(folder), "resume": False}
 
 
-def read_finished(config: Config) -> tuple[SequenceDataset, Split]:
-    """Read data and split of a finished run; ConfigError for a model of RecBole, which keeps more than tensors."""
-    if not issubclass(config.model_class, HyperRecommender):
-        raise ConfigError(f"{config['model']}: only models of this package can be loaded again")
-    return read_data(config)
+def read_finished(
+    output_dir: str | Path, content: Mapping[str, Any], *, data_set: bool = False
+) -> tuple[Config, SequenceDataset, Split]:
+    """Return configuration, data and split of a finished run, as ``content`` (see :func:`read_run`) asks for them.
+
+    They come from the folder of the run; from the ``data_set`` where that is asked for, where the model reads
+    features, and where the folder holds no data.
+    """
+    kept = None if data_set else read_kept(Path(output_dir))
+    if kept is None:
+        config = Config(config_dict=content)
+        return config, *read_data(config)
+    config = StoredConfig(config_dict=content)
+    if kept.about["features"] and not issubclass(config.model_class, OwnModel):
+        return _with_features(content, kept)
+    return config, SequenceDataset(config, kept.store), make_split(kept.store, config)
 
 
-def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[HyperRecommender, bool]:
+def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, SequenceDataset, Split]:
+    """Read the data set of a model that may ask for features of users, items or interactions: no folder holds these.
+
+    Raises:
+        ConfigError: the data set is gone, or has changed.
+    """
+    who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
+    try:
+        config = Config(config_dict=content)
+    except ConfigError as error:
+        raise ConfigError(f"{who}: {error}") from error
+    data, split = read_data(config)
+    if data.store.fingerprint() != kept.about["fingerprint"]:
+        raise ConfigError(f"{who}, and that in {config['data_path']} has changed since: restore it as it was")
+    return config, data, split
+
+
+def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
     """Load the tested weights of the run in ``output_dir``.
 
     Returns:
@@ -56,12 +148,12 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Hyp
             result was written.
     """
     folder = Path(config["output_dir"])
+    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     refit = folder / REFIT / WEIGHTS
-    refitted = split.refit_lengths is not None and refit.is_file()
-    model, _, _ = build(config, data, split, split.refit_lengths if refitted else split.train_lengths)
+    refitted = split.refit_lengths is not None and (refit.is_file() or bool(result.get("refit_epochs")))
+    model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
     path = refit if refitted else folder / WEIGHTS
     epoch = load_weights(path, model, split.store.fingerprint()).get("epoch")
-    result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
     if result and epoch != tested:
         raise CheckpointError(

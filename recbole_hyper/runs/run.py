@@ -27,8 +27,10 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
+from recbole_hyper.runs.kept import keep
+from recbole_hyper.runs.resumed import reader_of_own, require_same_data
 from recbole_hyper.training import distributed
-from recbole_hyper.training.build import build, read_data
+from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Cases, Ranks, Split
@@ -42,6 +44,7 @@ def run(
     model: str | type | None = None,
     dataset: str | None = None,
     *,
+    interactions: Any = None,
     config_files: Sequence[str | Path] | None = None,
     config_dict: Mapping[str, Any] | None = None,
     test: bool = True,
@@ -52,7 +55,10 @@ def run(
 
     Args:
         model: name or class of a model of this package or of RecBole.
-        dataset: name of a dataset folder below ``data_path``.
+        dataset: name of a dataset folder below ``data_path``, or what ``interactions`` are called.
+        interactions: in the place of a dataset folder, a frame with a user, an item and a time in each row: a pandas or
+            polars DataFrame or an Arrow table. It is filtered and numbered as a file with these rows, and written
+            nowhere but in the folder of the run, with which a resumed run goes on where no frame is given.
         config_files: YAML files, later ones win.
         config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
         test: False trains and validates only; no test case is looked at and nothing is refit (trials of a sweep).
@@ -71,12 +77,18 @@ def run(
         DivergedError, NonFiniteScoreError: training went wrong.
     """
     settings = dict(config_dict or {})
+    if interactions is not None:
+        settings["interactions"] = "given"
     named = bool(model or settings.get("model") or config_files)
     files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
     config = Config(model, dataset, config_file_list=files, config_dict=settings)
+    if interactions is not None:
+        read = reader_of(config, interactions)
+    elif config["interactions"] == "given" and read is None:
+        read = reader_of_own(config)
     with claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
-            return distributed.run_workers(config, output_dir, run_claimed, config["ray_address"])
+            return distributed.run_workers(config, output_dir, run_claimed, read)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)
 
 
@@ -97,6 +109,8 @@ def run_claimed(
         data, split = (read or read_data)(config)
         if not test:
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+        if config["resume"]:
+            require_same_data(output_dir, data.store)
         load_seconds = perf_counter() - start
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
@@ -105,6 +119,8 @@ def run_claimed(
         if config["protocol_report"]:
             print(protocol_report(split))
         memory = _memory_estimate(config, split)
+        if config["save_data"] and distributed.world()[0] == 0:
+            keep(output_dir, config, data, split)
         origin = _settle_curvature(config, data, split, output_dir)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)

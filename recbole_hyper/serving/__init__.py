@@ -1,1 +1,1 @@
-"""What a trained model becomes outside this package: graphs, item vectors and indexes of the items."""
+"""What a finished run does for a service: recommendations from its folder, graphs, item vectors, indexes."""

@@ -176,6 +176,7 @@ def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dic
             "resume": (folder / "config.yaml").is_file(),
             "n_threads": plan.threads,
             "show_progress": False,
+            "save_data": False,
         }
         return run(
             plan.model,

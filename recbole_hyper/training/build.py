@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from recbole.data.utils import get_dataloader
@@ -10,9 +11,12 @@ from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, read_dataset
+from recbole_hyper.data.given import given_store
 from recbole_hyper.data.loader import PrefixLoader
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.training.checkpoint import seeded
 from recbole_hyper.types import Split
 
 
@@ -22,10 +26,31 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
     return data, make_split(data.store, config)
 
 
+def reader_of(config: Config, frame: Any) -> Callable[[Config], tuple[SequenceDataset, Split]]:
+    """Return what :func:`read_data` is where a frame holds the interactions, which are taken from it at once.
+
+    Raises:
+        ConfigError: a configuration that asks for more of a frame than user, item and time.
+        DataError: a frame that cannot be used, or of which nothing is left.
+    """
+    if config["interactions"] != "given":
+        raise ConfigError(f"interactions={config['interactions']!r}, but a frame is given; leave the key out")
+    return reader_of_store(given_store(config, frame))
+
+
+def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDataset, Split]]:
+    """Return what :func:`read_data` is where the sequences are known already."""
+
+    def read(config: Config) -> tuple[SequenceDataset, Split]:
+        return SequenceDataset(config, store), make_split(store, config)
+
+    return read
+
+
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
     """Return (model, training loader, dataset restricted to the training part): the first ``lengths`` of each row."""
     training = data.restrict(split.store, lengths)
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, OwnModel):
+    if _reads_prefixes(config):
         loader = PrefixLoader(training, split.store, lengths, config)
         return config.model_class(config, loader.view()).to(config["device"]), loader, training
     model = config.model_class(config, training).to(config["device"])
@@ -39,3 +64,18 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
         sampler = Sampler(["train"], [training], arguments["distribution"], arguments["alpha"]).set_phase("train")
     loader = get_dataloader(config, "train")(config, training, sampler, shuffle=config["shuffle"])
     return model, loader, training
+
+
+def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
+    """Return the model alone, as :func:`build` makes it from the first ``lengths`` of each row of ``store``.
+
+    What a constructor draws is drawn as at the beginning of a run with this ``seed``.
+    """
+    training = data.restrict(store, lengths)
+    view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
+    with seeded(int(config["seed"])):
+        return config.model_class(config, view).to(config["device"])
+
+
+def _reads_prefixes(config: Config) -> bool:
+    return config["MODEL_TYPE"] == ModelType.SEQUENTIAL and not issubclass(config.model_class, OwnModel)

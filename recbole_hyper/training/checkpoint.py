@@ -198,3 +198,16 @@ def restore_random_state(state: dict[str, Any], loader: Any) -> None:
         generator.bit_generator.state = json.loads(state["loader"])
     elif isinstance(generator, torch.Generator):
         generator.set_state(state["loader"])
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed every global generator as a run does at its start, and give each its state back at the end."""
+    before = random_state(None)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  RecBole draws from numpy's global generator
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        restore_random_state(before, None)

@@ -25,13 +25,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.dataset import TARGET_LIST
+from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.training.build import read_data
 from recbole_hyper.training.cluster import cluster
-from recbole_hyper.training.shared import shared_data
-from recbole_hyper.types import Ranks
+from recbole_hyper.training.shared import mapped, share
+from recbole_hyper.types import Ranks, Split
+
+# below the folder of the run: its data, which every process maps into memory
+SHARED = "shared"
 
 
 def world() -> tuple[int, int]:
@@ -43,6 +47,8 @@ def world() -> tuple[int, int]:
 
 class Shares:
     """A training loader that hands on every ``size``-th row of each batch, from row ``rank``.
+
+    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data.
 
     A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
     ``weight`` 0, because every process must take part in every step.
@@ -59,9 +65,15 @@ class Shares:
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Interaction]:
+        share = getattr(self.loader, "share", None)
+        for batch, mine in share(self.rank, self.size) if share is not None else self._cut():
+            self.weight = int(mine)
+            yield batch
+
+    def _cut(self) -> Iterator[tuple[Interaction, bool]]:
         for batch in self.loader:
-            self.weight = int(len(batch) > self.rank)
-            yield batch[self.rank :: self.size] if self.weight else batch[:1]
+            mine = len(batch) > self.rank
+            yield batch[self.rank :: self.size] if mine else batch[:1], mine
 
 
 class _Loss(nn.Module):
@@ -143,7 +155,10 @@ def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool) -> Ranks
 
 
 def run_workers(
-    config: Config, output_dir: Path, work: Callable[..., Any], ray_address: str | None = None
+    config: Config,
+    output_dir: Path,
+    work: Callable[..., Any],
+    read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
 ) -> dict[str, Any]:
     """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
 
@@ -151,7 +166,7 @@ def run_workers(
         config: a bound configuration.
         output_dir: folder of the run; rank 0 writes to it. On more than one machine it must be shared by all.
         work: what every process does, called with its configuration, its folder and ``read``, which gives the data.
-        ray_address: a running cluster, None to start one on this machine.
+        read: gives data and split in the place of the atomic files.
 
     Raises:
         ConfigError: a resumed run, or a cluster that is not there or too small.
@@ -166,11 +181,11 @@ def run_workers(
     use_gpu = torch.cuda.is_available() and bool(config["use_gpu"])
     folder = output_dir.absolute()
     threads = int(config["n_threads"] or max(1, (os.cpu_count() or 1) // workers))
-    shared_data(config, folder / "shared", test=True)
+    share(*(read or read_data)(config), folder / SHARED)
     settings = {**config.plain(), "num_workers": 1, "n_threads": threads, "show_progress": False}
     settings["data_path"] = str(Path(settings["data_path"]).absolute())
     arguments = {"work": work, "settings": settings, "folder": str(folder), "use_gpu": use_gpu}
-    with cluster(ray_address) as ray:
+    with cluster(config["ray_address"]) as ray:
         total = ray.cluster_resources()
         if total.get("GPU" if use_gpu else "CPU", 0) < workers:
             raise ConfigError(
@@ -189,7 +204,7 @@ def run_workers(
             trainer.fit()
         except Exception as error:
             raise RuntimeError(f"training on {workers} workers failed: {error}") from error
-    for name in ("shared", "ray"):
+    for name in (SHARED, "ray"):
         shutil.rmtree(folder / name, ignore_errors=True)
     return read_json(folder / "result.json")
 
@@ -206,5 +221,5 @@ def _worker(arguments: Mapping[str, Any]) -> None:
         # the process that started this one has claimed the folder
         own = folder if rank == 0 else Path(scratch)
         config = Config(settings["model"], settings["dataset"], config_dict={**settings, "output_dir": str(own)})
-        arguments["work"](config, own, read=lambda config: shared_data(config, folder / "shared", test=True))
+        arguments["work"](config, own, read=lambda config: mapped(config, folder / SHARED, test=True))
         dist.barrier()

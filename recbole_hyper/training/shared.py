@@ -55,10 +55,23 @@ def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[Seque
     with locked(target / ".lock"):
         if not (target / "split.json").is_file():
             dataset, split = _read(config, test)
-            has_features = dataset.user_feat is not None or dataset.item_feat is not None
-            save_split(split, dataset, target, has_features=has_features)
-            if has_features:
+            if share(dataset, split, target):
                 return dataset, split
+    return mapped(config, target, test=test)
+
+
+def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
+    """Save data and split below ``target`` and return whether they have features, which are not saved."""
+    has_features = dataset.user_feat is not None or dataset.item_feat is not None
+    save_split(split, dataset, target, has_features=has_features)
+    return has_features
+
+
+def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, Split]:
+    """Return what :func:`share` saved below ``target``, mapped into memory; a process holds that of one folder.
+
+    Data with features are read anew; ``test`` then says whether test cases are kept.
+    """
     if read_json(target / "split.json")["has_features"]:
         return _read(config, test)
     if target not in _mapped:
@@ -82,7 +95,7 @@ def without_test(split: Split) -> Split:
 def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:
     """Save data, training part and cases below ``folder``; ``split.json`` is written last."""
     stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
-    dataset.store.save(folder / "data")
+    dataset.store.save(folder / "data", link=True)
     saved = {id(dataset.store): "data"}
     for name, store in stores.items():
         if id(store) not in saved:

@@ -325,7 +325,8 @@ class RunTrainer:
 
     def _training_state(self, epoch: int) -> dict[str, Any]:
         return {
-            "model": self.model.state_dict(),
+            # what is fitted in one step is fitted again
+            "model": {} if self.config["MODEL_TYPE"] == ModelType.TRADITIONAL else self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
             "data_fingerprint": self.data_fingerprint,

@@ -86,7 +86,7 @@ def test_geometries_and_losses_combine(geometry: str, loss: str, walk: Path, tmp
 def test_a_loaded_model_recommends_with_the_past_encoder_alone(random_data: Path, tmp_path: Path) -> None:
     keys = {**KEYS, "data_path": str(random_data), "output_dir": str(tmp_path / "run")}
     result = run("DualRec", "random", config_dict=keys)
-    model, _, _ = load(tmp_path / "run")
+    model = load(tmp_path / "run").model
     items, lengths = torch.tensor([[3, 4, 5], [6, 0, 0]]), torch.tensor([3, 1])
     before = model(items, lengths)
     with torch.no_grad():

@@ -35,7 +35,7 @@ def test_learns_what_follows(model: str, walk: Path, tmp_path: Path) -> None:
     assert result["test"]["hit@1"] > (0.85 if result["config"]["loss_type"] == "ce" else 0.7)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
         ["config.yaml", "result.json", "model.safetensors", "checkpoint.pt", "train.csv", "run.log",
-         "cases_valid.parquet", "cases_test.parquet", ".run.lock"]
+         "cases_valid.parquet", "cases_test.parquet", ".run.lock", "data"]
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def test_a_head_with_item_vectors_of_its_own(geometry: str, walk: Path, tmp_path
     shared = run("SASRecCE", "walk", config_dict=learn(walk, tmp_path / "shared", **keys, epochs=1, eval_step=1))
     keys["reuse_item_embeddings"] = False
     result = run("SASRecCE", "walk", config_dict=learn(walk, tmp_path / "own", **keys))
-    model, _, _ = load(tmp_path / "own")
+    model = load(tmp_path / "own").model
     assert model.output_embedding is not None
     assert model.head.weight is model.output_embedding.weight
     assert result["parameters"] == shared["parameters"] + model.head.weight.numel()
@@ -169,7 +169,8 @@ def test_a_head_with_item_vectors_of_its_own(geometry: str, walk: Path, tmp_path
 
 def test_load_and_recommend(walk: Path, tmp_path: Path) -> None:
     run("HSASRecCE", "walk", config_dict=learn(walk, tmp_path / "run"))
-    model, _, data = load(tmp_path / "run")
+    data = load(tmp_path / "run")
+    model = data.model
     assert not model.training
     follows = planted.successors()
     histories = {item: [item, follows[item], follows[follows[item]]] for item in follows}
@@ -195,7 +196,7 @@ def test_load_and_recommend(walk: Path, tmp_path: Path) -> None:
 def test_recommends_all_that_is_left_in_order_of_its_score(model: str, random_data: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "output_dir": str(tmp_path / "run")}
     run(model, "random", config_dict={**keys, "ranking_memory_budget": 2000})  # several batches
-    store = load(tmp_path / "run")[2].store
+    store = load(tmp_path / "run").store
     users = [str(store.user_tokens[user]) for user in store.users[:7]]
     found = recommend(tmp_path / "run", users, k=49)
     for row, user in enumerate(users):

@@ -128,5 +128,5 @@ def test_command_line(random_data: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["evaluate", str(tmp_path / "nothing")]) == 1
     assert "holds no run" in capsys.readouterr().err
     run("Pop", "random", config_dict=settings(random_data, tmp_path / "pop"))
-    assert main(["evaluate", str(tmp_path / "pop")]) == 1
-    assert "only models of this package" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "pop"), "--topk=[3]"]) == 0
+    assert "ndcg@3" in capsys.readouterr().out

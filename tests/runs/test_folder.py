@@ -118,7 +118,7 @@ def test_weights_that_a_stopped_resume_left_are_not_taken_for_the_tested_ones(
 ) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("SASRecCE", "random", config_dict=keys)
-    model, _, _ = load(tmp_path / "run")
+    model = load(tmp_path / "run").model
     save_weights(tmp_path / "run" / "model.safetensors", model.state_dict(), {"epoch": 1})
     for use in (load, evaluate, lambda folder: recommend(folder, users=["u1"])):
         with pytest.raises(CheckpointError, match=r"is of epoch 1, but .*result\.json tested epoch 0"):

@@ -14,9 +14,11 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from recbole.data.interaction import Interaction
 
-from recbole_hyper.config import ConfigError
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.runs.run import run
 from recbole_hyper.training import distributed
+from recbole_hyper.training.build import read_data
 from tests.conftest import SMALL
 
 PLAIN = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "epochs": 4, "topk": [5], "valid_metric": "NDCG@5"}
@@ -36,6 +38,27 @@ def test_shares_cover_every_batch_once() -> None:
                 assert len(batch) >= 1
                 found += batch["row"].tolist() if shares.weight else []
         assert sorted(found) == list(range(10))
+
+
+@pytest.mark.parametrize("rule", ["all", "random"])
+def test_a_share_of_the_windows_is_gathered_from_its_own_rows_alone(random_data: Path, rule: str) -> None:
+    def loaders(count: int) -> list[WindowLoader]:
+        more = {"train_windows": rule, "train_batch_size": 9, "MAX_ITEM_LIST_LENGTH": 5}
+        config = Config("SASRecCE", "random", config_dict={**SMALL, **more, "data_path": str(random_data)})
+        data, split = read_data(config)
+        return [WindowLoader(data, split.store, split.train_lengths, config) for _ in range(count)]
+
+    whole, first, second, third = loaders(4)
+    shares = [distributed.Shares(loader, rank, 3) for rank, loader in enumerate((first, second, third))]
+    for _ in range(2):
+        assert len(whole) == len(shares[0]) > 3
+        for batch, *parts in zip(whole, *shares, strict=True):
+            for rank, part in enumerate(parts):
+                width = int(part["item_length"].max())
+                for name in ("user_id", "item_length", "item_id"):
+                    assert part[name].tolist() == batch[name][rank::3].tolist()
+                for name in ("item_id_list", "target_list"):
+                    assert part[name].tolist() == batch[name][rank::3, :width].tolist()
 
 
 def test_one_process_is_left_alone() -> None:
@@ -85,7 +108,11 @@ def test_processes_joined_by_torch(random_data: Path, tmp_path: Path, size: int)
 @pytest.mark.slow
 def test_two_workers_on_ray(random_data: Path, tmp_path: Path) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "one", n_threads=1))
-    result = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "two", num_workers=2))
+    # in no file: every worker maps what the first process holds
+    rows = pd.read_csv(random_data / "random" / "random.inter", sep="\t")
+    rows.columns = [name.partition(":")[0] for name in rows]
+    keys = settings(tmp_path / "nothing", tmp_path / "two", num_workers=2)
+    result = run("SASRecCE", "random", interactions=rows, config_dict=keys)
     assert result["workers"] == 2
     same_training(tmp_path / "one", tmp_path / "two")
     assert not (tmp_path / "two" / "shared").exists()

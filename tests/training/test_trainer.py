@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from recbole_hyper import load, recommend, run
 from recbole_hyper.config import ConfigError
+from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.trainer import DivergedError, RunTrainer
 from tests.conftest import LEARN, SMALL
@@ -105,7 +106,7 @@ def test_riemannian_learners_learn_inside_the_ball(learner: str, rate: float, wa
     keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "learner": learner}
     result = run("HGRU4Rec", "walk", config_dict={**keys, "learning_rate": rate, "curvature": 0.5})
     assert result["test"]["hit@1"] > 0.7
-    model, _, _ = load(tmp_path / "run")
+    model = load(tmp_path / "run").model
     norms = model.encoder.gru.bias_l0.detach().norm(dim=-1)
     assert 0 < norms.max() < 0.5**-0.5  # moved, and still points of the ball
 
@@ -209,14 +210,17 @@ def test_a_model_that_cannot_be_continued_exactly_says_so(random_data: Path, tmp
 def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) -> None:
     """The same rows in another order give every item another number."""
     keys = settings(random_data, tmp_path / "out", epochs=1)
-    run("SASRecCE", "random", config_dict=keys)
+    result = run("SASRecCE", "random", config_dict=keys)
     file = random_data / "random" / "random.inter"
     header, *rows = file.read_text().splitlines(keepends=True)
     file.write_text(header + "".join(reversed(rows)))
     with pytest.raises(CheckpointError, match="trained on other data"):
-        recommend(tmp_path / "out", users=["u1"])
+        evaluate(tmp_path / "out", {"data_path": str(random_data)})
     with pytest.raises(CheckpointError, match="trained on other data"):
         run("SASRecCE", "random", config_dict={**keys, "epochs": 3, "resume": True})
+    # the folder has the data that it was trained on, also after a resume was refused
+    assert len(recommend(tmp_path / "out", users=["u1"], k=3)) == 3
+    assert evaluate(tmp_path / "out")["test"] == result["test"]
     file.write_text(header + "".join(rows))
     assert len(recommend(tmp_path / "out", users=["u1"], k=3)) == 3
     with pytest.raises(ValueError, match="is one text"):

@@ -1,0 +1,21 @@
+"""``recbole-hyper inspect RUN``: what was trained on what, its metrics and curves, and where its items lie."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("run", help="output_dir of the run")
+    parser.add_argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print the tables; write the figures."""
+    from recbole_hyper.report.inspection import inspect_run
+
+    print(inspect_run(arguments.run, arguments.output))
+    return 0

@@ -1,0 +1,69 @@
+"""``recbole-hyper recommend RUN --users=all --output=recs.parquet``: what a finished run recommends."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+HELP = "recommend items from a finished run: to a file for any number of users, or a few as a table"
+_SHOWN = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("run", help="output_dir of the run")
+    parser.add_argument("--users", help="all (default), or a file of ids: .txt, .csv or .parquet")
+    parser.add_argument("--histories", type=Path, help="csv or parquet of interactions: user, item, time")
+    parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")
+    parser.add_argument("--items", type=Path, help="file of the only items that may be recommended")
+    parser.add_argument("--exclude", type=Path, help="file of items that may not be recommended")
+    parser.add_argument("--exclude_seen", type=_switch, default=True, help="leave out items of the history (True)")
+    parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
+    parser.add_argument("--cold", choices=("popular", "error"), default="popular", help="users without known items")
+    parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Recommend; without ``--output`` a table for the first few users."""
+    from recbole_hyper.evaluation.results import frame_table
+    from recbole_hyper.runs.load import identity, load
+    from recbole_hyper.serving import stream
+
+    if arguments.users is not None and arguments.histories is not None:
+        raise ValueError("give --users or --histories, one of the two")
+    if arguments.output is not None:
+        stream.require_kind(arguments.output)
+    model = load(arguments.run)
+    how = {"unknown": arguments.unknown, "cold": arguments.cold}
+    if arguments.histories is not None:
+        question = stream.about_histories(model, arguments.histories, **how)
+    else:
+        file = None if arguments.users in (None, "all") else Path(arguments.users)
+        question = stream.about_users(model, file, **how)
+    field = model.config["ITEM_ID_FIELD"]
+    lists: dict[str, Any] = {
+        name: None if file is None else stream.read_id_file(file, field)
+        for name, file in (("items", arguments.items), ("exclude", arguments.exclude))
+    }
+    options = {"k": arguments.k, "exclude_seen": arguments.exclude_seen, **lists}
+    if arguments.output is None:
+        asked = question.part(0, min(_SHOWN, question.n))
+        found = model.answer(asked, arguments.k, arguments.exclude_seen, model.allowed(**lists))
+        print(frame_table(found))
+        print(f"{len(asked)} of {question.n} users; --output=FILE.parquet writes all")
+        return 0
+    there = stream.write_recommendations(
+        model, question, arguments.output, options=options, identity=identity(arguments.run)
+    )
+    if there:
+        print(f"went on after {there} parts of an earlier call")
+    print(f"{question.n} users")
+    print(arguments.output)
+    return 0

@@ -1,0 +1,25 @@
+"""``recbole-hyper similar RUN ITEM...``: the items most like some, by the geometry of a finished run."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "list the items that a finished run holds most like the given ones"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("run", help="output_dir of the run")
+    parser.add_argument("items", nargs="+", metavar="ITEM", help="original item id")
+    parser.add_argument("--k", type=int, default=10, help="neighbours of each (default 10)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print a row per neighbour, and what was measured."""
+    from recbole_hyper.evaluation.results import frame_table
+    from recbole_hyper.runs.load import load
+
+    found = load(arguments.run).similar_items(arguments.items, arguments.k)
+    print(frame_table(found))
+    print(f"score: {found.attrs['measure']}")
+    return 0

@@ -1,0 +1,142 @@
+"""Recommendations for all users of a run by several processes: Ray Data hands out parts, each ends in a parquet file.
+
+A part is a stretch of users in the order of the data, of a size that no number of workers changes. Its file stands
+complete or not at all, so that a call that was stopped goes on where the parts end.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.asked import whole
+from recbole_hyper.files import digest, file_digest, read_json, replaced, write_json
+from recbole_hyper.runs.folder import CONFIG, REFIT
+from recbole_hyper.runs.load import load
+from recbole_hyper.training.checkpoint import WEIGHTS
+from recbole_hyper.training.cluster import cluster
+
+ASKED = "asked.json"
+_PART = re.compile(r"part-(\d{6})\.parquet")
+
+logger = logging.getLogger("recbole_hyper")
+
+
+def recommend_all(
+    folder: str | Path,
+    output: str | Path,
+    *,
+    k: int = 10,
+    exclude_seen: bool = True,
+    num_workers: int = 2,
+    users_of_a_part: int = 20_000,
+    ray_address: str | None = None,
+) -> list[Path]:
+    """Recommend ``k`` items to every user of a finished run, and return the parquet files in the order of the users.
+
+    Called again with the same settings it computes the parts that are missing; with another ``num_workers`` too.
+
+    Args:
+        folder: of the run. On more than one machine all reach it, and ``output``, by the same path.
+        output: folder of the parts: ``part-000000.parquet``, ...; their rows are those of ``Recommender.recommend``.
+        k: items for each user.
+        exclude_seen: leave out what the user's history holds.
+        num_workers: processes, each of which loads the run once.
+        users_of_a_part: users whose recommendations are one file, and are in memory at one time in a process.
+        ray_address: a running cluster, host:port; None starts one on this machine.
+
+    Raises:
+        ConfigError: ``output`` holds parts of another run or of other settings; no cluster, or one that is too small.
+        ValueError: a k that cannot be recommended.
+        RuntimeError: a process failed; the message is that process's.
+    """
+    folder, output = Path(folder).absolute(), Path(output).absolute()
+    num_workers, size = whole("num_workers", num_workers), whole("users_of_a_part", users_of_a_part)
+    found = load(folder)
+    settings: dict[str, Any] = {"k": whole("k", k), "exclude_seen": bool(exclude_seen)}
+    found.recommend(users=found.user_ids[:1], **settings)  # what cannot be asked is said before the work
+    count = len(found.user_ids)
+    del found
+    _claim(output, {"run": _identity(folder), "users": count, "users_of_a_part": size, **settings})
+    files = [output / f"part-{number:06d}.parquet" for number in range(math.ceil(count / size))]
+    missing = [number for number, file in enumerate(files) if not file.is_file()]
+    if len(missing) < len(files):
+        logger.info("%d of %d parts are there already", len(files) - len(missing), len(files))
+    if missing:
+        arguments = (str(folder), str(output), size, settings)
+        _compute(arguments, missing, min(num_workers, len(missing)), ray_address)
+    return files
+
+
+def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, address: str | None) -> None:
+    """Write the missing parts; ``arguments`` are those of :class:`PartWriter`, but for its threads."""
+    with cluster(address) as ray:
+        cores = ray.cluster_resources().get("CPU", 0)
+        if cores < workers:
+            raise ConfigError(f"num_workers={workers}: the cluster has {cores:g} cores")
+        import ray.data
+
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        parts = ray.data.from_items([{"part": number} for number in missing], override_num_blocks=len(missing))
+        done = parts.map_batches(
+            PartWriter,
+            fn_constructor_args=(*arguments, threads),
+            batch_size=1,
+            concurrency=workers,
+        )
+        try:
+            for count, row in enumerate(done.iter_rows(), 1):
+                logger.info("part %d: %d rows (%d of %d)", row["part"], row["rows"], count, len(missing))
+        except Exception as error:
+            raise RuntimeError(f"recommending on {workers} workers failed: {error}") from error
+
+
+class PartWriter:
+    """A process's share of the work: the run, loaded once, and a file for every part that it is handed."""
+
+    def __init__(self, folder: str, output: str, size: int, settings: Mapping[str, Any], threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.found, self.output, self.size, self.settings = load(folder), Path(output), size, settings
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Write the files of the ``part`` numbers; returns these and the rows of each."""
+        rows = []
+        for number in batch["part"].tolist():
+            users = self.found.user_ids[number * self.size : (number + 1) * self.size]
+            frame = self.found.recommend(users=users, **self.settings)
+            with replaced(self.output / f"part-{number:06d}.parquet") as part:
+                frame.to_parquet(part, index=False)
+            rows.append(len(frame))
+        return {"part": batch["part"], "rows": np.array(rows)}
+
+
+def _identity(folder: Path) -> str:
+    """Return a digest of the configuration and the weights of a run."""
+    names = (CONFIG, WEIGHTS, f"{REFIT}/{WEIGHTS}", "data/about.json")
+    return digest({name: file_digest(folder / name) for name in names if (folder / name).is_file()})
+
+
+def _claim(output: Path, asked: Mapping[str, Any]) -> None:
+    """Note in ``output`` what its parts are of, or raise ConfigError where they are of something else."""
+    note = output / ASKED
+    if note.is_file():
+        before = read_json(note)
+        pairs = {key: (before.get(key), value) for key, value in asked.items()}
+        changed = [f"{key}: {old!r} before, {new!r} now" for key, (old, new) in pairs.items() if old != new]
+        if changed:
+            raise ConfigError(f"{output} holds other recommendations ({'; '.join(changed)}); choose another folder")
+        return
+    if output.is_dir() and any(_PART.fullmatch(path.name) for path in output.iterdir()):
+        raise ConfigError(f"{output} holds parts, but no {ASKED} that says of what; choose another folder")
+    write_json(note, asked)

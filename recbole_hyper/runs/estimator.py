@@ -1,0 +1,111 @@
+"""A model class called with options alone: a frame in, a finished run and its recommendations out, and no file between.
+
+``HSASRecCE(hidden_size=64, epochs=20).fit(frame)`` does what :func:`recbole_hyper.runs.run.run` does with these keys.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.components import component
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.files import replaced_folder, write_yaml
+from recbole_hyper.runs.folder import CONFIG, LOCK, read_begun
+from recbole_hyper.runs.load import load
+from recbole_hyper.runs.run import run
+
+
+class Estimator:
+    """A model and its options, and after :meth:`fit` the run: what a loaded run offers is an attribute of this.
+
+    Args:
+        model: class of a model of this package, or one made from it.
+        options: configuration keys, as in a YAML file or on the command line.
+
+    Raises:
+        ConfigError: an unknown key, or a value that its key may not have.
+    """
+
+    def __init__(self, model: type, options: Mapping[str, Any]) -> None:
+        # a class of one's own is found again by its name when its run is loaded in this process
+        self.model, self.options = component("models")(model), dict(options)
+        Config(model, config_dict={**self.options, "interactions": "given"})
+        self._result: dict[str, Any] | None = None
+        self._folder: Path | None = None
+        self._held: tempfile.TemporaryDirectory | None = None
+        self._recommender: Any = None
+
+    def fit(
+        self, interactions: Any, *, eval_args: Mapping[str, Any] | None = None, output_dir: str | Path | None = None
+    ) -> Estimator:
+        """Train, select on validation and test once; returns this estimator.
+
+        Args:
+            interactions: a pandas or polars DataFrame or an Arrow table with a user, an item and a time in each row.
+            eval_args: split and candidates, as everywhere; leave-one-out with full ranking where nothing is said.
+            output_dir: folder of the run; None takes one that goes with this estimator, unless :meth:`save` keeps it.
+
+        Raises:
+            Everything that :func:`run` raises; what was fitted before then stays.
+        """
+        place = output_dir or self.options.get("output_dir")
+        held = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
+        folder = Path(held.name) / "run" if held else Path(str(place))
+        keys = {**self.options, "output_dir": str(folder)}
+        if eval_args is not None:
+            keys["eval_args"] = eval_args
+        result = run(self.model, interactions=interactions, config_dict=keys)
+        self._result, self._folder, self._held, self._recommender = result, folder, held, None
+        return self
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the run measured: the content of its result.json."""
+        self._require_fitted()
+        assert self._result is not None
+        return self._result
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        self._require_fitted()
+        assert self._folder is not None
+        return self._folder
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the folder of the run to ``folder``, from which ``recbole_hyper.load`` reads it; returns its path.
+
+        Raises:
+            ConfigError: something is there already.
+            NoSpaceError: the disk is full; nothing is left behind.
+        """
+        target, source = Path(folder), self.folder
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ConfigError(f"{target} holds something already; choose another folder")
+        with replaced_folder(target) as part:
+            shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
+            write_yaml(part / CONFIG, {**read_begun(part), "output_dir": str(target)})
+        return target
+
+    def __getattr__(self, name: str) -> Any:
+        # recommend, similar_items, score and what else a loaded run offers
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._require_fitted()
+        if self._recommender is None:
+            self._recommender = load(self.folder)
+        return getattr(self._recommender, name)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in self.options.items())
+        return f"{self.model.__name__}({options})"
+
+    def _require_fitted(self) -> None:
+        if self._result is None:
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"{self!r} is not fitted; call fit(frame) first")

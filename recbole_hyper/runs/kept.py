@@ -1,0 +1,156 @@
+"""What a run keeps of its data, so that its folder is enough: ids, histories, and what was trained on.
+
+data/sequences     all sequences, with the ids of users and items
+data/training      the sequences that were trained on, where a protocol filtered them
+data/*.npy         the training part of each row, and of a refit, and the items that may be recommended
+data/about.json    format, version, digests of the other files, and the data set that it was; written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.cache import known_digest
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.sequences import SequenceStore, write_array
+from recbole_hyper.data.source import Source
+from recbole_hyper.evaluation.results import package_version
+from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
+from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError, require_same_data
+from recbole_hyper.types import Cases, Split
+
+DATA, ABOUT = "data", "about.json"
+FORMAT = 1  # raised when an older package would read a folder wrongly
+_ALL, _TRAINING = "sequences", "training"
+_LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
+
+logger = logging.getLogger("recbole_hyper")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The data of a run, read from its folder.
+
+    Attributes:
+        store: all sequences.
+        split: what was trained on; it has no validation and no test cases.
+        about: content of about.json.
+    """
+
+    store: SequenceStore
+    split: Split
+    about: dict[str, Any]
+
+
+def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
+    """Write ``folder``/data in one step, unless the same is there.
+
+    Raises:
+        NoSpaceError: the disk is full.
+        CheckpointError: a resumed run on other data than before.
+    """
+    arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "fingerprint": data.store.fingerprint(),
+        "training_fingerprint": split.store.fingerprint(),
+        "lengths": {
+            name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for name, array in arrays.items()
+        },
+    }
+    before = _before(folder)
+    if before and any((folder / name).is_file() for name in (WEIGHTS, STATE)):
+        # a resume on other data is refused before it takes away those of the run
+        saved = {"data_fingerprint": before.get("training_fingerprint")}
+        require_same_data(folder / DATA, saved, content["training_fingerprint"])
+    if all(before.get(name) == value for name, value in content.items()):
+        return
+    with replaced_folder(folder / DATA) as part:
+        data.store.save(part / _ALL)
+        if content["training_fingerprint"] != content["fingerprint"]:
+            split.store.save(part / _TRAINING)
+        for name, array in arrays.items():
+            write_array(part / f"{name}.npy", array)
+        files = sorted(path for path in part.rglob("*") if path.is_file())
+        more = {
+            "version": package_version(),
+            "dataset": _dataset(config),
+            "features": Source.of(config).has_features,
+            "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
+        }
+        write_json(part / ABOUT, {**content, **more})
+
+
+def _before(folder: Path) -> dict[str, Any]:
+    """Return what an earlier start of the run kept, {} where it kept nothing that can be read."""
+    try:
+        return read_json(folder / DATA / ABOUT)
+    except (OSError, ValueError):
+        return {}
+
+
+def _dataset(config: Config) -> dict[str, Any]:
+    """Return size and digest of each atomic file that the run read."""
+    files = [path for path in Source.of(config).files() if path.is_file()]
+    return {path.name: {"size": path.stat().st_size, "sha256": known_digest(path)} for path in files}
+
+
+def read_kept(folder: Path) -> Kept | None:
+    """Return the data of the run in ``folder``, None where it kept none.
+
+    Raises:
+        ConfigError: a folder of a newer format.
+        CheckpointError: a file that is missing or not what was written.
+    """
+    place = folder / DATA
+    if not place.is_dir():
+        return None
+    about = _about(place)
+    for name, digest in about["files"].items():
+        path = place / name
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing: the folder of the run is not complete; copy it again as a whole")
+        if file_digest(path) != digest:
+            raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
+    store = SequenceStore.load(place / _ALL)
+    training = SequenceStore.load(place / _TRAINING) if (place / _TRAINING).is_dir() else store
+    arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
+    none = Cases.build(training, [], [])
+    return Kept(store, Split(training, valid=none, test=none, **arrays), about)
+
+
+def _about(place: Path) -> dict[str, Any]:
+    if not (place / ABOUT).is_file():
+        raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is not complete; copy it as a whole")
+    about = read_json(place / ABOUT)
+    found = about.get("format")
+    if not isinstance(found, int) or found < 1:
+        raise CheckpointError(f"{place / ABOUT} is damaged: format={found!r}")
+    if found > FORMAT:
+        raise ConfigError(
+            f"{place.parent} was written by recbole_hyper {about.get('version')} in format {found}; this is "
+            f"{package_version()}, which reads formats up to {FORMAT}: install the newer package"
+        )
+    return about
+
+
+def differences(kept: Kept, config: Config) -> list[str]:
+    """Return in words what is not as it was in the run: the version of the package, the files of the data set."""
+    found = []
+    if kept.about["version"] != package_version():
+        found.append(f"trained by recbole_hyper {kept.about['version']}, this is {package_version()}")
+    folder, own = Source.of(config).folder, "the data in the folder of the run are used"
+    for name, before in kept.about["dataset"].items():
+        path = folder / name
+        if not path.is_file():
+            found.append(f"{path} is not here; {own}")
+        elif path.stat().st_size != before["size"] or known_digest(path) != before["sha256"]:
+            found.append(f"{path} has changed since the run; {own}")
+    return found

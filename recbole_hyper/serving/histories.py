@@ -1,0 +1,130 @@
+"""Ids and histories in the form that a caller has them: lists, Series, frames, Arrow, polars; read and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from recbole_hyper.evaluation.asked import ids
+
+# names of columns that are understood beside those of the run: user, item, time
+_USUAL = (("user_id", "user"), ("item_id", "item"), ("timestamp", "time"))
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Histories of original item ids.
+
+    Attributes:
+        names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
+        named: whether ``names`` are users.
+        offsets: (n + 1,) history ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, oldest first.
+        codes: items, as places in ``tokens``.
+        tokens: original item ids as text.
+    """
+
+    names: npt.NDArray[Any]
+    named: bool
+    offsets: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.str_]
+
+
+def read_histories(values: Any, fields: tuple[str, str, str]) -> Histories:
+    """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
+
+    Args:
+        values: histories are oldest first; the rows of a table are sorted by its time where it has one.
+        fields: names of the columns of user, item and time in the data of the run.
+
+    Raises:
+        ValueError: one text where a list is needed, an entry that is no id, a set (it has no order), a table without
+            a column for users and one for items, or with a time that is missing.
+    """
+    values = _pandas(values)
+    if isinstance(values, pd.DataFrame):
+        return _of_table(values, fields)
+    if isinstance(values, Mapping):
+        names, lists = _array(ids("histories", values)), list(values.values())
+    else:
+        lists = _list("histories", values)
+        names = np.arange(len(lists))
+    rows = [_history(f"histories[{at}]", one) for at, one in enumerate(lists)]
+    offsets = np.cumsum([0, *map(len, rows)])
+    tokens = np.array(list(chain(*rows)), dtype=str)
+    return Histories(names, isinstance(values, Mapping), offsets, np.arange(len(tokens)), tokens)
+
+
+def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return original ids as they were given, from any iterable, Series, column of Arrow or polars.
+
+    Raises:
+        ValueError: one text, no iterable, or an entry that is no id.
+    """
+    values = _pandas(values)
+    if isinstance(values, pd.DataFrame):
+        if len(values.columns) != 1:
+            raise ValueError(f"{name} is a table of {len(values.columns)} columns; give the one with the ids")
+        values = values.iloc[:, 0]
+    plain = getattr(values, "dtype", None)
+    if plain is not None and getattr(plain, "kind", "O") in "iuU" and np.ndim(values) == 1:
+        return np.asarray(values)
+    return _array(ids(name, values))
+
+
+def _pandas(values: Any) -> Any:
+    """Return what Arrow and polars hold as pandas has it; anything else as it is."""
+    if hasattr(values, "to_arrow"):  # polars, without importing it
+        values = values.to_arrow()
+    return values.to_pandas() if hasattr(values, "to_pandas") else values
+
+
+def _array(values: list[Any]) -> npt.NDArray[Any]:
+    # mixed ids stay what they are; an empty column of texts has the type that pandas gives one of texts
+    return np.array(values, dtype=object if values else str)
+
+
+def _list(name: str, values: Any) -> list[Any]:
+    if isinstance(values, (str, bytes)):
+        raise ValueError(f"{name}={values!r} is one text; give a list of lists of item ids")
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name}={values!r} is no list; give a list of lists of item ids")
+    return list(values)
+
+
+def _history(place: str, values: Any) -> list[str]:
+    if isinstance(values, (set, frozenset)):
+        raise ValueError(f"{place} is a set, which has no order; give a list of item ids, oldest first")
+    return [str(item) for item in ids(place, values)]
+
+
+def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
+    user, item, time = (_column(table, field, usual) for field, usual in zip(fields, _USUAL, strict=True))
+    if user is None or item is None:
+        missing = fields[0] if user is None else fields[1]
+        raise ValueError(
+            f"histories: the table has no column {missing!r}; it has {', '.join(map(str, table.columns))}; needed are "
+            f"{fields[0]} and {fields[1]}, and {fields[2]} unless the rows are in time order"
+        )
+    for column in filter(None, (user, item, time)):
+        bad = np.flatnonzero(table[column].isna())
+        if len(bad):
+            raise ValueError(f"histories: {len(bad)} rows have no {column} (first: row {bad[0]})")
+    codes, names = pd.factorize(table[user])
+    order = np.arange(len(table))
+    if time is not None:
+        order = np.argsort(table[time].to_numpy(), kind="stable")
+    order = order[np.argsort(codes[order], kind="stable")]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    items, tokens = pd.factorize(table[item])
+    return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str))
+
+
+def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:
+    return next((name for name in (field, *usual) if name in table.columns), None)

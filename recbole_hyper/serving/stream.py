@@ -1,0 +1,214 @@
+"""Recommendations for any number of users into one file: in parts that a killed process leaves, joined at the end.
+
+The parts lie in a hidden folder beside the output, under the plan that they belong to. A part depends on nothing but
+the plan, so that a file that was made in several goes is that of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from tqdm import tqdm
+
+from recbole_hyper.evaluation.results import package_version
+from recbole_hyper.files import digest, file_digest, locked, read_json, replaced, write_json
+from recbole_hyper.serving.recommender import Asked, Recommender
+
+KINDS = (".parquet", ".csv")
+_BATCH = 8192  # users of a part
+_SCHEMA = pa.schema(
+    [
+        ("user_id", pa.string()),
+        ("position", pa.int32()),
+        ("item_id", pa.string()),
+        ("score", pa.float32()),
+        ("popular", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who is asked about.
+
+    Attributes:
+        n: number of users.
+        part: gives those from ``start`` to before ``stop``.
+        content: what decides the answers, as plain values.
+    """
+
+    n: int
+    part: Callable[[int, int], Asked]
+    content: dict[str, Any]
+
+
+def about_users(model: Recommender, file: Path | None, unknown: str = "skip", cold: str = "popular") -> Question:
+    """Return the question about the users in ``file``, None for all users with a history in the data.
+
+    Raises:
+        ValueError: what ``unknown`` and ``cold`` refuse, or a file that holds no ids.
+    """
+    store = model.store
+    users = store.user_tokens[store.users] if file is None else read_id_file(file, model.config["USER_ID_FIELD"])
+    if "error" in (unknown, cold):
+        model.ask(users=users, unknown=unknown, cold=cold)  # refused before any answer
+    content = {"users": "all" if file is None else file_digest(file), "unknown": unknown, "cold": cold}
+    return Question(
+        len(users), lambda start, stop: model.ask(users=users[start:stop], unknown=unknown, cold=cold), content
+    )
+
+
+def about_histories(model: Recommender, file: Path, unknown: str = "skip", cold: str = "popular") -> Question:
+    """Return the question about the users of a table of interactions (csv or parquet), in order of appearance.
+
+    The table is held as numbers while its users are asked about. Raises ValueError as ``Recommender.recommend``.
+    """
+    asked = model.ask(histories=_read(file), unknown=unknown, cold=cold)
+    content = {"histories": file_digest(file), "unknown": unknown, "cold": cold}
+    return Question(len(asked), lambda start, stop: asked[start:stop], content)
+
+
+def read_id_file(path: Path, field: str) -> Any:
+    """Return the ids in a file as text: the column ``field`` or the only one of a csv or parquet; a line each of .txt.
+
+    Raises:
+        ValueError: no such column.
+        OSError: no such file.
+    """
+    if path.suffix == ".txt":
+        return pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=str).to_numpy(dtype=str)
+    table = _read(path)
+    if field not in table.column_names and table.num_columns != 1:
+        raise ValueError(f"{path} has no column {field!r}; it has {', '.join(table.column_names)}")
+    column = table.column(field if field in table.column_names else 0)
+    return column.cast(pa.string()).to_pandas().to_numpy(dtype=str)
+
+
+def _read(path: Path) -> pa.Table:
+    """Read a table whose ids stay the texts that they are; names end before the colon of an atomic file."""
+    if path.suffix == ".parquet":
+        try:
+            table = pa.parquet.read_table(path)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path} is no parquet file: {error}") from error
+    else:
+        table = _read_text(path)
+    return table.rename_columns([name.partition(":")[0] for name in table.column_names])
+
+
+def _read_text(path: Path) -> pa.Table:
+    with path.open(encoding="utf-8") as file:
+        line = file.readline().rstrip("\n")
+    separator = "\t" if "\t" in line else ","
+    parse = pa.csv.ParseOptions(delimiter=separator)
+    try:
+        names = pa.csv.open_csv(path, parse_options=parse).schema.names
+        # an id like 007 or NA is text, and so is everything but a time
+        kinds = {name: pa.string() for name in names if not name.startswith("time")}
+        convert = pa.csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+        return pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} cannot be read as a table with a header: {error}") from error
+
+
+def write_recommendations(
+    model: Recommender,
+    question: Question,
+    output: Path,
+    *,
+    options: Mapping[str, Any],
+    identity: Mapping[str, Any],
+) -> int:
+    """Write the answers to ``question`` into ``output``, and go on where an earlier call for the same was stopped.
+
+    Args:
+        model: that answers.
+        question: see :func:`about_users` and :func:`about_histories`.
+        output: file that ends in .parquet or .csv; an earlier one is replaced when the new one is complete.
+        options: k, exclude_seen, items and exclude of ``Recommender.recommend``.
+        identity: plain values that tell this model and its data from others.
+
+    Returns:
+        number of parts that were there already.
+
+    Raises:
+        ValueError: another ending, or options that are refused.
+        NoSpaceError: the disk is full; the parts stay, and the same call goes on with space.
+        LockedError: another process writes this file.
+    """
+    require_kind(output)
+    allowed = model.allowed(options.get("items"), options.get("exclude"))
+    seen = {"k": options["k"], "exclude_seen": options["exclude_seen"]}
+    model.answer(question.part(0, 0), **seen)  # refuses bad options before any file
+    mask = None if allowed is None else allowed.tolist()
+    plan = {**identity, **question.content, **seen, "allowed": digest(mask), "n": question.n, "batch": _BATCH}
+    plan["version"] = package_version()
+    folder = output.with_name(f".{output.name}.parts")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock", wait=False):
+        _begin(folder, plan)
+        parts = [folder / f"{number:08}{output.suffix}" for number in range(-(-question.n // _BATCH))]
+        there = sum(part.is_file() for part in parts)
+        with tqdm(total=question.n, desc="Recommend", unit="user", disable=None) as bar:
+            for number, part in enumerate(parts):
+                start, stop = number * _BATCH, min((number + 1) * _BATCH, question.n)
+                if not part.is_file():
+                    _write(model.answer(question.part(start, stop), **seen, allowed=allowed), part)
+                bar.update(stop - start)
+        _join(parts, output)
+        shutil.rmtree(folder, ignore_errors=True)
+    return there
+
+
+def require_kind(output: Path) -> None:
+    """Raise ValueError for a file that is neither .parquet nor .csv."""
+    if output.suffix not in KINDS:
+        raise ValueError(f"output={str(output)!r}: the name must end in {' or '.join(KINDS)}")
+
+
+def _begin(folder: Path, plan: dict[str, Any]) -> None:
+    """Keep the parts of the same plan, remove those of another."""
+    file = folder / "plan.json"
+    try:
+        same = file.is_file() and read_json(file) == plan
+    except ValueError:
+        same = False
+    if same:
+        return
+    for entry in folder.iterdir():
+        if entry.name != ".lock":
+            entry.unlink()
+    write_json(file, plan)
+
+
+def _write(frame: pd.DataFrame, part: Path) -> None:
+    names = {"user_id": frame["user_id"].astype(str), "item_id": frame["item_id"].astype(str)}
+    table = pa.Table.from_pandas(frame.assign(**names), schema=_SCHEMA, preserve_index=False)
+    table = table.replace_schema_metadata(None)
+    with replaced(part) as file:
+        if part.suffix == ".parquet":
+            pa.parquet.write_table(table, file)
+        else:
+            pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
+
+
+def _join(parts: list[Path], output: Path) -> None:
+    with replaced(output) as whole:
+        if output.suffix == ".parquet":
+            with pa.parquet.ParquetWriter(whole, _SCHEMA) as writer:
+                for part in parts:
+                    writer.write_table(pa.parquet.read_table(part))
+            return
+        with whole.open("wb") as file:
+            file.write((",".join(_SCHEMA.names) + "\n").encode())
+            for part in parts:
+                with part.open("rb") as piece:
+                    shutil.copyfileobj(piece, file, 1 << 20)

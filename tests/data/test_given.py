@@ -1,0 +1,159 @@
+"""A frame in the place of a file: the same store, split and result, and errors before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.atomic import DataError
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.given import given_store
+from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.training.checkpoint import CheckpointError
+from tests.conftest import SMALL, cycle_rows, write_inter
+
+COLUMNS = ["user_id", "item_id", "timestamp"]
+NO_TIME = ("seconds", "peak_memory_bytes", "peak_memory_bytes_per_phase", "config", "dataset", "seconds")
+
+
+def rows(count: int = 400) -> list[tuple]:
+    """Return rows with ties in time, repeated pairs and ids that look like numbers or missing values."""
+    generator = np.random.default_rng(7)
+    users = generator.choice(["a", "b", "NA", "null", "1", "01", "1.0", " x", "é"], count)
+    items = generator.choice([f"i{n}" for n in range(12)] + ["nan", "#", '"'], count)
+    return list(zip(users.tolist(), items.tolist(), generator.integers(0, 60, count).tolist(), strict=True))
+
+
+def configured(path: Path, **keys: Any) -> Config:
+    return Config("SASRecCE", "d", config_dict={**SMALL, "data_path": str(path), **keys})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"user_inter_num_interval": "[40,inf)", "item_inter_num_interval": "[16,inf)"},
+        {"rm_dup_inter": "first", "item_inter_num_interval": "[5,inf)"},
+        {"rm_dup_inter": "last"},
+        {"val_interval": {"timestamp": "[10,50]", "item_id": ["i1", "i2", "nan"]}},
+    ],
+)
+@pytest.mark.parametrize("kind", ["pandas", "chunks"])
+def test_a_frame_gives_the_store_of_a_file_with_its_rows(keys: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", rows())
+    frame: Any = pd.DataFrame(rows(), columns=COLUMNS)
+    if kind == "chunks":
+        frame = pa.concat_tables([pa.Table.from_pandas(frame[n : n + 150]) for n in range(0, 400, 150)])
+    config = configured(tmp_path, **keys)
+    read, given = SequenceDataset(config).store, given_store(config, frame)
+    for name in ("offsets", "items", "times", "users", "user_tokens", "item_tokens"):
+        assert getattr(read, name).tolist() == getattr(given, name).tolist(), name
+    assert read.fingerprint() == given.fingerprint()
+
+
+def test_columns_are_those_that_the_keys_name(tmp_path: Path) -> None:
+    frame = pd.DataFrame(rows(), columns=["who", "what", "when"]).assign(user_id="other")
+    fields = {"USER_ID_FIELD": "who", "ITEM_ID_FIELD": "what", "TIME_FIELD": "when"}
+    config = Config("SASRecCE", config_dict={**SMALL, **fields, "interactions": "given"})
+    write_inter(tmp_path, "d", rows())
+    assert given_store(config, frame).fingerprint() == SequenceDataset(configured(tmp_path)).store.fingerprint()
+    with pytest.raises(DataError, match="no column user_id, item_id, timestamp; its columns: who, when; the keys"):
+        given_store(Config("SASRecCE", config_dict={**SMALL, "interactions": "given"}), frame[["who", "when"]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame.iloc[:0], "holds no interactions"),
+        (lambda frame: frame.assign(item_id=[None, *frame.item_id[1:]]), "row 0 .*null"),
+        (lambda frame: frame.assign(timestamp=[*frame.timestamp[:-1], np.nan]), "no finite time"),
+        (lambda frame: frame.assign(item_id=["i1", "[PAD]", *frame.item_id[2:]]), r"row 1 .*padding"),
+        (lambda frame: frame.assign(item_id="one"), "the frame: 1 item is left"),
+        (lambda frame: frame.to_dict("list"), "interactions are a dict"),
+    ],
+)
+def test_a_frame_that_is_no_use_is_refused_before_anything_is_made(change: Any, message: str, tmp_path: Path) -> None:
+    frame = change(pd.DataFrame(cycle_rows(), columns=COLUMNS))
+    with pytest.raises(DataError, match=message):
+        run("SASRecCE", interactions=frame, config_dict={**SMALL, "output_dir": str(tmp_path / "run")})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"val_interval": {"rating": "[3,inf)"}}, "val_interval names 'rating'.*drop rows from the frame"),
+        ({"load_col": {"inter": [*COLUMNS, "rating"]}}, "leave load_col out"),
+        ({"load_col": {"inter": COLUMNS, "item": "*"}}, "leave load_col out"),
+        ({"item_inter_num_interval": "[900,inf)"}, "the frame: no interaction is left after filtering"),
+    ],
+)
+def test_what_a_frame_does_not_hold_cannot_be_asked_of_it(keys: dict[str, Any], message: str) -> None:
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS).assign(rating=5)
+    with pytest.raises(ValueError, match=message):
+        run("SASRecCE", interactions=frame, config_dict={**SMALL, **keys})
+
+
+def test_a_run_on_a_frame_is_the_run_on_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {**SMALL, "item_inter_num_interval": "[2,inf)"}
+    path = write_inter(tmp_path / "data", "d", cycle_rows())
+    on_file = run("SASRecCE", "d", config_dict={**keys, "data_path": str(path), "output_dir": str(tmp_path / "file")})
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
+    # a folder of that name is not looked at
+    on_frame = run("SASRecCE", interactions=frame, config_dict={**keys, "output_dir": str(tmp_path / "frame")})
+    assert on_frame["dataset"] == "interactions"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file", "frame"]
+    for key in set(on_file) - set(NO_TIME):
+        assert on_frame[key] == on_file[key], key
+    curves = [pd.read_csv(tmp_path / name / "train.csv") for name in ("file", "frame")]
+    assert curves[0].train_loss.tolist() == curves[1].train_loss.tolist()
+
+
+def test_a_run_on_a_frame_goes_on_with_the_same_frame_only(tmp_path: Path) -> None:
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
+    out = str(tmp_path / "run")
+    run("SASRecCE", "shop", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out})
+    more = {"resume": True, "output_dir": out, "epochs": 2}
+    kept = sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*"))
+    with pytest.raises(CheckpointError, match="other data"):
+        run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
+    assert sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*")) == kept
+    resumed = run(interactions=frame, config_dict=more)
+    assert (resumed["dataset"], resumed["epochs"]) == ("shop", 2)
+    # what the run kept of the frame does as well
+    assert run(config_dict={**more, "epochs": 3})["data_fingerprint"] == resumed["data_fingerprint"]
+
+
+def test_a_run_on_a_frame_is_evaluated_again_without_it(tmp_path: Path) -> None:
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
+    out = str(tmp_path / "run")
+    result = run("SASRecCE", interactions=frame, config_dict={**SMALL, "output_dir": out})
+    again = evaluate(out, {"eval_args": {"mode": "full"}})
+    assert (again["valid"], again["test"]) == (result["valid"], result["test"])
+    with pytest.raises(ConfigError, match="are in no file"):
+        evaluate(out, {"data_path": str(tmp_path)})
+
+
+def test_a_run_that_kept_nothing_needs_the_frame_again(tmp_path: Path) -> None:
+    frame = pd.DataFrame(cycle_rows(), columns=COLUMNS)
+    out = str(tmp_path / "run")
+    run("SASRecCE", interactions=frame, config_dict={**SMALL, "epochs": 1, "output_dir": out, "save_data": False})
+    more = {"resume": True, "output_dir": out, "epochs": 2}
+    with pytest.raises(ConfigError, match=r"give them again, as in run\(..., interactions=frame\)"):
+        run(config_dict=more)
+    with pytest.raises(CheckpointError, match="other data"):
+        run(interactions=frame.assign(item_id="i1" + frame.item_id), config_dict=more)
+    assert run(interactions=frame, config_dict=more)["epochs"] == 2
+
+
+def test_no_command_trains_on_what_is_in_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="were given in Python and are in no file"):
+        run("SASRecCE", config_dict={**SMALL, "interactions": "given", "output_dir": str(tmp_path / "run")})

@@ -1,0 +1,89 @@
+"""Recommendations for all users in parts: the rows of one process, whatever was there before."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from recbole_hyper import load, run
+from recbole_hyper.config import ConfigError
+from recbole_hyper.runs import batch
+from recbole_hyper.runs.batch import PartWriter, recommend_all
+from tests.conftest import LEARN
+
+
+@pytest.fixture
+def trained(walk: Path, tmp_path: Path) -> Path:
+    """Return the folder of a run whose data set is gone."""
+    keys = {**LEARN, "epochs": 2, "data_path": str(walk), "output_dir": str(tmp_path / "run")}
+    run("HSASRecCE", "walk", config_dict=keys)
+    shutil.rmtree(walk)
+    return tmp_path / "run"
+
+
+def one_process(folder: Path, k: int) -> pd.DataFrame:
+    found = load(folder)
+    return found.recommend(users=found.user_ids, k=k)
+
+
+def same(files: list[Path], expected: pd.DataFrame) -> None:
+    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+    pd.testing.assert_frame_equal(frame.drop(columns="score"), expected.drop(columns="score"))
+    pd.testing.assert_series_equal(frame.score, expected.score, rtol=1e-5)
+
+
+def inline(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Compute parts in this process, and return the list of what is computed."""
+    asked = []
+
+    def compute(arguments: tuple, missing: list[int], *_: object) -> None:
+        asked.append(missing)
+        writer = PartWriter(*arguments, 1)
+        for number in missing:
+            writer({"part": pd.Series([number]).to_numpy()})
+
+    monkeypatch.setattr(batch, "_compute", compute)
+    return asked
+
+
+def test_parts_that_are_there_are_not_computed_again(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = inline(monkeypatch)
+    files = recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
+    assert [file.name for file in files] == ["part-000000.parquet", "part-000001.parquet", "part-000002.parquet"]
+    expected = one_process(trained, 3)
+    same(files, expected)
+    files[1].unlink()
+    (tmp_path / "out" / ".part-000001.parquet.999999.part").write_bytes(b"cut off")
+    same(recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50), expected)
+    recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50, num_workers=1)
+    assert asked == [[0, 1, 2], [1]]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["asked.json", *(file.name for file in files)]
+
+
+def test_parts_of_something_else_are_not_mixed_up(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline(monkeypatch)
+    recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
+    with pytest.raises(ConfigError, match=r"holds other recommendations \(k: 3 before, 4 now\)"):
+        recommend_all(trained, tmp_path / "out", k=4, users_of_a_part=50)
+    (tmp_path / "out" / "asked.json").unlink()
+    with pytest.raises(ConfigError, match=r"holds parts, but no asked\.json"):
+        recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
+    with pytest.raises(ValueError, match="k=99: between 1 and 60"):
+        recommend_all(trained, tmp_path / "other", k=99)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow  # starts a Ray cluster
+def test_two_workers_of_ray_data(trained: Path, tmp_path: Path) -> None:
+    files = recommend_all(trained, tmp_path / "out", k=5, num_workers=2, users_of_a_part=40)
+    assert len(files) == 3
+    same(files, one_process(trained, 5))
+    with pytest.raises(ConfigError, match=r"num_workers=2: the cluster has|no Ray cluster at"):
+        recommend_all(trained, tmp_path / "more", k=5, num_workers=2, ray_address="127.0.0.1:9")

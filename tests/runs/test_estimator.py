@@ -1,0 +1,139 @@
+"""Models from Python: options, a frame, recommendations, a folder; the same run as by every other way."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import recbole_hyper
+from recbole_hyper import HSASRecCE, Pop, SASRecCE, components, run
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.runs.estimator import Estimator
+from tests.conftest import LEARN, SMALL, cycle_rows, write_inter
+from tests.reference import planted
+
+COLUMNS = ["user_id", "item_id", "timestamp"]
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(cycle_rows(), columns=COLUMNS)
+
+
+def test_every_model_of_the_package_is_a_name_of_it() -> None:
+    ours = {
+        name
+        for name in components.names("models")
+        if components.resolve("models", name).__module__.startswith("recbole_hyper.models.")
+    }
+    assert {name for module in recbole_hyper._MODELS.values() for name in module.split()} == ours
+    assert {getattr(recbole_hyper, name).__name__ for name in ours} == ours
+    assert ours < set(recbole_hyper.__all__)
+
+
+def test_the_package_names_its_models_without_importing_them() -> None:
+    heavy = "[name for name in ('torch', 'recbole', 'pandas', 'pyarrow') if name in sys.modules]"
+    code = f"import sys, recbole_hyper; hasattr(recbole_hyper, 'nothing'); print(dir(recbole_hyper) and {heavy})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hiden_size": 8}, "unknown key 'hiden_size'; did you mean hidden_size"),
+        ({"hidden_size": 0}, "hidden_size=0: a whole number of at least 1"),
+        ({"hidden_size": 8, "n_heads": 3}, "n_heads"),
+        ({"eval_args": {"mode": "all"}}, "mode 'all' is not offered"),
+    ],
+)
+def test_options_are_checked_when_they_are_given(options: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HSASRecCE(**options)
+
+
+def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
+    model = HSASRecCE(**SMALL).fit(frame, eval_args={"mode": "uni2"})
+    by_run = run(
+        "HSASRecCE",
+        interactions=frame,
+        config_dict={**SMALL, "eval_args": {"mode": "uni2"}, "output_dir": str(tmp_path / "run")},
+    )
+    for key in ("test", "valid", "data_fingerprint", "protocol_counts", "parameters", "best_epoch", "protocol"):
+        assert model.result[key] == by_run[key], key
+    given = tmp_path / "given"
+    assert Pop().fit(frame, output_dir=given).folder == given
+    assert (given / "result.json").is_file()
+
+
+def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> None:
+    frame = pd.DataFrame(planted.walk_rows(), columns=["user", "item", "time"])
+    model = SASRecCE(**LEARN).fit(frame)
+    found = model.recommend(users=["u1", "u2"], k=3)
+    assert found.groupby("user_id").size().to_dict() == {"u1": 3, "u2": 3}
+    place = model.folder
+    saved = model.save(tmp_path / "models" / "walk")
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["walk"]
+    assert yaml.safe_load((saved / "config.yaml").read_text())["output_dir"] == str(saved)
+    with pytest.raises(ConfigError, match="holds something already"):
+        model.save(saved)
+    del model
+    gc.collect()
+    assert not place.exists()
+    pd.testing.assert_frame_equal(recbole_hyper.load(saved).recommend(users=["u1", "u2"], k=3), found)
+
+
+def test_what_fails_leaves_what_was_fitted(
+    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Pop()
+    with pytest.raises(ValueError, match=r"Pop\(\) is not fitted; call fit\(frame\) first"):
+        model.recommend(users=["u1"])
+    assert not hasattr(model, "recommend")
+    model.fit(frame)
+    before = model.result
+    with pytest.raises(ValueError, match="holds no interactions"):
+        model.fit(frame.iloc[:0])
+    assert model.result is before
+
+    def full(*arguments: object, **keywords: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("recbole_hyper.runs.estimator.write_yaml", full)
+    with pytest.raises(NoSpaceError):
+        model.save(tmp_path / "out" / "pop")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(components._registry, "models", dict(components._registry["models"]))
+
+    class Mine(HyperRecommender):
+        parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}
+
+    model = Mine(**{**SMALL, "epochs": 1}).fit(frame)
+    assert model.result["model"] == "Mine"
+    assert len(model.similar_items(["i3"], k=2)) == 2
+
+
+def test_recboles_way_of_making_a_model_is_untouched(tmp_path: Path) -> None:
+    path = write_inter(tmp_path, "d", cycle_rows())
+    config = Config("HSASRecCE", "d", config_dict={**SMALL, "data_path": str(path)})
+    dataset = SequenceDataset(config)
+    for model in (HSASRecCE(config, dataset), HSASRecCE(config=config, dataset=dataset)):
+        assert isinstance(model, HSASRecCE)
+        assert not isinstance(model, Estimator)
+        assert isinstance(copy.deepcopy(model), HSASRecCE)
+    assert isinstance(HSASRecCE(dataset="shop"), Estimator)
+    assert pickle.loads(pickle.dumps(HSASRecCE)) is HSASRecCE

@@ -1,0 +1,105 @@
+"""A run's folder alone recommends what the run's own evaluation ranked, ties included, for every model."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recbole_hyper import components, load, run
+from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.training.trainer import RunTrainer
+from tests.conftest import SMALL
+
+OURS = components.names("models")
+THEIRS = ["BPR", "LightGCN", "SASRec", "ItemKNN"]
+# of some models, what makes them small
+FEW: dict[str, dict[str, Any]] = {
+    "PureSVDN": {"rank": 5},
+    "SASRecSCE": {"sce_bucket_size_y": 20},
+    "HSASRecSCE": {"sce_bucket_size_y": 20},
+    "SASRecBCEPlus": {"n_negatives": 8},
+    "SASRecSampledCE": {"n_negatives": 8},
+}
+GT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
+# some models have a protocol of candidates, and lists, of their own
+FULL = {"eval_args": {"mode": "full"}, "topk": [5, 10], "metrics": ["NDCG", "Hit"], "valid_metric": "NDCG@10"}
+REFIT = {"eval_args": GT, "refit": True}
+
+
+def trained(model: str, data: Path, folder: Path, patch: pytest.MonkeyPatch, **keys: Any) -> tuple[dict, Any, Any]:
+    """Run; return the result, and the cases and best items of the test as the run itself ranked them."""
+    seen = {}
+    rank = RunTrainer.rank
+
+    def recorded(self: Any, evaluation: Any, *arguments: Any) -> Any:
+        ranks = rank(self, evaluation, *arguments)
+        seen[evaluation.name] = (evaluation.cases, ranks.top_items)
+        return ranks
+
+    patch.setattr(RunTrainer, "rank", recorded)
+    settings = {**SMALL, "epochs": 2, "data_path": str(data), "output_dir": str(folder), "use_gpu": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = run(model, "random", config_dict={**settings, **FULL, **FEW.get(model, {}), **keys})
+    return result, *seen["test"]
+
+
+def check(folder: Path, cases: Any, lists: np.ndarray) -> None:
+    """The lists of a loaded model are those of the evaluation, for histories that also hold what nobody knows."""
+    store = cases.store
+    histories = {}
+    for row, start, end in zip(cases.rows, cases.starts, cases.ends, strict=True):
+        tokens = store.item_tokens[store.row(row)[start:end]].tolist()
+        histories[str(store.user_tokens[store.users[row]])] = ["never seen", *tokens]
+    found = load(folder).recommend(histories=histories, k=lists.shape[1])
+    assert found.attrs["unknown_items"] == len(cases)
+    assert not found["popular"].any()
+    tokens = store.item_tokens[lists]
+    for row, user in enumerate(histories):
+        assert found.loc[found["user_id"] == user, "item_id"].tolist() == tokens[row][lists[row] > 0].tolist()
+
+
+@pytest.mark.parametrize("model", [*OURS, *THEIRS])
+def test_the_folder_recommends_what_the_evaluation_ranked(
+    model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, cases, lists = trained(model, random_data, tmp_path / "run", monkeypatch)
+    shutil.copytree(tmp_path / "run", tmp_path / "elsewhere")
+    shutil.rmtree(random_data)
+    check(tmp_path / "elsewhere", cases, lists)
+    again = evaluate(tmp_path / "elsewhere")
+    assert (again["valid"], again["test"]) == (result["valid"], result["test"])
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "Pop", "SASRec", "ItemKNN"])
+def test_of_a_refit_run_the_refit_model_is_loaded(
+    model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, cases, lists = trained(model, random_data, tmp_path / "run", monkeypatch, **REFIT)
+    assert result["refit_epochs"]
+    shutil.rmtree(random_data)
+    check(tmp_path / "run", cases, lists)
+    assert evaluate(tmp_path / "run")["test"] == result["test"]
+
+
+@pytest.mark.parametrize("split", [{"TU": {"point": 0.95, "min_user_items": 3, "history": "full"}}, GT["split"]])
+def test_what_a_protocol_leaves_out_is_unknown(
+    split: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = random_data / "random" / "random.inter"
+    late = "".join(f"u{user}\tlate{user % 3}\t1000000100\n" for user in range(0, 40, 4))
+    file.write_text(file.read_text() + late)
+    _, cases, lists = trained("SASRecCE", random_data, tmp_path / "run", monkeypatch, eval_args={"split": split})
+    shutil.rmtree(random_data)
+    check(tmp_path / "run", cases, lists)
+    found = load(tmp_path / "run")
+    assert "late0" in found.item_ids
+    assert not found.recommend(["u1", "u2"], k=found.n_recommendable)["item_id"].str.startswith("late").any()
+    one = found.recommend(histories=[["late0", "i1"]], k=3)
+    assert one.attrs["unknown_items"] == 1
+    assert one["item_id"].tolist() == found.recommend(histories=[["i1"]], k=3)["item_id"].tolist()

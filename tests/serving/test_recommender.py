@@ -1,0 +1,265 @@
+"""What a loaded run answers: any form of a question, unknown ids, no history, neighbours, scores, states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+from recbole_hyper import load, recommend, run
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.geometry.poincare import Poincare
+from recbole_hyper.serving.recommender import Recommender
+from tests.serving.conftest import keys
+
+HISTORIES = {"anna": ["i3", "i1", "i4"], "ben": ["i5", "i9"]}
+
+
+class Polars:
+    """What polars offers: a table that turns itself into Arrow."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def to_arrow(self) -> Any:
+        return self.table
+
+
+def rows_of(histories: dict[str, list[str]], *names: str) -> dict[str, list]:
+    rows = [(user, item, time) for user, items in histories.items() for time, item in enumerate(items)]
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}
+
+
+def lists(frame: pd.DataFrame) -> list[list[str]]:
+    return [group["item_id"].tolist() for _, group in frame.groupby("user_id", sort=False)]
+
+
+def forms() -> dict[str, Any]:
+    table = pd.DataFrame(rows_of(HISTORIES, "user_id", "item_id", "timestamp"))
+    mixed = table.sample(frac=1, random_state=3)
+    mixed = pd.concat([mixed[mixed["user_id"] == "anna"], mixed[mixed["user_id"] == "ben"]])
+    arrow = pa.table(rows_of(HISTORIES, "user_id", "item_id", "timestamp"))
+    return {
+        "lists": list(HISTORIES.values()),
+        "generator": (iter(items) for items in HISTORIES.values()),
+        "arrays": [np.array(items) for items in HISTORIES.values()],
+        "series": pd.Series(list(HISTORIES.values()), index=[7, 9]),
+        "mapping": HISTORIES,
+        "frame": table,
+        "frame in any order": mixed,
+        "frame in order, without a time": table.drop(columns="timestamp"),
+        "frame of other usual names": table.rename(columns={"user_id": "user", "item_id": "item", "timestamp": "time"}),
+        "frame of dates": mixed.assign(timestamp=pd.to_datetime(mixed["timestamp"], unit="D")),
+        "arrow": arrow,
+        "arrow lists": pa.array(list(HISTORIES.values())),
+        "polars": Polars(arrow),
+    }
+
+
+@pytest.mark.parametrize("form", forms())
+def test_every_form_of_histories_is_the_same_question(form: str, model: Recommender) -> None:
+    found = model.recommend(histories=forms()[form], k=4)
+    assert list(found.columns) == ["user_id", "position", "item_id", "score", "popular"]
+    assert lists(found) == lists(model.recommend(histories=HISTORIES, k=4))
+    named = ["anna", "ben"] if not isinstance(forms()[form], (list, pd.Series)) else [0, 1]
+    named = [0, 1] if form in ("generator", "arrow lists") else named
+    assert found["user_id"].tolist() == list(np.repeat(named, 4))
+    # another order of the items is another question
+    turned = {user: items[::-1] for user, items in HISTORIES.items()}
+    assert not np.allclose(model.recommend(histories=turned, k=4)["score"], found["score"])
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        ["u3", "u1"],
+        np.array(["u3", "u1"]),
+        pd.Series(["u3", "u1"], index=[4, 2]),
+        pd.DataFrame({"who": ["u3", "u1"]}),
+        pa.array(["u3", "u1"]),
+        Polars(pa.chunked_array([["u3"], ["u1"]])),
+        (name for name in ("u3", "u1")),
+    ],
+)
+def test_users_are_asked_about_with_all_they_did(users: Any, model: Recommender) -> None:
+    found = model.recommend(users=users, k=3)
+    store = model.store
+    histories = {name: store.item_tokens[store.row(int(name[1:]))].tolist() for name in ("u3", "u1")}
+    pd.testing.assert_frame_equal(found, model.recommend(histories=histories, k=3), check_dtype=False)
+
+
+def test_a_user_who_did_more_is_asked_about_by_the_new_history(model: Recommender) -> None:
+    store = model.store
+    old = store.item_tokens[store.row(3)].tolist()
+    new = next(item for item in model.item_ids if item not in old)
+    found = model.recommend(histories={"u3": [*old, new]}, k=2)
+    assert new not in found["item_id"].tolist()
+    assert found["score"].tolist() != model.recommend(users=["u3"], k=2)["score"].tolist()
+
+
+def test_unknown_items_are_skipped_and_counted(model: Recommender) -> None:
+    found = model.recommend(histories=[["i3", "gone", "i4", "i", "i333", "[PAD]"], ["i5"]], k=3)
+    assert lists(found) == lists(model.recommend(histories=[["i3", "i4"], ["i5"]], k=3))
+    assert found.attrs == {"unknown_items": 4, "unknown_users": 0, "popular_users": 0}
+    with pytest.raises(ValueError, match=r"1 items are not in the data \(first: 'gone'\)"):
+        model.recommend(histories=[["i3", "gone"]], unknown="error")
+    assert model.recommend(users=["nobody", "u1"]).attrs["unknown_users"] == 1
+    with pytest.raises(ValueError, match=r"1 users are not in the data \(first: 'nobody'\)"):
+        model.recommend(users=["u1", "nobody"], unknown="error")
+
+
+def test_who_has_no_known_item_gets_the_popular_ones(model: Recommender) -> None:
+    counts = np.bincount(model.store.items, minlength=13)  # the newest two of each are held out
+    for row in range(model.store.n_rows):
+        np.subtract.at(counts, model.store.row(row)[-2:], 1)
+    order = np.argsort(-counts[1:], kind="stable") + 1
+    found = model.recommend(histories=[[], ["i3"], ["gone", "lost"]], k=4)
+    assert found["popular"].tolist() == [True] * 4 + [False] * 4 + [True] * 4
+    assert lists(found)[0] == lists(found)[2] == model.store.item_tokens[order[:4]].tolist()
+    np.testing.assert_allclose(found["score"][:4], counts[order[:4]] / counts.sum(), rtol=1e-6)
+    assert found.attrs["popular_users"] == 2
+    only = model.recommend(users=["nobody"], k=2, items=["i7", "i8", "i9"], exclude=["i8"])
+    assert set(only["item_id"]) == {"i7", "i9"}
+    with pytest.raises(ValueError, match=r"2 histories hold no item that the model knows \(first: 0\)"):
+        model.recommend(histories=[[], ["i3"], ["gone"]], cold="error")
+
+
+def test_allowed_and_excluded_items(model: Recommender) -> None:
+    every = model.recommend(histories=[["i1"]], k=12)
+    assert len(every) == 11  # one is in the history
+    some = model.recommend(histories=[["i1"]], k=5, items=["i2", "i1", "i5", "i9", "gone"], exclude=pd.Series(["i5"]))
+    assert some["item_id"].tolist() == [item for item in every["item_id"] if item in ("i2", "i9")]
+    assert "i1" in model.recommend(histories=[["i1"]], k=12, exclude_seen=False)["item_id"].tolist()
+    with pytest.raises(ValueError, match="items: none of them is an item that may be recommended"):
+        model.recommend(histories=[["i1"]], items=["gone"])
+    with pytest.raises(ValueError, match=r"1 items are not in the data \(first: 'gone'\)"):
+        model.recommend(histories=[["i1"]], items=["i2", "gone"], unknown="error")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "give users or histories, one of the two"),
+        ({"users": ["u1"], "histories": [["i1"]]}, "give users or histories"),
+        ({"users": ["u1"], "k": 13}, "k=13: between 1 and 12 items can be recommended"),
+        ({"users": ["u1"], "k": 0}, "k=0: a whole number of at least 1"),
+        ({"users": ["u1"], "exclude_seen": 1}, "exclude_seen=1: True or False"),
+        ({"users": ["u1"], "unknown": "ignore"}, "unknown='ignore': skip or error"),
+        ({"users": ["u1"], "cold": "random"}, "cold='random': popular or error"),
+        ({"users": "u1"}, "users='u1' is one text"),
+        ({"histories": "i1"}, "histories='i1' is one text"),
+        ({"histories": ["i1", "i2"]}, r"histories\[0\]='i1' is one text"),
+        ({"histories": [{"i1", "i2"}]}, r"histories\[0\] is a set, which has no order"),
+        ({"histories": 3}, "histories=3 is no list"),
+        (
+            {"histories": pd.DataFrame({"user_id": ["a"], "thing": ["i1"]})},
+            "no column 'item_id'; it has user_id, thing",
+        ),
+        (
+            {"histories": pd.DataFrame({"user_id": ["a", "a"], "item_id": ["i1", None]})},
+            r"1 rows have no item_id \(first: row 1\)",
+        ),
+        ({"users": pd.DataFrame({"a": ["u1"], "b": ["u1"]})}, "users is a table of 2 columns"),
+    ],
+)
+def test_what_is_no_question_is_refused(asked: dict, message: str, model: Recommender) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.recommend(**asked)
+
+
+def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recbole_hyper.serving.recommender._CHUNK", 7)
+    monkeypatch.setattr("recbole_hyper.evaluation.top_items.SCORES_PER_BLOCK", 0)
+    users = [*model.user_ids, "nobody"]
+    whole = model.recommend(users=users, k=5)
+    ones = pd.concat([model.recommend(users=[user], k=5) for user in users], ignore_index=True)
+    assert whole["item_id"].tolist() == ones["item_id"].tolist()
+    np.testing.assert_allclose(whole["score"], ones["score"], rtol=1e-4, atol=1e-5)
+
+
+def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of scores were larger than those of the ranking from some 24 thousand items on, and refused."""
+    monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
+    monkeypatch.setattr("recbole_hyper.evaluation.top_items.SCORES_PER_BLOCK", 0)
+    found = model.recommend(histories=[["i1", "i2"]] * 600, k=2)
+    assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
+
+
+def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
+    histories = list(HISTORIES.values())
+    scores, states, vectors = model.score(histories), model.states(histories), model.item_vectors()
+    assert vectors.index.tolist() == model.item_ids.tolist()
+    np.testing.assert_allclose(states @ vectors.to_numpy().T, scores, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(model.score(histories, ["i7", "i2"]), scores[:, [_at(model, "i7"), _at(model, "i2")]])
+    best = model.recommend(histories=histories, k=1, exclude_seen=False)
+    np.testing.assert_allclose(best["score"], scores.max(axis=1), rtol=1e-6)
+    with pytest.raises(ValueError, match="first: 'gone'"):
+        model.score(histories, ["gone"])
+    with pytest.raises(ValueError, match="1 histories hold no item"):
+        model.states([["gone"]])
+
+
+def _at(model: Recommender, item: str) -> int:
+    return model.item_ids.tolist().index(item)
+
+
+def test_similar_items_by_cosine(model: Recommender) -> None:
+    vectors = model.item_vectors()
+    normed = vectors.to_numpy() / np.linalg.norm(vectors.to_numpy(), axis=1, keepdims=True)
+    alike = normed @ normed[_at(model, "i4")]
+    order = [item for item in vectors.index[np.argsort(-alike, kind="stable")] if item != "i4"]
+    found = model.similar_items(["i4", "i2"], k=5)
+    assert found["similar_id"].tolist()[:5] == order[:5]
+    assert found["item_id"].tolist() == ["i4"] * 5 + ["i2"] * 5
+    assert found.attrs["measure"] == "cosine of the item vectors"
+    assert model.similar_items("i4", 5)["similar_id"].tolist() == order[:5]
+    with pytest.raises(ValueError, match="first: 'gone'"):
+        model.similar_items(["gone"])
+    with pytest.raises(ValueError, match="k=12: between 1 and 11"):
+        model.similar_items(["i1"], 12)
+
+
+def test_the_measure_of_the_ball_is_its_geodesic_distance() -> None:
+    geoopt = pytest.importorskip("geoopt")
+    generator = torch.Generator().manual_seed(1)
+    points = torch.randn(9, 4, generator=generator, dtype=torch.float64) / 2
+    ball = geoopt.PoincareBall(c=0.3)
+    where = ball.expmap0(points)
+    found = Poincare().similarity(points[:2], points, curvature=0.3)
+    torch.testing.assert_close(-found, ball.dist(where[:2, None], where[None]), atol=1e-6, rtol=1e-9)
+
+
+def test_models_without_states_or_vectors_say_so(folder: Path, tmp_path: Path) -> None:
+    data = folder.parent / "data"
+    run("EASER", "small", config_dict=keys(data, tmp_path / "ease"))
+    model = load(tmp_path / "ease")
+    with pytest.raises(ConfigError, match="EASER has no states"):
+        model.states([["i1"]])
+    with pytest.raises(ConfigError, match="EASER has no item vectors"):
+        model.item_vectors()
+    found = model.similar_items(["i1"], 3)
+    assert found.attrs["measure"] == "score after a history of the item alone"
+    assert found["similar_id"].tolist() == model.recommend(histories=[["i1"]], k=3)["item_id"].tolist()
+
+
+def test_a_model_with_a_vector_per_user_is_told_whose_a_history_is(folder: Path, tmp_path: Path) -> None:
+    run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "bpr"))
+    model = load(tmp_path / "bpr")
+    found = model.recommend(histories={"u1": ["i2"], "nobody": ["i2"]}, k=2)
+    assert found["popular"].tolist() == [False, False, True, True]
+    assert "i2" not in found["item_id"].tolist()
+    with pytest.raises(ValueError, match="BPR learned a vector per user: say whose the histories are"):
+        model.recommend(histories=[["i2"]])
+    assert len(model.similar_items(["i2"], 3)) == 3
+
+
+def test_the_function_is_the_same_answer(folder: Path, model: Recommender) -> None:
+    found = recommend(folder, ["u3", "u1"], k=3)
+    expected = model.recommend(users=["u3", "u1"], k=3)
+    assert list(found.columns) == ["user_id", "position", "item_id", "score"]
+    pd.testing.assert_frame_equal(found, expected.drop(columns="popular"))

@@ -1,0 +1,217 @@
+"""Recommendations in a file: whole or not there, the same after a kill, whatever form the question has."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from recbole_hyper import load
+from recbole_hyper.cli import main
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.files import locked
+from recbole_hyper.serving import stream
+from recbole_hyper.serving.recommender import Recommender
+
+OPTIONS = {"k": 4, "exclude_seen": True, "items": None, "exclude": None}
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_BATCH", 7)
+
+
+def write(model: Recommender, output: Path, **more: Any) -> int:
+    return stream.write_recommendations(
+        model, stream.about_users(model, None), output, options={**OPTIONS, **more}, identity={"weights": "x"}
+    )
+
+
+def read(file: Path) -> pd.DataFrame:
+    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype={"user_id": str})
+
+
+@pytest.mark.parametrize("name", ["recs.parquet", "recs.csv"])
+def test_all_users_are_in_the_file(name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["recommend", str(folder), "--k=4", f"--output={tmp_path / name}"]) == 0
+    assert str(tmp_path / name) in capsys.readouterr().out
+    model = load(folder)
+    expected = model.recommend(users=model.store.user_tokens[model.store.users], k=4)
+    pd.testing.assert_frame_equal(read(tmp_path / name), expected, check_dtype=False, rtol=1e-5)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_histories_users_and_items_come_from_files(folder: Path, model: Recommender, tmp_path: Path) -> None:
+    histories = {"007": ["i3", "i1"], "anna": ["i5", "gone"], "NA": ["gone"]}
+    rows = [(user, item, 5 - time) for user, items in histories.items() for time, item in enumerate(items[::-1])]
+    table = pd.DataFrame(rows, columns=["user_id", "item_id", "timestamp"])
+    table.to_csv(tmp_path / "new.csv", index=False)
+    table.to_parquet(tmp_path / "new.parquet")
+    table.rename(
+        columns={"user_id": "user_id:token", "item_id": "item_id:token", "timestamp": "timestamp:float"}
+    ).to_csv(tmp_path / "new.inter", index=False, sep="\t")
+    (tmp_path / "items.txt").write_text("i7\ni8\ni9\ni2\n")
+    pd.DataFrame({"item_id": ["i9"]}).to_csv(tmp_path / "never.csv", index=False)
+    expected = model.recommend(histories=histories, k=2, items=["i7", "i8", "i2"])
+    for name in ("new.csv", "new.parquet", "new.inter"):
+        words = [f"--histories={tmp_path / name}", f"--items={tmp_path / 'items.txt'}"]
+        words += [f"--exclude={tmp_path / 'never.csv'}", "--k=2", f"--output={tmp_path / 'out.parquet'}"]
+        assert main(["recommend", str(folder), *words]) == 0
+        found = pd.read_parquet(tmp_path / "out.parquet")
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    (tmp_path / "users.csv").write_text("user_id,age\nu4,3\nu2,5\n")
+    assert main(["recommend", str(folder), f"--users={tmp_path / 'users.csv'}", f"--output={tmp_path / 'u.csv'}"]) == 0
+    assert pd.read_csv(tmp_path / "u.csv")["user_id"].unique().tolist() == ["u4", "u2"]
+
+
+def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["recommend", str(folder), "--k=2", "--exclude_seen=False"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["user_id", "position", "item_id", "score", "popular"]
+    assert len(lines) == 2 + 5 * 2 + 1
+    assert lines[-1] == "5 of 30 users; --output=FILE.parquet writes all"
+    assert main(["similar", str(folder), "i3", "i4", "--k=2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["item_id", "position", "similar_id", "score"]
+    assert lines[-1] == "score: cosine of the item vectors"
+    assert len(lines) == 2 + 4 + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--output=recs.txt"], "must end in .parquet or .csv"),
+        (["--k=13", "--output=recs.csv"], "k=13: between 1 and 12"),
+        (["--users=all", "--histories=x.csv"], "give --users or --histories"),
+        (["--users=missing.csv"], "missing.csv"),
+        (["--histories=items.txt"], "no column 'user_id'"),
+        (["--users=users.csv"], "no column 'user_id'; it has a, b"),
+        (["--users=users.txt", "--unknown=error", "--output=recs.csv"], "1 users are not in the data"),
+        (["--users=users.txt", "--cold=error", "--output=recs.csv"], "1 histories hold no item"),
+        (["--users=broken.parquet"], "is no parquet file"),
+    ],
+)
+def test_bad_questions_are_one_line_and_leave_nothing(
+    words: list[str], message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "items.txt").write_text("i1\ni2\n")
+    (tmp_path / "users.csv").write_text("a,b\nu1,u2\n")
+    (tmp_path / "users.txt").write_text("u1\nnobody\n")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert main(["recommend", str(folder), *words]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["recs.parquet", "recs.csv"])
+def test_a_stopped_call_goes_on_and_ends_as_one_that_was_not_stopped(
+    name: str, model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(model, tmp_path / f"whole-{name}")
+    answered = []
+
+    class Stopped(Exception):
+        pass
+
+    answer = Recommender.answer
+
+    def counted(self: Recommender, asked: Any, *arguments: Any, **keywords: Any) -> Any:
+        answered.append(len(asked))
+        if len(answered) == 4:  # the first asks for nobody
+            raise Stopped
+        return answer(self, asked, *arguments, **keywords)
+
+    monkeypatch.setattr(Recommender, "answer", counted)
+    (tmp_path / name).write_text("of yesterday")
+    with pytest.raises(Stopped):
+        write(model, tmp_path / name)
+    assert (tmp_path / name).read_text() == "of yesterday"
+    answered[:] = [0] * 4
+    assert write(model, tmp_path / name) == 2
+    assert answered[4:] == [0, 7, 7, 2]
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+    # the parts of another question are not taken for those of this one
+    answered.clear()
+    with pytest.raises(Stopped):
+        write(model, tmp_path / name)
+    answered[:] = [0] * 4
+    assert write(model, tmp_path / name, k=3) == 0
+    assert read(tmp_path / name)["position"].max() == 3
+
+
+def test_a_full_disk_is_one_error_and_the_parts_stay(
+    model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(model, tmp_path / "whole.parquet")
+    write_table, written = stream.pa.parquet.write_table, []
+
+    def full(table: Any, path: Path) -> None:
+        written.append(path)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_table(table, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream.pa.parquet, "write_table", full)
+        with pytest.raises(NoSpaceError, match="no space left on the disk of"):
+            write(model, tmp_path / "recs.parquet")
+    assert not (tmp_path / "recs.parquet").exists()
+    assert write(model, tmp_path / "recs.parquet") == 2
+    assert (tmp_path / "recs.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_two_processes_do_not_write_one_file(model: Recommender, tmp_path: Path) -> None:
+    place = tmp_path / ".recs.csv.parts"
+    place.mkdir()
+    with locked(place / ".lock"), pytest.raises(OSError, match="another process works here"):
+        write(model, tmp_path / "recs.csv")
+
+
+def test_killed_in_the_middle_and_started_again(folder: Path, model: Recommender, tmp_path: Path) -> None:
+    """A process that is killed without warning while it writes leaves what the next one goes on from."""
+    code = """
+import sys, time
+from recbole_hyper.cli import main
+from recbole_hyper.serving import stream
+
+stream._BATCH, write = 7, stream._write
+folder, output, *on = sys.argv[1:]
+
+def slow(frame, part):
+    write(frame, part)
+    time.sleep(600 if not on and part.stem > "00000000" else 0)
+
+stream._write = slow
+sys.exit(main(["recommend", folder, "--k=4", f"--output={output}"]))
+"""
+    output = tmp_path / "recs.parquet"
+    parts = tmp_path / ".recs.parquet.parts"
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder), str(output)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            if (parts / "00000001.parquet").is_file():
+                break
+            assert process.poll() is None
+            time.sleep(0.1)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not output.exists()
+    command = [sys.executable, "-c", code, str(folder), str(output), "on"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "went on after 2 parts of an earlier call" in done.stdout
+    write(model, tmp_path / "whole.parquet")
+    assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
