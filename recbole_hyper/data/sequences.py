@@ -236,23 +236,16 @@ def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: 
     if len(users) < _KERNEL_FROM:
         order = np.lexsort((times, users))
         return items[order], times[order]
-    from recbole_hyper.kernels import grouping
+    from recbole_hyper.kernels import pairs
 
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    grouped = np.empty_like(items), np.empty_like(times)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    grouped = np.empty_like(times), np.empty_like(items), np.empty(0)
     with Pool() as pool:
-
-        def scatter(values: tuple[npt.NDArray, npt.NDArray]) -> None:
-            grouping.scatter(users, values[0], offsets[:-1].copy(), values[1])
-
-        def sort(rows: tuple[int, int]) -> None:
-            grouping.sort_rows(offsets, *grouped, *rows)
-
-        pool.map(scatter, [(items, grouped[0]), (times, grouped[1])])
-        shares = np.linspace(0, len(users), 8 * pool.threads + 1)[1:-1]
-        edges = [0, *np.searchsorted(offsets, shares).tolist(), len(counts)]
-        pool.map(sort, list(itertools.pairwise(edges)))
-    return grouped
+        # as many interactions for each thread
+        edges = np.searchsorted(starts, np.linspace(0, len(users), pool.threads + 1)[1:-1]).tolist()
+        shares = list(itertools.pairwise([0, *edges, len(counts)]))
+        pool.map(lambda some: pairs.group(users, (times, items, np.empty(0)), starts, *some, grouped), shares)
+    return grouped[1], grouped[0]
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
