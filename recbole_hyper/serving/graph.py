@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from recbole_hyper.geometry.base import ItemTerms
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
 
@@ -49,11 +50,8 @@ class ScoreTable(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """Return the scores (B, n_items) of states (B, d)."""
         lifted = self.geometry.lift_states(states, curvature=self.curvature, offset=self.offset, factored=True)
-        exponent = None
-        if lifted.exponent is not None and self.exponent is not None:
-            exponent = lifted.exponent.unsqueeze(-1) + self.exponent
-        linked = self.geometry.link(lifted.vectors @ self.vectors.t(), exponent)
-        return linked if self.scale is None else linked * self.scale
+        terms = ItemTerms(scale=self.scale, exponent=self.exponent)
+        return self.geometry.combine(lifted, terms, self.vectors)
 
 
 class TopItemsGraph(nn.Module):

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -216,6 +217,21 @@ def test_vectors_score_as_their_description_says(name: str, item_bias: bool, mad
     assert table["item_id"] == about["item_ids"] == tokens[1:].tolist()
     for factor in {"scale", "gain"} & set(about):
         np.testing.assert_array_equal(np.float32(table[factor]), np.float32(about[factor]))
+
+
+def test_the_command_says_how_vectors_are_scored(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokens = made("HSASRecCE", item_bias=True)
+    data = SimpleNamespace(store=SimpleNamespace(item_tokens=tokens))
+    monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: (model, {"MAX_ITEM_LIST_LENGTH": LENGTH}, data))
+    output = tmp_path / "items.parquet"
+    capsys.readouterr()
+    assert main(["export", "run", "--format=vectors", f"--output={output}"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{len(tokens) - 1} vectors of 9: q = [sinh(2s) F/|F|, -cosh(2s)] with s = sqrt(curv")
+    assert said[0].endswith("score = scale * asinh(gain * <q, vector>)")
+    assert said[1:] == [str(output), str(tmp_path / "items.json")]
 
 
 def test_what_cannot_be_exported_is_named_before_a_model_is_read(
