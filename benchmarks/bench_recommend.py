@@ -12,10 +12,11 @@ block of states (what RecBole multiplies), ``cached`` to the same product by blo
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,20 @@ from recbole_hyper.matmul import float32_products, product_library
 from recbole_hyper.serving.index import _ROWS, _SCORES, ExactIndex, HNSWIndex, recall
 
 K = 10
+# what RecTools' vector models call to recommend: all states at once, items in threads of implicit
+RECTOOLS = """
+import sys, time, numpy as np
+from rectools.models.rank import Distance, ImplicitRanker
+file, k, repeats, threads = sys.argv[1], *map(int, sys.argv[2:])
+data = np.load(file)
+ranker = ImplicitRanker(Distance.DOT, data["states"], data["items"], num_threads=threads)
+spent = []
+for _ in range(repeats + 1):
+    start = time.perf_counter()
+    ranker.rank(np.arange(len(data["states"])), k=k)
+    spent.append(time.perf_counter() - start)
+print(min(spent))
+"""
 SHOWN = ["items", "head", "method", "users", "users/s", "seconds", "ratio", "cached", "recall@10", "build s"]
 Row = dict[str, object]
 
@@ -92,8 +107,9 @@ def full_sort(states: Tensor, head: OutputHead, seen: Tensor, rows: int) -> Call
 class Case:
     """One head over one catalogue, its states and the products that everything is compared with."""
 
-    def __init__(self, name: str, head: OutputHead, states: Tensor, repeats: int) -> None:
+    def __init__(self, name: str, head: OutputHead, states: Tensor, repeats: int, rectools: str | None) -> None:
         self.name, self.head, self.states, self.repeats = name, head, states, repeats
+        self.rectools = rectools or ""
         self.exact = ExactIndex(head)
         lifted = head.geometry.lift_states(states, curvature=head.curvature_value, offset=head.offset is not None)
         vectors = self.exact._lift(False)[1]
@@ -124,6 +140,26 @@ class Case:
             "as RecBole's full_sort_topk": full_sort(self.states, self.head, seen, self.rows),
         }
         return self.measured(runs, {})
+
+    def by_rectools(self) -> list[Row]:
+        """Measure RecTools' ranker on the same factors, in a process of its own, with the product beside it."""
+        terms = self.head.geometry.search_items(self.head.weight, self.head.offset)
+        lifted = self.head.geometry.search_states(self.states, offset=True)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "factors.npz"
+            np.savez(file, items=terms.numpy(), states=lifted.numpy())
+            options = [str(file), str(K), str(min(5, self.repeats)), str(torch.get_num_threads())]
+            run = subprocess.run([self.rectools, "-c", RECTOOLS, *options], capture_output=True, text=True, check=False)
+        if run.returncode:
+            print(f"RecTools failed: {run.stderr.strip().splitlines()[-1]}")
+            return []
+        seconds = float(run.stdout.split()[-1])
+        rows = self.measured({}, {})
+        more = {"method": "RecTools' ranker", "seconds": seconds, "users/s": len(self.states) / seconds}
+        ratios = {
+            name: seconds / float(str(row["seconds"])) for name, row in zip(("ratio", "cached"), rows, strict=True)
+        }
+        return [{**rows[0], **more, **ratios}]
 
     def by_graph(self) -> list[Row]:
         """Build the graph and measure it with several numbers of candidates."""
@@ -156,6 +192,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--hnsw", type=int, default=1_000_000, help="largest catalogue for which a graph is built")
+    parser.add_argument("--rectools", help="interpreter that has rectools")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -165,13 +202,13 @@ def main() -> None:
         f"Python {platform.python_version()}"
     )
     print(environment)
-    if importlib.util.find_spec("rectools") is None:
-        # its models hold no states: rows of its own, over its ranker, belong here
-        print("RecTools is not installed: its recommend was left out")
+    if arguments.rectools is None:
+        print("RecTools is left out: give the interpreter that has it by --rectools")
     rows: list[Row] = []
     cases = [case for n_items in arguments.items for case in both_heads(n_items, arguments)]
     graphs = [case.by_graph for case in cases if case.head.n_items <= arguments.hnsw]
-    steps = [*(case.exactly for case in cases), *graphs]
+    peers = [case.by_rectools for case in cases if arguments.rectools and case.name == "euclidean"]
+    steps = [*(case.exactly for case in cases), *peers, *graphs]
     for number, step in enumerate(steps, start=1):
         rows += step()
         if arguments.output:
@@ -189,7 +226,7 @@ def both_heads(n_items: int, arguments: argparse.Namespace) -> list[Case]:
         head = OutputHead(geometry, nn.Parameter(items), offset=True, curvature=0.05)
         with torch.no_grad():
             nn.init.normal_(head.offset, std=0.05, generator=torch.Generator().manual_seed(2))  # type: ignore
-        found.append(Case(name, head.requires_grad_(False), states, arguments.repeats))
+        found.append(Case(name, head.requires_grad_(False), states, arguments.repeats, arguments.rectools))
     return found
 
 

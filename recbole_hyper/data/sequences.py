@@ -244,7 +244,8 @@ def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: 
         # as many interactions for each thread
         edges = np.searchsorted(starts, np.linspace(0, len(users), pool.threads + 1)[1:-1]).tolist()
         shares = list(itertools.pairwise([0, *edges, len(counts)]))
-        pool.map(lambda some: pairs.group(users, (times, items, np.empty(0)), starts, *some, grouped), shares)
+        columns = (times, items, np.empty(0))
+        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], grouped), shares)
     return grouped[1], grouped[0]
 
 
