@@ -17,7 +17,6 @@ from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import foreign_scorer
 from recbole_hyper.types import Cases
 
-
 # by its name: what comes before runs imports nothing of them
 _ESTIMATOR = "recbole_hyper.runs.estimator"
 
