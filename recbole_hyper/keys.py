@@ -61,7 +61,6 @@ KEYS: dict[str, Key] = {
             ("USER_ID_FIELD", "str", "field of the users in the .inter file"),
             ("ITEM_ID_FIELD", "str", "field of the items"),
             ("TIME_FIELD", "str", "field of the times"),
-            ("interactions", "files or given", "given: a frame in Python, run(..., interactions=frame), and no file"),
             ("load_col", "dict or ~", "columns by atomic file; ~ is user, item and time of the .inter file"),
             (
                 "user_inter_num_interval",
@@ -77,7 +76,11 @@ KEYS: dict[str, Key] = {
             ("normalize_all", "bool or ~", "rescale float columns to [0, 1], all but the time"),
             ("plugins", "list or ~", "Python files with parts of your own"),
         ),
-        _declared("data place", ("data_path", "str", "folder that holds a folder for each data set")),
+        _declared(
+            "data place",
+            ("data_path", "str", "folder that holds a folder for each data set"),
+            ("interactions", "files or given", "given: a frame in Python, run(..., interactions=frame), and no file"),
+        ),
         _declared(
             "split score ranking",
             ("eval_args", "dict", "split, order, grouping, candidates: see docs of the protocols"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,16 @@ def test_own_data_to_recommendations(tmp_path: Path) -> None:
         short = ["--epochs=2", "--n_threads=1"] if arguments[0] == "run" else []
         python(tmp_path, "-m", "recbole_hyper", *arguments, *short)
     assert (tmp_path / "saved" / "shop" / "result.json").is_file()
-    call = next(line for line in code.splitlines() if line.startswith("recommend("))
+    asked = (tmp_path / "recommendations.csv").read_bytes()
+    assert len(asked.splitlines()) > 100
+    # the run outlives its data: they grow, they go, the folder moves
+    with (tmp_path / "orders.csv").open("a") as orders:
+        orders.write("anna,lamp,99999999\n")
+    shutil.rmtree(tmp_path / "dataset")
+    shutil.copytree(tmp_path / "saved" / "shop", tmp_path / "elsewhere")
+    python(tmp_path, "-m", "recbole_hyper", "recommend", "elsewhere", "--output=again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == asked
+    call = next(line for line in code.splitlines() if line.startswith("model.recommend("))
     shown = python(tmp_path, "-c", code.replace(call, f"print(len({call.partition('  #')[0]}))"))
     assert shown.split() == ["20"]
 

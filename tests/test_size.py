@@ -36,6 +36,7 @@ PUBLIC = {
         "data/prepare/pipeline.py:prepare",
         "evaluation/metrics.py:compute_metrics",
         "prefix/train.py:train_prefix",
+        "runs/batch.py:recommend_all",
         "sweep/driver.py:sweep",
         "training/riemannian.py:riemannian_optimizer",
     ),

@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
     parser.add_argument("--cold", choices=("popular", "error"), default="popular", help="users without known items")
     parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
+    parser.add_argument("--num_workers", type=int, default=1, help="processes for all users; --output is a folder then")
+    parser.add_argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one")
 
 
 def _switch(text: str) -> bool:
@@ -38,6 +40,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     if arguments.users is not None and arguments.histories is not None:
         raise ValueError("give --users or --histories, one of the two")
+    if arguments.num_workers != 1:
+        return _by_workers(arguments)
     if arguments.output is not None:
         stream.require_kind(arguments.output)
     model = load(arguments.run)
@@ -66,4 +70,32 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"went on after {there} parts of an earlier call")
     print(f"{question.n} users")
     print(arguments.output)
+    return 0
+
+
+def _by_workers(arguments: argparse.Namespace) -> int:
+    """Recommend to all users by several processes, into a folder of parquet files."""
+    from recbole_hyper.runs.batch import recommend_all
+    from recbole_hyper.runs.folder import read_begun
+    from recbole_hyper.serving.stream import KINDS, read_id_file
+
+    if arguments.users not in (None, "all") or arguments.histories is not None:
+        raise ValueError("--num_workers recommends to all users of the run; leave --users and --histories out")
+    if arguments.output is None or arguments.output.suffix in KINDS:
+        raise ValueError("--num_workers writes parquet files into a folder; name one by --output=FOLDER")
+    field = read_begun(Path(arguments.run)).get("ITEM_ID_FIELD", "item_id")
+    items, exclude = (
+        None if file is None else read_id_file(file, field) for file in (arguments.items, arguments.exclude)
+    )
+    files = recommend_all(
+        arguments.run,
+        arguments.output,
+        k=arguments.k,
+        exclude_seen=arguments.exclude_seen,
+        items=items,
+        exclude=exclude,
+        num_workers=arguments.num_workers,
+        ray_address=arguments.ray_address,
+    )
+    print(f"{len(files)} files in {arguments.output}")
     return 0

@@ -7,7 +7,6 @@ complete or not at all, so that a call that was stopped goes on where the parts 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -19,10 +18,10 @@ import torch
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.asked import whole
-from recbole_hyper.files import digest, file_digest, read_json, replaced, write_json
-from recbole_hyper.runs.folder import CONFIG, REFIT
-from recbole_hyper.runs.load import load
-from recbole_hyper.training.checkpoint import WEIGHTS
+from recbole_hyper.files import digest, read_json, write_json
+from recbole_hyper.runs.load import identity, load
+from recbole_hyper.serving.recommender import Asked
+from recbole_hyper.serving.stream import Question, about_users, write_recommendations
 from recbole_hyper.training.cluster import cluster
 
 ASKED = "asked.json"
@@ -37,44 +36,56 @@ def recommend_all(
     *,
     k: int = 10,
     exclude_seen: bool = True,
+    items: Any = None,
+    exclude: Any = None,
     num_workers: int = 2,
-    users_of_a_part: int = 20_000,
+    users_of_a_part: int = 16_384,
     ray_address: str | None = None,
 ) -> list[Path]:
     """Recommend ``k`` items to every user of a finished run, and return the parquet files in the order of the users.
 
-    Called again with the same settings it computes the parts that are missing; with another ``num_workers`` too.
+    Called again with the same settings it computes the parts that are missing, with any number of workers.
 
     Args:
         folder: of the run. On more than one machine all reach it, and ``output``, by the same path.
-        output: folder of the parts: ``part-000000.parquet``, ...; their rows are those of ``Recommender.recommend``.
+        output: folder of the parts: ``part-000000.parquet``, ...; one after the other they are the file that
+            ``recbole-hyper recommend`` writes in one process.
         k: items for each user.
         exclude_seen: leave out what the user's history holds.
+        items: the only items that may be recommended; None is all that the run may recommend.
+        exclude: items that may not be recommended.
         num_workers: processes, each of which loads the run once.
-        users_of_a_part: users whose recommendations are one file, and are in memory at one time in a process.
+        users_of_a_part: users whose recommendations are one file.
         ray_address: a running cluster, host:port; None starts one on this machine.
 
     Raises:
         ConfigError: ``output`` holds parts of another run or of other settings; no cluster, or one that is too small.
-        ValueError: a k that cannot be recommended.
+        ValueError: a k or items that cannot be recommended.
         RuntimeError: a process failed; the message is that process's.
     """
     folder, output = Path(folder).absolute(), Path(output).absolute()
     num_workers, size = whole("num_workers", num_workers), whole("users_of_a_part", users_of_a_part)
-    found = load(folder)
-    settings: dict[str, Any] = {"k": whole("k", k), "exclude_seen": bool(exclude_seen)}
-    found.recommend(users=found.user_ids[:1], **settings)  # what cannot be asked is said before the work
-    count = len(found.user_ids)
-    del found
-    _claim(output, {"run": _identity(folder), "users": count, "users_of_a_part": size, **settings})
-    files = [output / f"part-{number:06d}.parquet" for number in range(math.ceil(count / size))]
+    model = load(folder)
+    options = {"k": k, "exclude_seen": exclude_seen, "items": _list(items), "exclude": _list(exclude)}
+    users = about_users(model, None)
+    # what cannot be asked is said before the work
+    model.answer(users.part(0, 0), k, exclude_seen, model.allowed(options["items"], options["exclude"]))
+    del model
+    own = identity(folder)
+    asked = {"run": digest(own), "users": users.n, "users_of_a_part": size, "k": int(k), "seen": bool(exclude_seen)}
+    _claim(output, {**asked, "items": digest(options["items"]), "exclude": digest(options["exclude"])})
+    files = [output / f"part-{number:06d}.parquet" for number in range(-(-users.n // size))]
     missing = [number for number, file in enumerate(files) if not file.is_file()]
     if len(missing) < len(files):
         logger.info("%d of %d parts are there already", len(files) - len(missing), len(files))
     if missing:
-        arguments = (str(folder), str(output), size, settings)
+        arguments = (str(folder), str(output), size, options)
         _compute(arguments, missing, min(num_workers, len(missing)), ray_address)
     return files
+
+
+def _list(items: Any) -> Any:
+    return None if items is None else [str(item) for item in items]
 
 
 def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, address: str | None) -> None:
@@ -85,19 +96,15 @@ def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, addre
             raise ConfigError(f"num_workers={workers}: the cluster has {cores:g} cores")
         import ray.data
 
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
+        ray.data.DataContext.get_current().enable_progress_bars = False
         threads = max(1, (os.cpu_count() or 1) // workers)
         parts = ray.data.from_items([{"part": number} for number in missing], override_num_blocks=len(missing))
         done = parts.map_batches(
-            PartWriter,
-            fn_constructor_args=(*arguments, threads),
-            batch_size=1,
-            concurrency=workers,
+            PartWriter, fn_constructor_args=(*arguments, threads), batch_size=1, concurrency=workers
         )
         try:
             for count, row in enumerate(done.iter_rows(), 1):
-                logger.info("part %d: %d rows (%d of %d)", row["part"], row["rows"], count, len(missing))
+                logger.info("part %d: %d users (%d of %d)", row["part"], row["users"], count, len(missing))
         except Exception as error:
             raise RuntimeError(f"recommending on {workers} workers failed: {error}") from error
 
@@ -105,26 +112,26 @@ def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, addre
 class PartWriter:
     """A process's share of the work: the run, loaded once, and a file for every part that it is handed."""
 
-    def __init__(self, folder: str, output: str, size: int, settings: Mapping[str, Any], threads: int) -> None:
+    def __init__(self, folder: str, output: str, size: int, options: Mapping[str, Any], threads: int) -> None:
         torch.set_num_threads(threads)
-        self.found, self.output, self.size, self.settings = load(folder), Path(output), size, settings
+        self.model, self.identity = load(folder), identity(folder)
+        self.users = about_users(self.model, None)
+        self.output, self.size, self.options = Path(output), size, options
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Write the files of the ``part`` numbers; returns these and the rows of each."""
-        rows = []
+        """Write the files of the ``part`` numbers; returns these and the users of each."""
+        counts = []
         for number in batch["part"].tolist():
-            users = self.found.user_ids[number * self.size : (number + 1) * self.size]
-            frame = self.found.recommend(users=users, **self.settings)
-            with replaced(self.output / f"part-{number:06d}.parquet") as part:
-                frame.to_parquet(part, index=False)
-            rows.append(len(frame))
-        return {"part": batch["part"], "rows": np.array(rows)}
+            part, file = self._part(number * self.size), self.output / f"part-{number:06d}.parquet"
+            write_recommendations(self.model, part, file, options=self.options, identity=self.identity)
+            counts.append(part.n)
+        return {"part": batch["part"], "users": np.array(counts)}
 
+    def _part(self, first: int) -> Question:
+        def users(start: int, stop: int) -> Asked:
+            return self.users.part(first + start, first + stop)
 
-def _identity(folder: Path) -> str:
-    """Return a digest of the configuration and the weights of a run."""
-    names = (CONFIG, WEIGHTS, f"{REFIT}/{WEIGHTS}", "data/about.json")
-    return digest({name: file_digest(folder / name) for name in names if (folder / name).is_file()})
+        return Question(min(self.size, self.users.n - first), users, {**self.users.content, "first": first})
 
 
 def _claim(output: Path, asked: Mapping[str, Any]) -> None:

@@ -322,7 +322,8 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
         for name in ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv"):
             shutil.copy2(source / name, folder / name)
     settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "resume": reuse}
-    settings |= {"n_threads": plan.threads, "show_progress": False}
+    # a trial keeps no data
+    settings |= {"n_threads": plan.threads, "show_progress": False, "save_data": config["save_data"]}
     with _threads(plan.threads), _quiet(folder):
         run(plan.model, plan.dataset, config_dict=settings)
 

@@ -23,6 +23,8 @@ WEIGHTS = "model.safetensors"
 STATE = "checkpoint.pt"
 # entries of the header of a weights file
 _METADATA, _DIGEST = "recbole_hyper", "sha256"
+# in front of the names of what RecBole calls other parameters
+_OTHER = "other_parameter:"
 # in front of the digest at the end of a state
 _SEAL = b"\nsha256 "
 _REMEDY = "restore it, or start again in another output_dir"
@@ -75,9 +77,24 @@ def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> di
     """
     tensors, metadata = read_weights(path)
     require_same_data(path, metadata, data_fingerprint)
+    # what RecBole's models keep beside their parameters
+    others = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_OTHER)}
     with fitting(path):
         model.load_state_dict(tensors)
+        device = next((tensor.device for tensor in model.parameters()), None)
+        for name, tensor in others.items():
+            model.load_other_parameter({name.removeprefix(_OTHER): tensor.to(device)})  # type: ignore[operator]
     return metadata
+
+
+def learned_tensors(model: Any) -> dict[str, Tensor]:
+    """Return all tensors that a model of RecBole or of this package goes on from, by name.
+
+    Beside its state those that it computed when it was ranked: embeddings behind graph convolutions, which NGCF draws
+    anew, through a dropout that is never off, whenever it computes them.
+    """
+    others = {f"{_OTHER}{name}": value for name, value in model.other_parameter().items() if isinstance(value, Tensor)}
+    return {**model.state_dict(), **others}
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:

@@ -26,6 +26,7 @@ from recbole_hyper.training.checkpoint import (
     WEIGHTS,
     CheckpointError,
     fitting,
+    learned_tensors,
     load_state,
     load_weights,
     random_state,
@@ -293,7 +294,7 @@ class RunTrainer:
         self._best_other = dict(self.model.other_parameter())
         without_validation = self.history and "valid_seconds" not in self.history[-1]
         if not without_validation or epoch + 1 >= self.epochs:
-            self._save_best(self.model.state_dict())
+            self._save_best(learned_tensors(self.model))
         if without_validation:
             self._save_training_state(epoch)
 

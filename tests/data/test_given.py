@@ -128,8 +128,11 @@ def test_a_run_on_a_frame_goes_on_with_the_same_frame_only(tmp_path: Path) -> No
     assert sorted((path, path.read_bytes()) for path in (tmp_path / "run" / "data").rglob("*.*")) == kept
     resumed = run(interactions=frame, config_dict=more)
     assert (resumed["dataset"], resumed["epochs"]) == ("shop", 2)
-    # what the run kept of the frame does as well
+    # what the run kept of the frame does as well, and a file with these rows
     assert run(config_dict={**more, "epochs": 3})["data_fingerprint"] == resumed["data_fingerprint"]
+    path = write_inter(tmp_path, "shop", cycle_rows())
+    on_file = run(config_dict={**more, "epochs": 4, "interactions": "files", "data_path": str(path)})
+    assert (on_file["epochs"], on_file["data_fingerprint"]) == (4, resumed["data_fingerprint"])
 
 
 def test_a_run_on_a_frame_is_evaluated_again_without_it(tmp_path: Path) -> None:

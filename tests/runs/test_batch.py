@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from recbole_hyper import load, run
+from recbole_hyper import recommend_all, run
+from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs import batch
-from recbole_hyper.runs.batch import PartWriter, recommend_all
+from recbole_hyper.runs.batch import PartWriter
 from tests.conftest import LEARN
 
 
@@ -24,15 +25,16 @@ def trained(walk: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def one_process(folder: Path, k: int) -> pd.DataFrame:
-    found = load(folder)
-    return found.recommend(users=found.user_ids, k=k)
+def one_process(folder: Path, *options: str) -> pd.DataFrame:
+    """Return what the command writes without workers."""
+    file = folder.with_name("one.parquet")
+    assert main(["recommend", str(folder), f"--output={file}", *options]) == 0
+    return pd.read_parquet(file)
 
 
 def same(files: list[Path], expected: pd.DataFrame) -> None:
     frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
-    pd.testing.assert_frame_equal(frame.drop(columns="score"), expected.drop(columns="score"))
-    pd.testing.assert_series_equal(frame.score, expected.score, rtol=1e-5)
+    pd.testing.assert_frame_equal(frame, expected, rtol=1e-5)
 
 
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
@@ -55,7 +57,7 @@ def test_parts_that_are_there_are_not_computed_again(
     asked = inline(monkeypatch)
     files = recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
     assert [file.name for file in files] == ["part-000000.parquet", "part-000001.parquet", "part-000002.parquet"]
-    expected = one_process(trained, 3)
+    expected = one_process(trained, "--k=3")
     same(files, expected)
     files[1].unlink()
     (tmp_path / "out" / ".part-000001.parquet.999999.part").write_bytes(b"cut off")
@@ -80,10 +82,25 @@ def test_parts_of_something_else_are_not_mixed_up(
     assert not (tmp_path / "other").exists()
 
 
+def test_the_command_with_workers(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inline(monkeypatch)
+    only = tmp_path / "only.txt"
+    only.write_text("i1\ni2\ni3\ni4\ni5\n")
+    options = ["--k=2", f"--items={only}", "--exclude_seen=False"]
+    assert main(["recommend", str(trained), "--num_workers=2", f"--output={tmp_path / 'out'}", *options]) == 0
+    same(sorted((tmp_path / "out").glob("*.parquet")), one_process(trained, *options))
+    capsys.readouterr()
+    for more, message in ((["--users=a.txt"], "leave --users"), ([f"--output={tmp_path / 'a.csv'}"], "into a folder")):
+        assert main(["recommend", str(trained), "--num_workers=2", *more]) == 1
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.slow  # starts a Ray cluster
 def test_two_workers_of_ray_data(trained: Path, tmp_path: Path) -> None:
     files = recommend_all(trained, tmp_path / "out", k=5, num_workers=2, users_of_a_part=40)
     assert len(files) == 3
-    same(files, one_process(trained, 5))
+    same(files, one_process(trained, "--k=5"))
     with pytest.raises(ConfigError, match=r"num_workers=2: the cluster has|no Ray cluster at"):
         recommend_all(trained, tmp_path / "more", k=5, num_workers=2, ray_address="127.0.0.1:9")

@@ -13,6 +13,7 @@ import pytest
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.list_keys import list_keys
@@ -40,6 +41,10 @@ def test_sweep_selects_on_validation_and_tests_the_winner(keys: dict, tmp_path: 
         assert result["test"] == {}
         assert result["n_test_cases"] == 0
         assert {"config.yaml", "train.csv", "run.log", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+        assert not (folder / "data").exists()
+    # the winner can recommend; its trial, from which it goes on, could not
+    (winner,) = (tmp_path / "s" / "best").iterdir()
+    assert not load(winner).differences
     # the tested weights are those of the trial: the same run from the shell gives the same numbers
     alone = run(
         "SASRecCE", "tiny", config_dict={**keys, **outcome["best"]["settings"], "output_dir": str(tmp_path / "r")}

@@ -1,0 +1,194 @@
+"""The folder of a run is enough: what it holds, who may read it, and what is said where something is not as it was."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recbole_hyper import load, run
+from recbole_hyper.config import ConfigError
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.runs import kept
+from recbole_hyper.training.checkpoint import CheckpointError
+from recbole_hyper.training.trainer import RunTrainer
+from tests.conftest import SMALL
+
+REFIT = {"eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "refit": True}
+
+
+def settings(path: Path, out: Path, **keys: object) -> dict[str, Any]:
+    return {**SMALL, "data_path": str(path), "epochs": 1, "output_dir": str(out), "use_gpu": False, **keys}
+
+
+def answers(folder: Path) -> pd.DataFrame:
+    return load(folder).recommend(users=[f"u{user}" for user in range(20)], k=5)
+
+
+@pytest.fixture
+def folder(random_data: Path, tmp_path: Path) -> Path:
+    """A finished, refit run, whose data set is gone."""
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **REFIT))
+    shutil.rmtree(random_data)
+    return tmp_path / "run"
+
+
+def test_a_service_account_can_read_every_file(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode & 0o044 == 0o044, path
+        assert path.is_file() or mode & 0o055 == 0o055, path
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_the_data_are_there_before_training(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(self: Any, *arguments: Any, **keywords: Any) -> None:
+        assert kept.read_kept(tmp_path / "run") is not None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunTrainer, "_train_epoch", look)
+    with pytest.raises(KeyboardInterrupt):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
+
+
+def test_what_is_missing_or_damaged_is_named(folder: Path) -> None:
+    files = sorted(path for path in (folder / "data").rglob("*") if path.is_file())
+    names = {path.relative_to(folder / "data").as_posix() for path in files}
+    assert {"sequences/item_tokens.npy", "sequences/user_tokens.npy", "refit_lengths.npy", "catalogue.npy"} < names
+    for path in [*files, folder / "model.safetensors", folder / "refit" / "model.safetensors"]:
+        if path == folder / "model.safetensors":
+            continue  # the refit model is the one that is loaded
+        whole = path.read_bytes()
+        path.unlink()
+        with pytest.raises(CheckpointError, match=path.name):
+            load(folder)
+        if path.name != "about.json":
+            path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+            with pytest.raises(CheckpointError, match=f"{path.name}.* damaged"):
+                load(folder)
+        path.write_bytes(whole)
+    assert len(answers(folder))
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": "one"}', '{"format": 0}', "{}"])
+def test_an_about_that_is_none_is_named(content: str, folder: Path) -> None:
+    (folder / "data" / "about.json").write_text(content)
+    with pytest.raises(ValueError, match=r"about\.json is damaged"):
+        load(folder)
+
+
+def test_a_newer_format_is_refused(folder: Path) -> None:
+    file = folder / "data" / "about.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": kept.FORMAT + 1, "version": "9.9"}))
+    with pytest.raises(ConfigError, match=r"was written by recbole_hyper 9\.9 in format 2; this is .*newer package"):
+        load(folder)
+
+
+def test_what_differs_is_said(
+    random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, file = tmp_path / "run", random_data / "random" / "random.inter"
+    run("SASRecCE", "random", config_dict=settings(random_data, folder))
+    assert load(folder).differences == []
+    before = answers(folder)
+    with file.open("a") as more:
+        more.write("u1\ti3\t1000000099\n")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "recbole_hyper"):
+        model = load(folder)
+    assert model.differences == [f"{file} has changed since the run; the data in the folder of the run are used"]
+    assert model.differences[0] in caplog.text
+    file.unlink()
+    assert load(folder).differences == [f"{file} is not here; the data in the folder of the run are used"]
+    pd.testing.assert_frame_equal(answers(folder), before)
+    monkeypatch.setattr(kept, "package_version", lambda: "0.2")
+    assert load(folder).differences[0].startswith("trained by recbole_hyper 0.1.0, this is 0.2")
+
+
+def test_without_data_of_its_own_a_run_reads_the_data_set(random_data: Path, tmp_path: Path) -> None:
+    with_data, without = tmp_path / "with", tmp_path / "without"
+    for folder, save in ((with_data, True), (without, False)):
+        run("HSASRecCE", "random", config_dict=settings(random_data, folder, save_data=save))
+    assert not (without / "data").exists()
+    model = load(without)
+    assert "holds no data of its own" in model.differences[0]
+    pd.testing.assert_frame_equal(answers(without), answers(with_data))
+    shutil.rmtree(random_data)
+    with pytest.raises(ConfigError, match="dataset 'random' was not found"):
+        load(without)
+
+
+def test_a_refit_that_is_gone_is_not_replaced_by_the_model_before_it(folder: Path) -> None:
+    (folder / "refit" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"refit/model\.safetensors does not exist"):
+        load(folder)
+
+
+def test_a_refit_that_is_added_is_loaded(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run", **{**REFIT, "refit": False})
+    run("SASRecCE", "random", config_dict=keys)
+    before = answers(tmp_path / "run")
+    run("SASRecCE", "random", config_dict={**keys, "refit": True, "resume": True})
+    again = answers(tmp_path / "run")
+    assert (again["score"] != before["score"]).any()
+    run("SASRecCE", "random", config_dict={**keys, "refit": True, "output_dir": str(tmp_path / "other")})
+    pd.testing.assert_frame_equal(again, answers(tmp_path / "other"))
+
+
+def test_a_full_disk_leaves_no_half_of_the_data(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = settings(random_data, tmp_path / "run")
+
+    def full(self: SequenceStore, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "offsets.npy").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SequenceStore, "save", full)
+        with pytest.raises(NoSpaceError, match="no space left on the disk of"):
+            run("SASRecCE", "random", config_dict=keys)
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {".run.lock", "run.log"}
+    run("SASRecCE", "random", config_dict=keys)
+    assert len(answers(tmp_path / "run"))
+
+
+def test_a_linear_model_is_not_fitted_again(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recbole_hyper.models.easer import EASER
+
+    run("EASER", "random", config_dict=settings(random_data, tmp_path / "run"))
+    before = answers(tmp_path / "run")
+
+    def never(self: Any) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(EASER, "fit", never)
+    pd.testing.assert_frame_equal(answers(tmp_path / "run"), before)
+
+
+def test_a_model_of_features_needs_its_data_set(random_data: Path, tmp_path: Path) -> None:
+    rows = "".join(f"i{item}\t{item % 4}\n" for item in range(50))
+    (random_data / "random" / "random.item").write_text("item_id:token\tclass:token\n" + rows)
+    columns = {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "class"]}
+    more = {"load_col": columns, "selected_features": ["class"]}
+    run("SASRecF", "random", config_dict=settings(random_data, tmp_path / "run", **more))
+    before = answers(tmp_path / "run")
+    assert np.isfinite(before["score"]).all()
+    moved = random_data / "random" / "random.inter"
+    text = moved.read_text()
+    moved.write_text(text + "u1\ti3\t1000000099\n")
+    with pytest.raises(ConfigError, match=r"SASRecF was trained on features .* has changed since: restore it"):
+        load(tmp_path / "run")
+    shutil.rmtree(random_data)
+    with pytest.raises(ConfigError, match=r"SASRecF was trained on features .*dataset 'random' was not found"):
+        load(tmp_path / "run")
