@@ -114,10 +114,11 @@ def test_what_differs_is_said(
     assert load(folder).differences[0].startswith("trained by recbole_hyper 0.1.0, this is 0.2")
 
 
-def test_without_data_of_its_own_a_run_reads_the_data_set(random_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["HSASRecCE", "EASER", "Pop"])
+def test_without_data_of_its_own_a_run_reads_the_data_set(name: str, random_data: Path, tmp_path: Path) -> None:
     with_data, without = tmp_path / "with", tmp_path / "without"
     for folder, save in ((with_data, True), (without, False)):
-        run("HSASRecCE", "random", config_dict=settings(random_data, folder, save_data=save))
+        run(name, "random", config_dict=settings(random_data, folder, save_data=save))
     assert not (without / "data").exists()
     model = load(without)
     assert "holds no data of its own" in model.differences[0]
