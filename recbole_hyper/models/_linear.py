@@ -60,7 +60,15 @@ class LinearRecommender(OwnModel, GeneralRecommender):
             if prefix + name in state_dict:  # before the fit its shape is not known
                 setattr(self, name, state_dict[prefix + name].to(self.device))
                 self.fitted = True
+            else:  # a file of an earlier version
+                self._non_persistent_buffers_set.add(name)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def complete(self) -> None:
+        """Fit again where the weights file does not hold what was learned (``save_data=False``, earlier versions)."""
+        if not self.fitted:
+            self.fit()
+            self.fitted = True
 
     @property
     def n_learned(self) -> int:
@@ -92,9 +100,7 @@ class LinearRecommender(OwnModel, GeneralRecommender):
     # --- RecBole's methods -------------------------------------------------------------------------------------------
     def calculate_loss(self, interaction: Any) -> Tensor:
         """Fit at the first call; the loss is 0."""
-        if not self.fitted:
-            self.fit()
-            self.fitted = True
+        self.complete()
         return 0.0 * self.nothing.sum()
 
     def full_sort_predict(self, interaction: Any) -> Tensor:

@@ -61,6 +61,9 @@ class OwnModel(Model, metaclass=ModelClass):
     def case_scorer(self, config: Any) -> Scorer:
         """Return the function that scores evaluation cases against all items."""
 
+    def complete(self) -> None:
+        """Compute what a weights file that was read does not hold; by default it holds all."""
+
     def item_vectors(self) -> Tensor | None:
         """Return the vectors (n_items, d) that states are scored against, None where the model has none."""
         return None

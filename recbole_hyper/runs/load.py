@@ -160,4 +160,6 @@ def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any
             f"{path} is of epoch {epoch}, but {folder / RESULT} tested epoch {tested}: a resume was stopped here; end "
             f"it with 'recbole-hyper run --resume=True --output_dir={folder}'"
         )
+    if isinstance(model, OwnModel):
+        model.complete()
     return model.eval(), refitted

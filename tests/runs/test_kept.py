@@ -42,12 +42,14 @@ def folder(random_data: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_service_account_can_read_every_file(folder: Path) -> None:
+def test_who_may_read_a_file_follows_from_the_umask(folder: Path, tmp_path: Path) -> None:
+    """Weights were of mode 0600, so that no service account could read them."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    plain = {True: (tmp_path / "file").stat().st_mode, False: (tmp_path / "folder").stat().st_mode}
+    assert {path.name for path in folder.rglob("*")} > {"model.safetensors", "checkpoint.pt", "cases_test.parquet"}
     for path in folder.rglob("*"):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        assert mode & 0o044 == 0o044, path
-        assert path.is_file() or mode & 0o055 == 0o055, path
-    assert (folder / "model.safetensors").is_file()
+        assert stat.filemode(path.stat().st_mode) == stat.filemode(plain[path.is_file()]), path
 
 
 def test_the_data_are_there_before_training(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +116,11 @@ def test_what_differs_is_said(
     assert load(folder).differences[0].startswith("trained by recbole_hyper 0.1.0, this is 0.2")
 
 
-def test_without_data_of_its_own_a_run_reads_the_data_set(random_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["HSASRecCE", "EASER", "Pop"])
+def test_without_data_of_its_own_a_run_reads_the_data_set(name: str, random_data: Path, tmp_path: Path) -> None:
     with_data, without = tmp_path / "with", tmp_path / "without"
     for folder, save in ((with_data, True), (without, False)):
-        run("HSASRecCE", "random", config_dict=settings(random_data, folder, save_data=save))
+        run(name, "random", config_dict=settings(random_data, folder, save_data=save))
     assert not (without / "data").exists()
     model = load(without)
     assert "holds no data of its own" in model.differences[0]
