@@ -15,6 +15,7 @@ import torch.multiprocessing as multiprocessing
 from recbole.data.interaction import Interaction
 
 from recbole_hyper.config import ConfigError
+from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.training import distributed
 from tests.conftest import SMALL
@@ -89,6 +90,7 @@ def test_two_workers_on_ray(random_data: Path, tmp_path: Path) -> None:
     assert result["workers"] == 2
     same_training(tmp_path / "one", tmp_path / "two")
     assert not (tmp_path / "two" / "shared").exists()
+    assert not load(tmp_path / "two").differences
 
 
 @pytest.mark.parametrize(
