@@ -75,7 +75,10 @@ NO_EFFECT = (
     NoEffect(("train_neg_sample_args",), "losses draw their own negatives: see n_negatives", is_ours),
     NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "ours read none of it", is_ours),
     NoEffect(
-        ("seq_len", "numerical_features", "discretization", "normalize_field", "normalize_all", "preload_weight"),
+        (
+            "seq_len", "numerical_features", "discretization", "normalize_field", "normalize_all", "preload_weight",
+            "additional_feat_suffix",
+        ),
         "models of this package read no features",
         is_ours,
     ),

@@ -22,6 +22,11 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.types import Split
 
 TARGET_LIST = "target_list"
+# what RecBole makes of features while it reads them; a model of this package reads none of it
+FEATURE_KEYS = (
+    *("additional_feat_suffix", "preload_weight", "normalize_field", "normalize_all", "numerical_features"),
+    *("discretization", "seq_len"),
+)
 
 
 class SequenceDataset(SequentialDataset):
@@ -254,7 +259,8 @@ def read_dataset(config: Any) -> SequenceDataset:
     """Return the data of a run: by columns, or by RecBole where its model may ask for features of what is loaded."""
     require_files(config)
     wants = getattr(config.model_class, "reads_features", True)
-    return FeatureDataset(config) if wants and Source.of(config).has_features else SequenceDataset(config)
+    asked = [key for key in FEATURE_KEYS if config[key]]
+    return FeatureDataset(config) if wants and (asked or Source.of(config).has_features) else SequenceDataset(config)
 
 
 def stored(config: Any) -> SequenceStore:

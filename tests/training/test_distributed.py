@@ -18,6 +18,7 @@ from recbole.data.interaction import Interaction
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data import cache
 from recbole_hyper.data.loader import WindowLoader
+from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import read_data
@@ -135,6 +136,7 @@ def test_two_workers_on_ray(random_data: Path, tmp_path: Path) -> None:
     assert result["workers"] == 2
     same_training(tmp_path / "one", tmp_path / "two")
     assert not (tmp_path / "two" / "shared").exists()
+    assert not load(tmp_path / "two").differences
 
 
 @pytest.mark.parametrize(
