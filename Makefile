@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs clean
+.PHONY: help setup demo test test-slow test-install check format docs clean
 
 help:
 	@grep -h '^# make' Makefile
@@ -24,6 +24,12 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# make test-install installs the package alone into build/venv and types what README and docs say there
+test-install: setup
+	$(PYTHON) -m venv --clear build/venv
+	build/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[export]"
+	RECBOLE_HYPER_PYTHON=$(CURDIR)/build/venv/bin/python $(BIN)/python -m pytest -m "slow or not slow" tests/test_readme.py tests/test_docs.py
 
 check: setup
 	$(BIN)/ruff check .

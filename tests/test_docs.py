@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import recbole_hyper
 from tests.reference import planted
+from tests.stranger import CHECKOUT, python
 
-CHECKOUT = Path(recbole_hyper.__file__).parents[1]
 DOCS = CHECKOUT / "docs"
 PAGES = sorted(page.stem for page in DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
@@ -31,18 +27,6 @@ def blocks(page: str) -> list[tuple[str, str]]:
     """Return language and text of the blocks that are executed: sh and python."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     return [(language, body) for language, body in BLOCK.findall(text) if language in ("sh", "python")]
-
-
-def execute(folder: Path, *arguments: str) -> None:
-    path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
 
 
 def commands(text: str) -> list[list[str]]:
@@ -72,13 +56,13 @@ def test_every_block_works(page: str, tmp_path: Path) -> None:
         if language == "python":
             file = tmp_path / (match[1] if (match := FILE.match(text)) else f"block_{number}.py")
             file.write_text(text, encoding="utf-8")
-            execute(tmp_path, file.name)
+            python(tmp_path, file.name)
             continue
         for program, *arguments in commands(text):
             if program == "pip":  # what it installs is here
                 continue
             if program == "python":
-                execute(tmp_path, *arguments)
+                python(tmp_path, *arguments)
                 continue
             assert program == "recbole-hyper", program
-            execute(tmp_path, "-m", "recbole_hyper", *arguments, *SHORT.get(arguments[0], []))
+            python(tmp_path, "-m", "recbole_hyper", *arguments, *SHORT.get(arguments[0], []))

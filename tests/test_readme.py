@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import recbole_hyper
 from tests.reference import planted
-
-CHECKOUT = Path(recbole_hyper.__file__).parents[1]
+from tests.stranger import CHECKOUT, python
 
 
 def section(title: str) -> str:
@@ -27,16 +22,6 @@ def write_orders(folder: Path) -> None:
     names = {"u0": "anna", "u1": "ben", "i3": "lamp", "i4": "chair"}
     rows = [[names.get(value, value) for value in map(str, row)] for row in planted.walk_rows()]
     (folder / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")
-
-
-def python(folder: Path, *arguments: str) -> str:
-    """Return what Python prints in ``folder``, from which the checkout is found."""
-    path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_own_data_to_recommendations(tmp_path: Path) -> None:
