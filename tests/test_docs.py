@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference import planted
-from tests.stranger import CHECKOUT, python
+from tests.stranger import CHECKOUT, python, write_orders
 
 DOCS = CHECKOUT / "docs"
 PAGES = sorted(page.stem for page in DOCS.glob("*.md"))
@@ -50,8 +49,7 @@ def test_every_block_has_a_language() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_every_block_works(page: str, tmp_path: Path) -> None:
-    rows = [list(map(str, row)) for row in planted.walk_rows()]
-    (tmp_path / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")
+    write_orders(tmp_path)
     for number, (language, text) in enumerate(blocks(page)):
         if language == "python":
             file = tmp_path / (match[1] if (match := FILE.match(text)) else f"block_{number}.py")

@@ -7,21 +7,13 @@ import shlex
 import shutil
 from pathlib import Path
 
-from tests.reference import planted
-from tests.stranger import CHECKOUT, python
+from tests.stranger import CHECKOUT, python, write_orders
 
 
 def section(title: str) -> str:
     """Return the text below a heading of README."""
     text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
-
-
-def write_orders(folder: Path) -> None:
-    """Write the CSV that README speaks of."""
-    names = {"u0": "anna", "u1": "ben", "i3": "lamp", "i4": "chair"}
-    rows = [[names.get(value, value) for value in map(str, row)] for row in planted.walk_rows()]
-    (folder / "orders.csv").write_text("\n".join(",".join(row) for row in [["user", "item", "time"], *rows]) + "\n")
 
 
 def test_own_data_to_recommendations(tmp_path: Path) -> None:

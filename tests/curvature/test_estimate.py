@@ -117,13 +117,13 @@ def test_a_run_keeps_the_estimate_in_the_users_cache(
     before = sorted(random_data.rglob("*"))
     found = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "one")})["config"]["curvature"]
     assert sorted(random_data.rglob("*")) == before
-    (kept,) = cache.rglob("*.json")
+    (kept,) = cache.rglob("curvature/*.json")
     assert re.fullmatch(r"random-[0-9a-f]{16}\.json", kept.name)
     assert json.loads(kept.read_text())["curvature"] == found
     # another split is another file
     other = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "output_dir": str(tmp_path / "two")}
     run("SASRecCE", "random", config_dict={**keys, **other})
-    assert len(list(cache.rglob("*.json"))) == 2
+    assert len(list(cache.rglob("curvature/*.json"))) == 2
 
 
 def test_small_and_impossible_data() -> None:

@@ -224,7 +224,8 @@ def test_the_command_says_how_vectors_are_scored(
 ) -> None:
     model, tokens = made("HSASRecCE", item_bias=True)
     data = SimpleNamespace(store=SimpleNamespace(item_tokens=tokens))
-    monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: (model, {"MAX_ITEM_LIST_LENGTH": LENGTH}, data))
+    loaded = SimpleNamespace(model=model, config={"MAX_ITEM_LIST_LENGTH": LENGTH}, store=data.store)
+    monkeypatch.setattr("recbole_hyper.runs.load.load", lambda run: loaded)
     output = tmp_path / "items.parquet"
     capsys.readouterr()
     assert main(["export", "run", "--format=vectors", f"--output={output}"]) == 0
