@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,11 +30,12 @@ class Pool(ThreadPoolExecutor):
             return [function(item) for item in items]
         return list(super().map(function, items))
 
-    def stream(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """As :meth:`map`, with at most ``threads`` items alive beyond those that are being worked on."""
-        waiting, results = [], []
+    def stream(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Yield what ``function`` gives for each item, in order; no more than ``threads`` wait beyond those at work."""
+        waiting: deque[Any] = deque()
         for item in items:
             waiting.append(self.submit(function, item))
             if len(waiting) > self.threads:
-                results.append(waiting.pop(0).result())
-        return results + [future.result() for future in waiting]
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -4,18 +4,23 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recbole_hyper.data.atomic import PAD, DataError, Text, header
+from recbole_hyper.data.tokens import Tokens
 from recbole_hyper.threads import Pool
 
 _PIECE = 48 << 20
-_CODES = pa.dictionary(pa.int32(), pa.string())
+# from this many bytes on, a table of the different texts is worth the loading of its kernel
+_LARGE = 128 << 20
 
 
 @dataclass
@@ -47,6 +52,7 @@ class _Piece:
 
     columns: dict[str, pa.Array]
     first: int
+    rows: int
     lines: npt.NDArray[np.int64] | None = None
 
     def line(self, row: int) -> int:
@@ -79,28 +85,55 @@ def read_table(
             process changed meanwhile.
     """
     before = _signature(path)
-    types = {name: pa.float64() if kind == "float" else _CODES for name, kind in columns.items()}
+    types = {name: pa.float64() if kind == "float" else pa.string() for name, kind in columns.items()}
     entries = header(path, separator, encoding)
-    with Pool() as pool:
-
-        def read(text: Text) -> _Piece:
-            return _read_piece(text, types, ids)
-
-        pieces = pool.stream(read, Text.pieces(path, entries, separator, encoding, _PIECE))
-        if _signature(path) != before:
-            raise DataError(f"{path} was written to while it was read; wait until the other program is done")
-        if not any(len(piece.columns[finite]) for piece in pieces):
-            raise DataError(f"{path} holds no interactions, only a header; prepare the data set again")
-        _require_finite(path, finite, pieces)
-
-        def join(name: str) -> Codes | npt.NDArray[np.float64]:
-            # what is joined is no longer kept in pieces
-            return _joined([piece.columns.pop(name) for piece in pieces], types[name])
-
-        joined = dict(zip(columns, pool.map(join, list(columns)), strict=True))
+    columns_of = {name: _Numbers() if kind == pa.float64() else _Names(before[0]) for name, kind in types.items()}
+    places: list[_Piece] = []
+    with Pool() as readers, ThreadPoolExecutor(len(types)) as numberers:
+        texts = Text.pieces(path, entries, separator, encoding, _PIECE)
+        for piece in readers.stream(lambda text: _read_piece(text, types, ids), texts):
+            # ids are numbered in the order of the file, a column in each thread, while the next pieces are read
+            list(numberers.map(lambda name, piece=piece: columns_of[name].add(piece.columns.pop(name)), types))
+            places.append(piece)
+    if _signature(path) != before:
+        raise DataError(f"{path} was written to while it was read; wait until the other program is done")
+    joined = {name: column.joined() for name, column in columns_of.items()}
     pa.default_memory_pool().release_unused()
     tokens = {name: column for name, column in joined.items() if isinstance(column, Codes)}
-    return Table(tokens, {name: column for name, column in joined.items() if not isinstance(column, Codes)})
+    table = Table(tokens, {name: column for name, column in joined.items() if not isinstance(column, Codes)})
+    if not len(table.numbers[finite]):
+        raise DataError(f"{path} holds no interactions, only a header; prepare the data set again")
+    _require_finite(path, finite, table.numbers[finite], places)
+    return table
+
+
+class _Numbers:
+    """A float64 column that grows piece by piece."""
+
+    def __init__(self) -> None:
+        self._parts: list[npt.NDArray[np.float64]] = []
+
+    def add(self, values: pa.Array) -> None:
+        self._parts.append(values.to_numpy(zero_copy_only=False))
+
+    def joined(self) -> npt.NDArray[np.float64]:
+        return np.concatenate([np.empty(0), *self._parts])
+
+
+class _Names:
+    """A column of text that grows piece by piece; of a large file, only numbers and different texts are kept."""
+
+    def __init__(self, file_size: int) -> None:
+        self._table = Tokens() if file_size >= _LARGE else None
+        self._parts: list[Any] = []
+
+    def add(self, values: pa.Array) -> None:
+        self._parts.append(values if self._table is None else self._table.codes(values))
+
+    def joined(self) -> Codes:
+        if self._table is None:
+            return encoded(pa.chunked_array(self._parts, type=pa.string()))
+        return Codes(np.concatenate(self._parts), self._table.names())
 
 
 def _signature(path: Path) -> tuple[int, int]:
@@ -116,10 +149,9 @@ def _read_piece(text: Text, types: Mapping[str, pa.DataType], ids: Collection[st
         return _read_carefully(text, types, ids)
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name in ids:
-        known = columns[name].dictionary
-        if known.index("").as_py() >= 0 or known.index(PAD).as_py() >= 0:
+        if pc.min(pc.binary_length(columns[name])).as_py() == 0 or pc.any(pc.equal(columns[name], PAD)).as_py():
             return _read_carefully(text, types, ids)
-    return _Piece(columns, text.first)
+    return _Piece(columns, text.first, len(table))
 
 
 def _read_carefully(text: Text, types: Mapping[str, pa.DataType], ids: Collection[str]) -> _Piece:
@@ -130,44 +162,24 @@ def _read_carefully(text: Text, types: Mapping[str, pa.DataType], ids: Collectio
             columns[name] = pa.array(read[name].numbers())
         else:
             tokens = read[name].ids() if name in ids else read[name].values
-            columns[name] = tokens.combine_chunks().dictionary_encode()
-    return _Piece(columns, text.first, lines)
+            columns[name] = tokens.combine_chunks()
+    return _Piece(columns, text.first, len(lines), lines)
 
 
-def _require_finite(path: Path, name: str, pieces: list[_Piece]) -> None:
-    wrong, count = 0, 0
-    lines: list[int] = []
-    for piece in pieces:
-        values = _numbers(piece.columns[name])
-        count += len(values)
-        bad = np.flatnonzero(~np.isfinite(values))
-        wrong += len(bad)
-        lines += [piece.line(int(row)) for row in bad[: 5 - len(lines)]]
-    if wrong:
+def _require_finite(path: Path, name: str, values: npt.NDArray[np.float64], places: list[_Piece]) -> None:
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        starts = np.cumsum([0, *(piece.rows for piece in places)])
+        pieces = np.searchsorted(starts, bad[:5], side="right") - 1
+        lines = [places[piece].line(int(row - starts[piece])) for piece, row in zip(pieces, bad, strict=False)]
         raise DataError(
-            f"{path}: {wrong} of {count} rows have no finite {name!r} (first at line "
+            f"{path}: {len(bad)} of {len(values)} rows have no finite {name!r} (first at line "
             f"{', '.join(map(str, lines))}); drop these rows or give them a time"
         )
 
 
 def encoded(column: pa.ChunkedArray) -> Codes:
     """Return a column of text as codes."""
-    return _codes([chunk.dictionary_encode() for chunk in column.chunks])
-
-
-def _joined(parts: list[pa.Array], kind: pa.DataType) -> Codes | npt.NDArray[np.float64]:
-    if kind == pa.float64():
-        return np.concatenate([_numbers(part) for part in parts])
-    return _codes(parts)
-
-
-def _codes(parts: list[pa.Array]) -> Codes:
-    """Join dictionary-encoded pieces, which are no longer kept."""
-    column = pa.chunked_array(parts, type=_CODES).unify_dictionaries()
-    parts.clear()
-    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks])
-    return Codes(codes.astype(np.int32, copy=False), column.chunk(0).dictionary)
-
-
-def _numbers(values: pa.Array) -> npt.NDArray[np.float64]:
-    return values.to_numpy(zero_copy_only=False)
+    found = column.dictionary_encode().combine_chunks()
+    found = found if isinstance(found, pa.DictionaryArray) else found.chunk(0)
+    return Codes(found.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), found.dictionary)
