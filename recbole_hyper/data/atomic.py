@@ -142,6 +142,8 @@ class Text:
         """Refuse NUL, and carriage returns that may or may not belong to a value."""
         if (at := self.data.find(b"\0")) >= 0:
             self._refuse_at(at, "there is a NUL character; is the file UTF-16? Then give --encoding=utf-16")
+        if b"\r" not in self.data:
+            return
         ends = self.data.count(b"\r\n")
         if self.data.count(b"\r") > ends:
             lone = next(re.finditer(rb"\r(?!\n)", self.data))

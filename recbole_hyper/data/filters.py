@@ -106,26 +106,29 @@ def known_rows(users: Side, items: Side) -> Mask:
     return keep
 
 
-def enough(users: Side, items: Side, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], list[Mask]]:
+def enough(
+    users: Side, items: Side, rows: npt.NDArray[np.int64] | None
+) -> tuple[npt.NDArray[np.int64] | None, list[Mask]]:
     """Drop users and items outside their intervals, both at once, until none is left to drop.
 
     Args:
         users, items: the sides.
-        rows: (m,) interactions that are there.
+        rows: (m,) interactions that are there, None for all.
 
     Returns:
-        the interactions that stay, and for users and items which codes are still named by a feature file.
+        the interactions that stay, None for all, and for users and items which codes are still named by a feature file.
     """
     sides = (users, items)
     named = [_flags(side) for side in sides]
     while True:
-        codes = [side.codes[rows] for side in sides]
+        codes = [side.codes if rows is None else side.codes[rows] for side in sides]
         counts = [np.bincount(code, minlength=len(side.tokens)) for code, side in zip(codes, sides, strict=True)]
         out = [side.refused(count, flags) for side, count, flags in zip(sides, counts, named, strict=True)]
         if not out[0].any() and not out[1].any():
             return rows, named
         named = [flags & ~gone for flags, gone in zip(named, out, strict=True)]
-        rows = rows[~(out[0][codes[0]] | out[1][codes[1]])]
+        stay = ~(out[0][codes[0]] | out[1][codes[1]])
+        rows = np.flatnonzero(stay) if rows is None else rows[stay]
 
 
 def _flags(side: Side) -> Mask:

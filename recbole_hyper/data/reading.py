@@ -124,8 +124,7 @@ def _filtered(
         rows = np.flatnonzero(keep) if rows is None else rows[keep[rows]]
     named = [np.empty(0, np.int32) if side.named is None else side.named for side in (users, items)]
     if users.interval is not None or items.interval is not None:
-        everything = np.arange(len(times)) if rows is None else rows
-        rows, left = filters.enough(users, items, everything)
+        rows, left = filters.enough(users, items, rows)
         named = [codes[flags[codes]] for codes, flags in zip(named, left, strict=True)]
     for suffix, side, codes in (("user", users, named[0]), ("item", items, named[1])):
         if side.named is not None and not len(codes):
