@@ -182,4 +182,5 @@ def encoded(column: pa.ChunkedArray) -> Codes:
     """Return a column of text as codes."""
     found = column.dictionary_encode().combine_chunks()
     found = found if isinstance(found, pa.DictionaryArray) else found.chunk(0)
-    return Codes(found.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), found.dictionary)
+    # a copy: Arrow's own memory cannot be written to
+    return Codes(found.indices.to_numpy(zero_copy_only=False).astype(np.int32), found.dictionary)

@@ -121,6 +121,12 @@ def test_a_bad_value_in_a_late_piece_is_named_with_its_line(
         SequenceDataset(configured(tmp_path))
 
 
+def test_filters_that_keep_everything_change_nothing(tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", [(f"u{n % 40}", f"i{n % 60}", n) for n in range(5000)])
+    plain = SequenceDataset(configured(tmp_path, user_inter_num_interval=None)).store
+    same(SequenceDataset(configured(tmp_path, user_inter_num_interval="[0,inf)")).store, plain)
+
+
 def test_codes_stand_in_order_of_appearance(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [("b", "x", 1), ("a", "x", 2), ("b", "y", 3)])
     columns = {"user_id": "token", "item_id": "token", "timestamp": "float"}
