@@ -109,6 +109,7 @@ class Text:
     data: bytes
     separator: bytes
     first: int = 2
+    returns: bool = False  # whether the header ends in CR
 
     @classmethod
     def pieces(
@@ -134,11 +135,9 @@ class Text:
             if not unused:
                 raise DataError(f"{path}: field_separator={separator!r} and control characters cannot go together")
             data, mark = data.replace(mark, bytes(unused[:1])), bytes(unused[:1])
-        text = cls(path, entries, data, mark, first)
-        text._check_characters(returns=returns)
-        return text
+        return cls(path, entries, data, mark, first, returns)
 
-    def _check_characters(self, *, returns: bool) -> None:
+    def _check_characters(self) -> None:
         """Refuse NUL, and carriage returns that may or may not belong to a value."""
         if (at := self.data.find(b"\0")) >= 0:
             self._refuse_at(at, "there is a NUL character; is the file UTF-16? Then give --encoding=utf-16")
@@ -148,7 +147,7 @@ class Text:
         if self.data.count(b"\r") > ends:
             lone = next(re.finditer(rb"\r(?!\n)", self.data))
             self._refuse_at(lone.start(), "there is a carriage return inside the line; lines end with LF or CRLF")
-        if ends and not returns and not self.entries[-1].partition(":")[2].startswith("float"):
+        if ends and not self.returns and not self.entries[-1].partition(":")[2].startswith("float"):
             # the last value of such a line may or may not end in CR
             self._refuse_at(
                 self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; write all ends the same"
@@ -166,7 +165,13 @@ class Text:
         return {name: Column(self.path, name, table.column(name), lines) for name in names}, lines
 
     def parsed(self, types: Mapping[str, pa.DataType]) -> pa.Table:
-        """Return some columns as Arrow reads them, blank lines as empty values; raises what Arrow raises."""
+        """Return some columns as Arrow reads them, blank lines as empty values.
+
+        Raises:
+            DataError: characters that no value may hold.
+            pyarrow.ArrowInvalid: lines of another width, or values of another type.
+        """
+        self._check_characters()
         if not self.data:
             return pa.table({name: pa.array([], kind) for name, kind in types.items()})
         everything = [entry.partition(":")[0] for entry in self.entries]
@@ -288,9 +293,12 @@ def _whole_lines(file: BinaryIO, size: int | None) -> Iterator[bytes]:
         return
     carry = b""
     while data := file.read(size):
-        data, _, carry = (carry + data).rpartition(b"\n") if b"\n" in data else (b"", b"", carry + data)
-        if data:
-            yield data + b"\n"
+        cut = data.rfind(b"\n") + 1
+        if not cut:
+            carry += data
+            continue
+        yield b"".join((carry, memoryview(data)[:cut]))  # one copy
+        carry = data[cut:]
     if carry:
         yield carry
 
