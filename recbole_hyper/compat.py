@@ -68,13 +68,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         return None
     separator, encoding = self.config["field_separator"], self.config["encoding"]
     columns: dict[str, str] = {}
-    for entry in atomic.header(Path(filepath), separator, encoding):
-        field, colon, type_name = entry.partition(":")
-        if not colon or type_name not in {kind.value for kind in FeatureType}:
-            raise atomic.DataError(
-                f"{filepath}: header entry {entry!r} is not 'name:type' with type token, float, token_seq or "
-                f"float_seq, separated by {separator!r}"
-            )
+    for field, type_name in atomic.typed_header(Path(filepath), separator, encoding).items():
         if (load_col is not None and field not in load_col) or (unload_col is not None and field in unload_col):
             continue
         kind = FeatureType(type_name)

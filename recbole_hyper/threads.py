@@ -33,9 +33,13 @@ class Pool(ThreadPoolExecutor):
     def stream(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """Yield what ``function`` gives for each item, in order; no more than ``threads`` wait beyond those at work."""
         waiting: deque[Any] = deque()
-        for item in items:
-            waiting.append(self.submit(function, item))
-            if len(waiting) > self.threads:
+        try:
+            for item in items:
+                waiting.append(self.submit(function, item))
+                if len(waiting) > self.threads:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -58,6 +58,20 @@ def header(path: Path, separator: str = "\t", encoding: str | None = None) -> li
     return entries
 
 
+def typed_header(path: Path, separator: str, encoding: str | None) -> dict[str, str]:
+    """Return name and type of all columns; DataError for an entry that is not name:type."""
+    columns = {}
+    for entry in header(path, separator, encoding):
+        name, colon, kind = entry.partition(":")
+        if not colon or kind not in TYPES:
+            raise DataError(
+                f"{path}: header entry {entry!r} is not 'name:type' with type token, float, token_seq or "
+                f"float_seq, separated by {separator!r}"
+            )
+        columns[name] = kind
+    return columns
+
+
 def read_atomic(
     path: Path,
     columns: Mapping[str, str],

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from recbole_hyper.data.grouping import grouped
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.threads import Pool
+from recbole_hyper.threads import default_threads
 
-PAD = "[PAD]"
 _ARRAYS = ("offsets", "items", "times")
 
 
@@ -238,17 +238,8 @@ def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: 
     if len(users) < _KERNEL_FROM:
         order = np.lexsort((times, users))
         return items[order], times[order]
-    from recbole_hyper.kernels import pairs
-
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    grouped = np.empty_like(times), np.empty_like(items), np.empty(0)
-    with Pool() as pool:
-        # as many interactions for each thread
-        edges = np.searchsorted(starts, np.linspace(0, len(users), pool.threads + 1)[1:-1]).tolist()
-        shares = list(itertools.pairwise([0, *edges, len(counts)]))
-        columns = (times, items, np.empty(0))
-        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], grouped), shares)
-    return grouped[1], grouped[0]
+    times, items, _ = grouped(users, times, items, None, counts, default_threads())
+    return items, times
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.data.atomic import TYPES, DataError, header
+from recbole_hyper.data.atomic import DataError, header, typed_header
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,10 @@ class Source:
             DataError: an entry of the header that is not name:type.
         """
         wanted, left_out = self.load_col.get(suffix, []), self.unload_col.get(suffix) or []
-        path = self.path(suffix)
-        columns = {}
-        for entry in header(path, self.field_separator, self.encoding):
-            name, colon, kind = entry.partition(":")
-            if not colon or kind not in TYPES:
-                raise DataError(
-                    f"{path}: header entry {entry!r} is not 'name:type' with type token, float, token_seq or "
-                    f"float_seq, separated by {self.field_separator!r}"
-                )
-            if (wanted == "*" or name in wanted) and name not in left_out:
-                columns[name] = kind
-        return columns
+        columns = typed_header(self.path(suffix), self.field_separator, self.encoding)
+        return {
+            name: kind for name, kind in columns.items() if (wanted == "*" or name in wanted) and name not in left_out
+        }
 
     def check_header(self) -> None:
         """Raise DataError unless user, item and time are columns of the right type, and loaded."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from recbole_hyper.kernels.asinh import scaled_asinh_row
-from recbole_hyper.kernels.ranks import _BLOCK, _ONE, _ZERO, LOWEST, _take, with_torch_threads
+from recbole_hyper.kernels.ranks import _BLOCK, _ONE, _ZERO, LOWEST, _exclude, _take, with_torch_threads
 
 _F = np.float32
 # of the threshold: far above what rounding moves the bound by
@@ -75,10 +75,7 @@ def best_linked_rows(
     bad = np.zeros(n, np.bool_)
     for i in prange(n):
         row = inner[i]
-        for at in range(offsets[i], offsets[i + 1]):
-            j = excluded[at] - first
-            if 0 <= j < m:
-                row[j] = LOWEST
+        _exclude(row, excluded[offsets[i] : offsets[i + 1]], first)
         nothing = _ZERO
         threshold = best[i, -1]
         lines = _tangents(threshold, typical)

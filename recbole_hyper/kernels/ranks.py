@@ -64,6 +64,14 @@ def _take(scores: Any, first: int, best: Any, top: Any) -> None:
             top[place] = first + j
 
 
+@njit(cache=True)
+def _exclude(row: npt.NDArray[np.float32], items: npt.NDArray[np.int64], first: int) -> None:
+    """Set to LOWEST those of the ``items`` whose scores stand in ``row`` (m,), which begins with item ``first``."""
+    for item in items:
+        if first <= item < first + len(row):
+            row[item - first] = LOWEST
+
+
 @with_torch_threads
 @njit(parallel=True, cache=True, fastmath={"reassoc", "contract"})
 def best_rows(
@@ -89,10 +97,7 @@ def best_rows(
     bad = np.zeros(n, np.bool_)
     for i in prange(n):
         row = scores[i]
-        for at in range(offsets[i], offsets[i + 1]):
-            j = excluded[at] - first
-            if 0 <= j < m:
-                row[j] = LOWEST
+        _exclude(row, excluded[offsets[i] : offsets[i + 1]], first)
         threshold = best[i, -1]
         nothing = _ZERO
         for start in range(0, m, _BLOCK):

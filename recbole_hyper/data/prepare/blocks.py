@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO, TypeVar
 
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.threads import Pool
 
 # the first block is small, so that a file of another format is found out early
 FIRST_BYTES = 1 << 20
@@ -97,16 +96,5 @@ def _quoted_ends(data: bytes, separator: str) -> npt.NDArray[np.int64]:
 
 def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int = 0) -> Iterator[Made]:
     """Yield ``work`` of each piece, in order, done by threads (0: ``THREADS``); few pieces are held."""
-    threads = threads or THREADS
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Made]] = deque()
-        try:
-            for piece in pieces:
-                waiting.append(pool.submit(work, piece))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    with Pool(threads or THREADS) as pool:
+        yield from pool.stream(work, pieces)

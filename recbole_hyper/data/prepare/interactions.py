@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recbole_hyper.data.grouping import grouped
 from recbole_hyper.data.prepare.blocks import THREADS, mapped
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.parsers import Rows
@@ -59,16 +59,8 @@ class Interactions:
         if len(self) >= 2**31:
             raise PrepareError(f"{len(self):,} interactions; {2**31 - 1:,} fit")
         counts = pairs.counts(self.users, len(self.user_tokens))
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        columns: list[npt.NDArray] = [self.times, self.items, np.empty(0) if self.ratings is None else self.ratings]
-        grouped = [np.empty_like(column) for column in columns]
-        # as many rows for each thread
-        bounds = np.searchsorted(starts, np.linspace(0, len(self), THREADS + 1)[1:-1]).tolist()
-        ranges = itertools.pairwise([0, *bounds, len(counts)])
-        for _ in mapped(lambda users: pairs.group(self.users, tuple(columns), starts, *users, tuple(grouped)), ranges):
-            pass
-        self.times, self.items = grouped[:2]
-        self.ratings = None if self.ratings is None else grouped[2]
+        columns = self.times, self.items, self.ratings
+        self.times, self.items, self.ratings = grouped(self.users, *columns, counts, THREADS)
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
