@@ -45,11 +45,14 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         raise ConfigError(f"clip_grad_norm={clip!r}: {{'max_norm': 5.0, 'norm_type': 2}} is expected")
     plateau = final.get("lr_plateau")
     if plateau and not (
-        set(plateau) <= {"factor", "patience"}
+        set(plateau) <= {"factor", "patience", "threshold"}
         and 0 < plateau.get("factor", 0.5) < 1
         and plateau.get("patience", 5) >= 0
+        and 0 <= plateau.get("threshold", 0) < 1
     ):
-        raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5}} is expected, factor in (0, 1)")
+        raise ConfigError(
+            f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected, factor in (0, 1)"
+        )
 
 
 def check_load_col(columns: Any) -> None:

@@ -131,6 +131,8 @@ KEYS: dict[str, Key] = {
             ("scale_embeddings", "bool", "item embeddings times sqrt(hidden_size)"),
             ("initializer", "xavier or normal", "of matrices"),
             ("initializer_range", "float > 0", "standard deviation of initializer: normal"),
+            ("attention_init", "separate or fused", "query, key and value drawn apart, or as one matrix"),
+            ("attend_pads", "bool", "queries also attend to padding"),
             ("dense", "bool", "linear map behind the GRU"),
             ("gru_bias", "bool", "biases in the GRU"),
             ("gru_size", "int >= 1 or ~", "width of the GRU; ~ is hidden_size"),

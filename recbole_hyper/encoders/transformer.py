@@ -15,6 +15,7 @@ from recbole_hyper.encoders.base import Encoder, check_above_zero, initialize, n
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
 NORM_PLACEMENTS = ("query", "pre", "post")
+ATTENTION_INITS = ("separate", "fused")
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
@@ -29,6 +30,43 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: fl
     later = torch.ones(length, length, dtype=torch.bool).triu_(1)
     scores = (query @ key.transpose(-1, -2)).mul_(query.shape[-1] ** -0.5).masked_fill_(later, -torch.inf)
     return dropout(scores.softmax(dim=-1), dropout_prob) @ value
+
+
+def attention_with_pads(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pad: tuple[Tensor, Tensor],
+    mask: Tensor,
+    n_pads: Tensor,
+    dropout_prob: float,
+) -> Tensor:
+    """Attend to real positions and to padding, all of whose positions have the same key and value.
+
+    The pads of a row thus share one logit and, together, the weight of ``n_pads`` equal terms of the softmax.
+
+    Args:
+        query: (B, h, Q, w).
+        key, value: (B, h, L, w).
+        pad: key and value of a padded position, (h, w) each.
+        mask: broadcasts to (B, h, Q, L); True is what a query attends to.
+        n_pads: (B,) padded positions of each row, 0 for none.
+        dropout_prob: of the weights; that of each padded position is dropped by itself.
+
+    Returns:
+        (B, h, Q, w).
+    """
+    query = query * query.shape[-1] ** -0.5
+    scores = (query @ key.transpose(-1, -2)).masked_fill_(~mask, -torch.inf)
+    pad_key, pad_value = (vector.unsqueeze(-2) for vector in pad)
+    of_pads = query @ pad_key.transpose(-1, -2) + n_pads.to(query.dtype).log()[:, None, None, None]
+    real, padded = torch.cat([scores, of_pads], dim=-1).softmax(dim=-1).split([key.shape[-2], 1], dim=-1)
+    if dropout_prob:
+        real = dropout(real, dropout_prob)
+        count = n_pads.to(query.dtype)[:, None, None, None].expand_as(padded)
+        kept = torch.binomial(count, torch.full_like(count, 1 - dropout_prob))
+        padded = padded * (kept / (count.clamp(min=1) * (1 - dropout_prob)))
+    return real @ value + padded @ pad_value
 
 
 class SelfAttention(nn.Module):
@@ -49,11 +87,27 @@ class SelfAttention(nn.Module):
         self.key_value = nn.Linear(hidden_size, 2 * hidden_size)
         self.output = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, query: Tensor, memory: Tensor, visible: Tensor | None = None) -> Tensor:
+    def init_fused(self) -> None:
+        """Draw query, key and value as one Xavier-uniform (3d, d) matrix, biases 0, as nn.MultiheadAttention has them.
+
+        The values of queries are then 1.41 times, those of keys and values 1.15 times smaller than drawn apart.
+        """
+        width = self.output.in_features
+        matrix = nn.init.xavier_uniform_(self.query.weight.new_empty(3 * width, width))
+        with torch.no_grad():
+            self.query.weight.copy_(matrix[:width])
+            self.key_value.weight.copy_(matrix[width:])
+        for linear in (self.query, self.key_value, self.output):
+            nn.init.zeros_(linear.bias)
+
+    def forward(
+        self, query: Tensor, memory: Tensor, visible: Tensor | None = None, n_pads: Tensor | None = None
+    ) -> Tensor:
         """Attend from ``query`` (B, Q, d) to ``memory`` (B, L, d): (B, Q, d).
 
         Without ``visible`` Q = L and a position attends to those that are not later. ``visible`` (B, 1, 1, L) names
-        the positions that every query attends to, without dropout.
+        the positions that every query attends to, without dropout. ``n_pads`` (B,) adds as many zero vectors to the
+        memory of a row, which every query attends to.
         """
         batch, length, width = query.shape
 
@@ -62,8 +116,15 @@ class SelfAttention(nn.Module):
 
         key, value = (heads(part) for part in self.key_value(memory).split(width, dim=-1))
         queries = heads(self.query(query))
-        if visible is None:
-            attended = causal_attention(queries, key, value, self.dropout if self.training else 0.0)
+        rate = self.dropout if self.training else 0.0
+        if n_pads is not None:
+            of_zero = self.key_value.bias.view(2, self.n_heads, width // self.n_heads)
+            mask = visible
+            if mask is None:
+                mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril_()
+            attended = attention_with_pads(queries, key, value, (of_zero[0], of_zero[1]), mask, n_pads, rate)
+        elif visible is None:
+            attended = causal_attention(queries, key, value, rate)
         else:
             attended = F.scaled_dot_product_attention(queries, key, value, attn_mask=visible)
         return self.output(attended.transpose(1, 2).reshape(batch, length, width))
@@ -102,12 +163,21 @@ class TransformerBlock(nn.Module):
         self.activation = activation
         self.dropout = Dropout(hidden_dropout_prob)
 
-    def forward(self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
-        """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`."""
+    def forward(
+        self,
+        memory: Tensor,
+        query: Tensor | None = None,
+        visible: Tensor | None = None,
+        n_pads: Tensor | None = None,
+    ) -> Tensor:
+        """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`.
+
+        ``n_pads`` is for norm_placement "query", whose padded positions are zero in every block.
+        """
         states = memory if query is None else query
         if self.norm_placement == "query":
             normed = self.attention_norm(states)
-            states = self.feed_norm(normed + self.attention(normed, memory, visible))
+            states = self.feed_norm(normed + self.attention(normed, memory, visible, n_pads))
             return states + self.dropout(self.outer(self.dropout(self.activation(self.inner(states)))))
         if self.norm_placement == "pre":
             normed = self.attention_norm(memory)
@@ -133,10 +203,15 @@ class TransformerEncoder(Encoder):
             "post" starts with one.
         scale_embeddings: multiply item embeddings by sqrt(d), as the papers.
         initializer: xavier (the papers) or normal with ``initializer_range`` (RecBole).
+        attention_init: separate, query, and key with value, are matrices of their own; fused, see
+            :meth:`SelfAttention.init_fused` (the papers).
+        attend_pads: queries also attend to the padding in front of a history shorter than ``max_length``, as the
+            HSASRec and SCE code does; False masks it, as published.
 
     Raises:
         ValueError: heads that do not divide d, an unknown activation, placement or initializer, a ``layer_norm_eps`` or
-            ``initializer_range`` not above 0.
+            ``initializer_range`` not above 0, ``attention_init: fused`` without xavier, ``attend_pads`` with another
+            placement than query.
     """
 
     def __init__(
@@ -155,13 +230,22 @@ class TransformerEncoder(Encoder):
         scale_embeddings: bool = True,
         initializer: str = "xavier",
         initializer_range: float = 0.02,
+        attention_init: str = "separate",
+        attend_pads: bool = False,
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
         inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
+        if attend_pads and norm_placement != "query":
+            raise ValueError(f"attend_pads: of norm_placement=query, whose pads stay zero, not of {norm_placement!r}")
+        if attention_init not in ATTENTION_INITS:
+            raise ValueError(f"attention_init={attention_init!r}: allowed are {', '.join(ATTENTION_INITS)}")
+        if attention_init == "fused" and initializer != "xavier":
+            raise ValueError(f"attention_init=fused: the width of xavier's interval, not of {initializer!r}")
         check_above_zero(layer_norm_eps=layer_norm_eps)
+        self.attend_pads = attend_pads
         self.scale = math.sqrt(width) if scale_embeddings else 1.0
         self.max_length = max_length
         self.position_embedding = nn.Embedding(max_length, width)
@@ -183,24 +267,31 @@ class TransformerEncoder(Encoder):
         self.input_norm = norm if norm_placement == "post" else nn.Identity()
         self.output_norm = nn.Identity() if norm_placement == "post" else norm
         initialize(self, rule=initializer, std=initializer_range)
+        if attention_init == "fused":
+            for part in self.modules():
+                if isinstance(part, SelfAttention):
+                    part.init_fused()
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
-        states = self._embed(items, lengths)
+        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
         for block in self.blocks:
-            states = block(states)
+            states = block(states, n_pads=n_pads)
         return self.output_norm(states)
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
         if self.training:
             return super().last(items, lengths)
-        states = self._embed(items, lengths)
+        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
         for block in self.blocks[:-1]:
-            states = block(states)
+            states = block(states, n_pads=n_pads)
         real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
-        states = self.blocks[-1](states, newest(states, lengths).unsqueeze(1), real[:, None, None])
+        states = self.blocks[-1](states, newest(states, lengths).unsqueeze(1), real[:, None, None], n_pads)
         return self.output_norm(states).squeeze(1)
+
+    def _n_pads(self, lengths: Tensor) -> Tensor | None:
+        return self.max_length - lengths if self.attend_pads else None
 
     def _embed(self, items: Tensor, lengths: Tensor) -> Tensor:
         if items.shape[1] > self.max_length:

@@ -59,14 +59,14 @@ def item_tables(model: Any) -> list[nn.Parameter]:
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-    """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5}``, None where the key is not set.
+    """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5, threshold: 0}``, None where the key is not set.
 
     The learning rate is multiplied by ``factor`` once the validation score has not risen for more than ``patience``
-    validations.
+    validations. What rises by no more than ``threshold``, a share of the best score, has not risen (DualRec: 1e-4).
     """
     settings = config["lr_plateau"]
     if not settings:
         return None
     mode: Literal["min", "max"] = "max" if config["valid_metric_bigger"] else "min"
-    factor, patience = settings.get("factor", 0.5), settings.get("patience", 5)
-    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, factor=factor, patience=patience, threshold=0.0)
+    named = {"factor": 0.5, "patience": 5, "threshold": 0.0, **settings}
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **named)

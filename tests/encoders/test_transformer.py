@@ -1,12 +1,14 @@
 """The transformer: causal, blind to padding and to the rest of the batch, equal to RecBole's where configured so."""
 
+import math
+
 import pytest
 import torch
 from recbole.model.layers import TransformerEncoder as RecBoleTransformer
 from torch import nn
 
 from recbole_hyper.encoders.base import newest
-from recbole_hyper.encoders.transformer import NORM_PLACEMENTS, TransformerEncoder
+from recbole_hyper.encoders.transformer import NORM_PLACEMENTS, TransformerEncoder, attention_with_pads
 
 
 def encoder(placement: str = "query", **options: object) -> TransformerEncoder:
@@ -129,10 +131,106 @@ def test_equals_recboles_transformer_with_its_settings() -> None:
     torch.testing.assert_close(made(items, lengths), expected, rtol=0, atol=1e-10)
 
 
+def left_padded_loop(made: TransformerEncoder, sequence: list[int]) -> torch.Tensor:
+    """States of one sequence by the papers' code: zero vectors stand in front of it, and no mask hides them."""
+    width, total, pads = made.item_embedding.embedding_dim, made.max_length, made.max_length - len(sequence)
+    x = torch.zeros(total, width, dtype=torch.double)
+    for j, item in enumerate(sequence):
+        x[pads + j] = made.item_embedding.weight[item] * width**0.5
+        x[pads + j] += made.position_embedding.weight[len(sequence) - 1 - j]
+    for block in made.blocks:
+        part, size = block.attention, width // block.attention.n_heads
+        q = block.attention_norm(x)
+        queries, keys, values = part.query(q), *part.key_value(x).split(width, dim=-1)
+        attended = torch.zeros_like(x)
+        for head in range(part.n_heads):
+            own = slice(head * size, (head + 1) * size)
+            for j in range(total):
+                weights = torch.softmax(keys[: j + 1, own] @ queries[j, own] / size**0.5, dim=0)
+                attended[j, own] = weights @ values[: j + 1, own]
+        y = block.feed_norm(q + part.output(attended))
+        x = y + block.outer(torch.relu(block.inner(y)))
+        x[:pads] = 0
+    return made.output_norm(x)[pads:]
+
+
+@pytest.mark.parametrize("n_heads", [1, 3])
+def test_attending_to_pads_equals_a_loop_over_left_padded_sequences(n_heads: int) -> None:
+    made = encoder(n_heads=n_heads, attend_pads=True)
+    items, lengths = padded(SEQUENCES)
+    states, last = made(items, lengths), made.last(items, lengths)
+    for row, sequence in enumerate(SEQUENCES):
+        expected = left_padded_loop(made, sequence)
+        torch.testing.assert_close(states[row, : len(sequence)], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(last[row], expected[-1], rtol=0, atol=1e-12)
+    blind = encoder(n_heads=n_heads)
+    blind.load_state_dict(made.state_dict())
+    # the longest row has no padding
+    assert torch.allclose(blind(items, lengths)[2], states[2], atol=1e-12)
+    assert (blind(items, lengths)[1, 0] - states[1, 0]).abs().max() > 1e-4
+
+
+def test_gradients_with_pads_are_those_of_differences() -> None:
+    made = encoder(n_layers=1, attend_pads=True)
+    items, lengths = padded(SEQUENCES)
+    bias = made.blocks[0].attention.key_value.bias
+
+    def value() -> torch.Tensor:
+        return made(items, lengths)[:, 0].square().mul(torch.arange(12)).sum()
+
+    (gradient,) = torch.autograd.grad(value(), bias)
+    step = 1e-6
+    for at in (0, 5, 13, 23):
+        with torch.no_grad():
+            bias[at] += step
+            high = value()
+            bias[at] -= 2 * step
+            low = value()
+            bias[at] += step
+        assert gradient[at].item() == pytest.approx(float(high - low) / (2 * step), rel=1e-5, abs=1e-7)
+    assert gradient.isfinite().all()
+
+
+def test_padded_positions_are_dropped_one_by_one() -> None:
+    torch.manual_seed(0)
+    rows, pads, rate = 20000, 4, 0.25
+    ones, zeros = torch.ones(1, 2), torch.zeros(rows, 1, 1, 2)
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    n_pads = torch.full((rows,), pads)
+    # logits are all 0: five equal weights, of which the four of the padding have value 1
+    got = attention_with_pads(zeros, zeros, zeros, (ones, ones), mask, n_pads, rate)[:, 0, 0, 0]
+    share = got * 5 * (1 - rate)
+    counts = torch.bincount(share.round().long(), minlength=pads + 1) / rows
+    expected = torch.tensor([math.comb(pads, k) * (1 - rate) ** k * rate ** (pads - k) for k in range(pads + 1)])
+    torch.testing.assert_close(share, share.round(), rtol=0, atol=1e-4)
+    torch.testing.assert_close(counts, expected, rtol=0, atol=0.015)
+
+
+def test_the_fused_start_is_that_of_torch_attention() -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(5, 96, padding_idx=0)
+    made = TransformerEncoder(table, max_length=3, n_heads=2, attention_init="fused")
+    theirs = nn.MultiheadAttention(96, 2)
+    for block in made.blocks:
+        part = block.attention
+        drawn = torch.cat([part.query.weight, part.key_value.weight])
+        assert drawn.shape == theirs.in_proj_weight.shape
+        for matrix in (part.query.weight, part.key_value.weight):
+            # the largest of many uniform values is close to the end of their interval
+            assert matrix.abs().max().item() == pytest.approx((6 / (4 * 96)) ** 0.5, rel=1e-3)
+            assert matrix.std().item() == pytest.approx(theirs.in_proj_weight.std().item(), rel=0.03)
+        assert not any(linear.bias.any() for linear in (part.query, part.key_value, part.output))
+    apart = TransformerEncoder(table, max_length=3, n_heads=2).blocks[0].attention
+    assert apart.query.weight.abs().max().item() == pytest.approx((6 / (2 * 96)) ** 0.5, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"n_heads": 5}, "n_heads=5 does not divide"), ({"hidden_act": "selu"}, "known: relu"),
      ({"norm_placement": "last"}, "allowed are query"), ({"initializer": "zeros"}, "allowed are xavier"),
+     ({"attention_init": "one"}, "allowed are separate, fused"),
+     ({"attention_init": "fused", "initializer": "normal"}, "xavier's interval, not of 'normal'"),
+     ({"attend_pads": True, "norm_placement": "pre"}, "not of 'pre'"),
      ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"), ({"initializer_range": 0}, "initializer_range=0: a")],
 )  # fmt: skip
 def test_bad_options(options: dict, says: str) -> None:

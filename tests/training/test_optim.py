@@ -68,3 +68,14 @@ def test_a_plateau_lowers_the_rate_once_patience_is_over(bigger: bool) -> None:
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.03, 0.03, 0.03, 0.0075, 0.0075])
     assert build_scheduler(optimizer, KEYS) is None
+
+
+@pytest.mark.parametrize(("threshold", "rate"), [(0.0, 0.03), (1e-3, 0.015)])
+def test_a_rise_below_the_threshold_of_a_plateau_is_none(threshold: float, rate: float) -> None:
+    keys = {**KEYS, "lr_plateau": {"patience": 0, "threshold": threshold}, "valid_metric_bigger": True}
+    optimizer = build_optimizer(nn.Linear(2, 2), keys)
+    scheduler = build_scheduler(optimizer, keys)
+    assert scheduler is not None
+    for score in (0.2, 0.2001):
+        scheduler.step(score)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(rate)
