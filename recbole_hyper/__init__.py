@@ -25,7 +25,7 @@ _MODELS = {
     "pop": "Pop",
     "puresvd": "PureSVDN",
     "sasrec": "SASRecBCE SASRecCE",
-    "sasrec_losses": "gSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE HSASRecSCE",
+    "sasrec_losses": "gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE HSASRecSCE",
 }
 _MODULES |= {name: f"models.{module}" for module, names in _MODELS.items() for name in names.split()}
 __all__ = list(_MODULES)

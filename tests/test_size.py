@@ -24,6 +24,7 @@ PUBLIC = {
         "encoders/fmlp.py:FMLPEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",
+        "encoders/ligr.py:LiGREncoder.__init__",
         "encoders/transformer.py:TransformerEncoder.__init__",
         "encoders/windowed_attention.py:WindowedAttentionEncoder.__init__",
         "encoders/windowed_attention.py:WindowedAttentionLayer.__init__",

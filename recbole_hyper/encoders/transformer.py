@@ -188,8 +188,68 @@ class TransformerBlock(nn.Module):
         return self.feed_norm(states + self.dropout(self.outer(self.activation(self.inner(states)))))
 
 
+class PositionalEncoder(Encoder):
+    """Causal blocks over item embeddings and learned positions counted from the end of the sequence.
+
+    A subclass adds ``blocks``, modules with the call of :class:`TransformerBlock`, ``input_norm`` and ``output_norm``.
+
+    Args:
+        item_embedding: shared (n_items, d) table.
+        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
+        dropout_prob: of the sum of item and position, in [0, 1).
+        scale: item embeddings are multiplied by it.
+        attend_pads: see :class:`TransformerEncoder`.
+    """
+
+    blocks: nn.ModuleList
+    input_norm: nn.Module
+    output_norm: nn.Module
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        max_length: int,
+        dropout_prob: float,
+        scale: float,
+        attend_pads: bool = False,
+    ) -> None:
+        super().__init__(item_embedding)
+        self.scale, self.max_length, self.attend_pads = scale, max_length, attend_pads
+        self.position_embedding = nn.Embedding(max_length, item_embedding.embedding_dim)
+        self.dropout = Dropout(dropout_prob)
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
+        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
+        for block in self.blocks:
+            states = block(states, n_pads=n_pads)
+        return self.output_norm(states)
+
+    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
+        if self.training:
+            return super().last(items, lengths)
+        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
+        for block in self.blocks[:-1]:
+            states = block(states, n_pads=n_pads)
+        real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
+        states = self.blocks[-1](states, newest(states, lengths).unsqueeze(1), real[:, None, None], n_pads)
+        return self.output_norm(states).squeeze(1)
+
+    def _n_pads(self, lengths: Tensor) -> Tensor | None:
+        return self.max_length - lengths if self.attend_pads else None
+
+    def _embed(self, items: Tensor, lengths: Tensor) -> Tensor:
+        if items.shape[1] > self.max_length:
+            raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
+        positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
+        states = torch.add(positions, self.item_embedding(items), alpha=self.scale)
+        return self.dropout(self.input_norm(states))
+
+
 @component("encoders", "transformer")
-class TransformerEncoder(Encoder):
+class TransformerEncoder(PositionalEncoder):
     """Causal transformer over item embeddings and learned positions counted from the end of the sequence.
 
     Args:
@@ -233,8 +293,6 @@ class TransformerEncoder(Encoder):
         attention_init: str = "separate",
         attend_pads: bool = False,
     ) -> None:
-        super().__init__(item_embedding)
-        width = item_embedding.embedding_dim
         inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
@@ -245,11 +303,14 @@ class TransformerEncoder(Encoder):
         if attention_init == "fused" and initializer != "xavier":
             raise ValueError(f"attention_init=fused: the width of xavier's interval, not of {initializer!r}")
         check_above_zero(layer_norm_eps=layer_norm_eps)
-        self.attend_pads = attend_pads
-        self.scale = math.sqrt(width) if scale_embeddings else 1.0
-        self.max_length = max_length
-        self.position_embedding = nn.Embedding(max_length, width)
-        self.dropout = Dropout(hidden_dropout_prob)
+        width = item_embedding.embedding_dim
+        super().__init__(
+            item_embedding,
+            max_length=max_length,
+            dropout_prob=hidden_dropout_prob,
+            scale=math.sqrt(width) if scale_embeddings else 1.0,
+            attend_pads=attend_pads,
+        )
         self.blocks = nn.ModuleList(
             TransformerBlock(
                 width,
@@ -271,31 +332,3 @@ class TransformerEncoder(Encoder):
             for part in self.modules():
                 if isinstance(part, SelfAttention):
                     part.init_fused()
-
-    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
-        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
-        for block in self.blocks:
-            states = block(states, n_pads=n_pads)
-        return self.output_norm(states)
-
-    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
-        if self.training:
-            return super().last(items, lengths)
-        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
-        for block in self.blocks[:-1]:
-            states = block(states, n_pads=n_pads)
-        real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
-        states = self.blocks[-1](states, newest(states, lengths).unsqueeze(1), real[:, None, None], n_pads)
-        return self.output_norm(states).squeeze(1)
-
-    def _n_pads(self, lengths: Tensor) -> Tensor | None:
-        return self.max_length - lengths if self.attend_pads else None
-
-    def _embed(self, items: Tensor, lengths: Tensor) -> Tensor:
-        if items.shape[1] > self.max_length:
-            raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
-        positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
-        states = torch.add(positions, self.item_embedding(items), alpha=self.scale)
-        return self.dropout(self.input_norm(states))

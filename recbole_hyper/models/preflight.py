@@ -13,6 +13,7 @@ import torch
 from recbole_hyper import components
 from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.encoders.ligr import LiGREncoder
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.losses.base import Problem
@@ -54,7 +55,7 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     bound for the recurrent encoders; the loss answers for itself.
     """
     width, layers = int(config["hidden_size"]), int(config["n_layers"] or config["num_layers"] or 1)
-    inner = int(config["inner_size"] or width)
+    inner = _inner_size(config, width)
     batch, length = int(config["train_batch_size"]), int(config["MAX_ITEM_LIST_LENGTH"])
     networks, passes = _directions(config)
     encoder = networks * (layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width)
@@ -76,6 +77,13 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
         activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width),
         loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=linked)),
     )
+
+
+def _inner_size(config: Any, width: int) -> int:
+    """Return the width inside the feed-forward part as if it were a plain one: SwiGLU has a gate as wide beside it."""
+    if issubclass(components.resolve("encoders", config["encoder"]), LiGREncoder):
+        return 2 * int(config["inner_size"] or 4 * width)
+    return int(config["inner_size"] or width)
 
 
 def _directions(config: Any) -> tuple[int, int]:

@@ -28,6 +28,13 @@ class SASRecSampledCE(HyperRecommender):
 
 
 @component("models")
+class eSASRec(HyperRecommender):
+    """eSASRec (Tikhonovich et al., 2025): LiGR blocks, and the loss of SASRecSampledCE."""
+
+    parts = {"encoder": "ligr", "geometry": "euclidean", "loss_type": "sampled_ce"}
+
+
+@component("models")
 class SASRecSCE(HyperRecommender):
     """SASRec with scalable cross-entropy (Mezentsev et al., 2024)."""
 

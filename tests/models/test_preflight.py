@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
@@ -33,6 +34,20 @@ def test_item_vectors_of_the_heads_own_count(cycle: Path) -> None:
     assert own.parameters == shared.parameters + 4 * 1000 * 16
     # each matrix has one gradient then, where a shared one has two until they are added
     assert own.gradients == own.parameters == shared.gradients
+
+
+def test_a_gated_feed_forward_part_counts_its_gate(cycle: Path) -> None:
+    def parameters(**keys: object) -> int:
+        return estimate_memory(config(cycle, encoder="ligr", n_heads=1, **keys), 1000).parameters
+
+    # ~ is four times the width of 16
+    assert parameters(inner_size=None) == parameters(inner_size=64)
+    plain = estimate_memory(config(cycle, n_heads=1, inner_size=128), 1000).parameters
+    assert parameters(inner_size=64) == plain
+    made = config(cycle, encoder="ligr", n_heads=1, inner_size=64)
+    built = made.model_class.build_encoder(made, torch.nn.Embedding(1000, 16, padding_idx=0))
+    exact = 4 * (1000 * 16 + sum(parameter.numel() for parameter in built.parameters()))
+    assert exact <= parameters(inner_size=64) <= 1.1 * exact
 
 
 def test_a_dual_encoder_counts_both_directions(cycle: Path) -> None:

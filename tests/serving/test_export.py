@@ -151,6 +151,7 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
     [
         ("SASRecCE", {"norm_placement": "pre", "n_layers": 2}),
         ("SASRecCE", {"attend_pads": True}),
+        ("eSASRec", {"n_heads": 2}),
         ("SASRecCE", {"norm_placement": "post", "hidden_act": "gelu"}),
         ("DualRec", {"dual_directions": "future", "relative_positions": "learned"}),
         ("DualRec", {"windows": [2, 2, 3, 3], "n_heads": 4, "window_at_eval": False}),

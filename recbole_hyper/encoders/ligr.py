@@ -1,0 +1,124 @@
+"""LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recbole_hyper.components import component
+from recbole_hyper.encoders.base import check_above_zero, initialize
+from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU (Shazeer, 2020): W3 drop(SiLU(W1 x) * W2 x), without biases.
+
+    Args:
+        hidden_size: width d.
+        inner_size: width inside.
+        dropout_prob: of what enters W3.
+    """
+
+    def __init__(self, hidden_size: int, inner_size: int, dropout_prob: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(hidden_size, 2 * inner_size, bias=False)
+        self.outer = nn.Linear(inner_size, hidden_size, bias=False)
+        self.dropout = Dropout(dropout_prob)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (..., d) to (..., d)."""
+        gate, value = self.inner(x).chunk(2, dim=-1)
+        return self.outer(self.dropout(F.silu(gate) * value))
+
+
+class LiGRBlock(nn.Module):
+    """One block: a = x + sigmoid(G1 x) * drop(Att(LN x, LN x)); out = a + sigmoid(G2 a) * drop(SwiGLU(LN a))."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        n_heads: int,
+        inner_size: int,
+        hidden_dropout_prob: float,
+        attn_dropout_prob: float,
+        layer_norm_eps: float,
+    ) -> None:
+        super().__init__()
+        self.attention = SelfAttention(hidden_size, n_heads, attn_dropout_prob)
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.attention_gate = nn.Linear(hidden_size, hidden_size)
+        self.feed_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.feed_forward = GatedFeedForward(hidden_size, inner_size, hidden_dropout_prob)
+        self.feed_gate = nn.Linear(hidden_size, hidden_size)
+        self.dropout = Dropout(hidden_dropout_prob)
+
+    def forward(
+        self,
+        memory: Tensor,
+        query: Tensor | None = None,
+        visible: Tensor | None = None,
+        n_pads: Tensor | None = None,
+    ) -> Tensor:
+        """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`."""
+        states = memory if query is None else query
+        normed = self.attention_norm(memory)
+        asking = normed if query is None else self.attention_norm(query)
+        attended = self.dropout(self.attention(asking, normed, visible, n_pads))
+        states = states + self.attention_gate(states).sigmoid() * attended
+        fed = self.dropout(self.feed_forward(self.feed_norm(states)))
+        return states + self.feed_gate(states).sigmoid() * fed
+
+
+@component("encoders", "ligr")
+class LiGREncoder(PositionalEncoder):
+    """Causal LiGR blocks over item embeddings and learned positions, as eSASRec has them (Tikhonovich et al., 2025).
+
+    There is no layer norm before or behind the blocks.
+
+    Args:
+        item_embedding: shared (n_items, d) table.
+        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
+        n_layers, n_heads: blocks and heads.
+        inner_size: width inside SwiGLU (None: 4 d).
+        hidden_dropout_prob, attn_dropout_prob: dropout rates in [0, 1).
+        layer_norm_eps: epsilon of every layer norm.
+        initializer: xavier or normal with ``initializer_range``.
+
+    Raises:
+        ValueError: heads that do not divide d, an unknown initializer, a ``layer_norm_eps`` or ``initializer_range``
+            not above 0.
+    """
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        max_length: int,
+        n_layers: int = 2,
+        n_heads: int = 1,
+        inner_size: int | None = None,
+        hidden_dropout_prob: float = 0.2,
+        attn_dropout_prob: float = 0.2,
+        layer_norm_eps: float = 1e-5,
+        initializer: str = "xavier",
+        initializer_range: float = 0.02,
+    ) -> None:
+        check_above_zero(layer_norm_eps=layer_norm_eps)
+        super().__init__(item_embedding, max_length=max_length, dropout_prob=hidden_dropout_prob, scale=1.0)
+        width = item_embedding.embedding_dim
+        self.blocks = nn.ModuleList(
+            LiGRBlock(
+                width,
+                n_heads=n_heads,
+                inner_size=inner_size or 4 * width,
+                hidden_dropout_prob=hidden_dropout_prob,
+                attn_dropout_prob=attn_dropout_prob,
+                layer_norm_eps=layer_norm_eps,
+            )
+            for _ in range(n_layers)
+        )
+        self.input_norm = nn.Identity()
+        self.output_norm = nn.Identity()
+        initialize(self, rule=initializer, std=initializer_range)

@@ -1,0 +1,120 @@
+"""LiGR blocks: equal to a plain loop of their formula, causal, and trained by the models that name them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from recbole_hyper import load, run
+from recbole_hyper.encoders.base import newest
+from recbole_hyper.encoders.ligr import LiGREncoder
+from tests.conftest import LEARN
+
+SEQUENCES = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7, 9], [3, 2]]
+
+
+def encoder(**options: object) -> LiGREncoder:
+    torch.manual_seed(1)
+    table = nn.Embedding(30, 12, padding_idx=0)
+    settings = {"max_length": 9, "n_heads": 2, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0}
+    made = LiGREncoder(table, **{**settings, **options})
+    made.table = table  # keeps the shared table alive
+    return made.double().eval()
+
+
+def padded(sequences: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    items = torch.zeros(len(sequences), int(lengths.max()), dtype=torch.long)
+    for row, sequence in enumerate(sequences):
+        items[row, : len(sequence)] = torch.tensor(sequence)
+    return items, lengths
+
+
+def loop(made: LiGREncoder, sequence: list[int]) -> torch.Tensor:
+    """The blocks position by position and head by head, as the papers write them."""
+    length, width = len(sequence), 12
+    places = [made.position_embedding.weight[length - 1 - j] for j in range(length)]
+    x = torch.stack([made.table.weight[item] + place for item, place in zip(sequence, places, strict=True)])
+    for block in made.blocks:
+        part = block.attention
+        size = width // part.n_heads
+        normed = block.attention_norm(x)
+        key_weight, value_weight = part.key_value.weight.chunk(2)
+        key_bias, value_bias = part.key_value.bias.chunk(2)
+        queries, keys = part.query(normed), normed @ key_weight.T + key_bias
+        values = normed @ value_weight.T + value_bias
+        attended = torch.zeros_like(x)
+        for head in range(part.n_heads):
+            own = slice(head * size, (head + 1) * size)
+            for j in range(length):
+                weights = torch.softmax(keys[: j + 1, own] @ queries[j, own] / size**0.5, dim=0)
+                attended[j, own] = weights @ values[: j + 1, own]
+        x = x + part.output(attended) / (1 + torch.exp(-block.attention_gate(x)))
+        normed = block.feed_norm(x)
+        inner = block.feed_forward.inner.weight
+        gate, value = normed @ inner[: len(inner) // 2].T, normed @ inner[len(inner) // 2 :].T
+        fed = (gate / (1 + torch.exp(-gate)) * value) @ block.feed_forward.outer.weight.T
+        x = x + fed / (1 + torch.exp(-block.feed_gate(x)))
+    return x
+
+
+@pytest.mark.parametrize("n_heads", [1, 3])
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_equals_a_plain_loop_of_its_blocks(n_heads: int, n_layers: int) -> None:
+    made = encoder(n_heads=n_heads, n_layers=n_layers)
+    items, lengths = padded(SEQUENCES)
+    states, last = made(items, lengths), made.last(items, lengths)
+    for row, sequence in enumerate(SEQUENCES):
+        torch.testing.assert_close(states[row, : len(sequence)], loop(made, sequence), rtol=0, atol=1e-12)
+    torch.testing.assert_close(last, newest(states, lengths), rtol=0, atol=1e-12)
+
+
+def test_no_state_depends_on_a_later_item() -> None:
+    made, sequence = encoder(), SEQUENCES[2]
+    states = made(*padded([sequence]))[0]
+    for position in range(1, len(sequence)):
+        changed = list(sequence)
+        changed[position] = 29
+        other = made(*padded([changed]))[0]
+        torch.testing.assert_close(other[:position], states[:position], rtol=0, atol=1e-12)
+        assert (other[position] - states[position]).abs().max() > 1e-6
+
+
+def test_feed_forward_is_four_times_as_wide_and_has_no_biases() -> None:
+    block = encoder().blocks[0]
+    assert block.feed_forward.inner.weight.shape == (2 * 48, 12)
+    assert block.feed_forward.inner.bias is None
+    assert block.feed_forward.outer.bias is None
+    assert encoder(inner_size=5).blocks[0].feed_forward.outer.weight.shape == (12, 5)
+
+
+def test_dropout_is_of_training_alone() -> None:
+    made = encoder(hidden_dropout_prob=0.5, attn_dropout_prob=0.5)
+    batch = padded(SEQUENCES)
+    assert torch.equal(made(*batch), made(*batch))
+    made.train()
+    assert not torch.equal(made(*batch), made(*batch))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"n_heads": 5}, "n_heads=5 does not divide"), ({"initializer": "zeros"}, "allowed are xavier"),
+     ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"), ({"hidden_dropout_prob": 1.0}, "dropout")],
+)  # fmt: skip
+def test_bad_options(options: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        encoder(**options)
+
+
+@pytest.mark.parametrize(("model", "keys"), [("eSASRec", {"n_negatives": 20}), ("HSASRecCE", {"encoder": "ligr"})])
+def test_learns_what_follows(model: str, keys: dict, walk: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = run(model, "walk", config_dict={**LEARN, "data_path": str(walk), "output_dir": str(folder), **keys})
+    assert result["test"]["hit@1"] > 0.7
+    assert result["config"]["encoder"] == "ligr"
+    # the newest item decides the next one, whichever the model that a folder holds
+    first, second = (
+        load(folder).recommend(histories=[history], k=1)["item_id"].tolist() for history in (["i1"], ["i2"])
+    )
+    assert first != second
