@@ -38,7 +38,7 @@ from recbole_hyper.config_checks import (
 from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.keys import is_flag, is_text
-from recbole_hyper.recbole_keys import REFUSED, check_refused, without_effect
+from recbole_hyper.recbole_keys import REFUSED, TRANSLATED, check_refused, translate, without_effect
 from recbole_hyper.yaml_files import Loader, parse_yaml, properties_file, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
@@ -288,6 +288,8 @@ class Config(RecBoleConfig):
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
         read = {key: value for key, value in self.external_config_dict.items() if not self.ignores(key)}
         merge(final, copy.deepcopy(read))
+        for text in translate(read, final, self.internal_config_dict):
+            logger.warning("%s", text)
         check_load_col(final.get("load_col"))
         if final.get("load_col") is None:
             final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
@@ -299,7 +301,7 @@ class Config(RecBoleConfig):
         root = self.final_config_dict["data_path"]
         # RecBole looks these up right away
         check_metrics(self.final_config_dict["metrics"], self.final_config_dict["topk"])
-        check_eval_args(self.final_config_dict["eval_args"])
+        check_eval_args(self.final_config_dict["eval_args"], sequential=self.model_class.type == ModelType.SEQUENTIAL)
         super()._set_default_parameters()
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             self.final_config_dict["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
@@ -352,16 +354,24 @@ class Config(RecBoleConfig):
         if self.final_config_dict["interactions"] == "given":
             return
         folder = Path(self.final_config_dict["data_path"])
-        file = folder / f"{self.dataset}.inter"
-        if file.is_file():
+        middles = [f".{part}" for part in self.final_config_dict["benchmark_filename"] or ()] or [""]
+        files = [folder / f"{self.dataset}{middle}.inter" for middle in middles]
+        file = next((file for file in files if not file.is_file()), None)
+        if file is None:
             for suffix in self.final_config_dict["load_col"]:
-                if not (folder / f"{self.dataset}.{suffix}").is_file():
+                if suffix != "inter" and not (folder / f"{self.dataset}.{suffix}").is_file():
                     found = sorted(path.name for path in folder.glob(f"{self.dataset}.*") if path.is_file())
                     raise ConfigError(
                         f"load_col names columns of {suffix!r}, but {folder / f'{self.dataset}.{suffix}'} does not "
                         f"exist; the folder holds {', '.join(found)}"
                     )
             return
+        if folder.is_dir() and len(files) > 1:
+            found = sorted(path.name for path in folder.glob("*.inter"))
+            raise ConfigError(
+                f"benchmark_filename={self.final_config_dict['benchmark_filename']}: {file.absolute()} does not exist; "
+                f"the folder holds {', '.join(found) or 'no .inter file'}"
+            )
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
         near = difflib.get_close_matches(self.dataset, siblings, n=1)
         raise ConfigError(
@@ -377,7 +387,7 @@ class Config(RecBoleConfig):
         dropped = {"device", "eval_type", "MODEL_TYPE", "MODEL_INPUT_TYPE", "single_spec", "local_rank"}
         dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger", "resume"}
         # whether a run may go on is read from its epochs, whatever the model makes of them
-        dropped |= set(self.without_effect) - {"epochs"}
+        dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":

@@ -76,8 +76,13 @@ def check_combinations(config: Mapping[str, Any]) -> None:
         raise ConfigError("log_wandb: true needs the package wandb; install it, or leave it out")
 
 
-def check_eval_args(arguments: Any) -> None:
-    """Raise ConfigError for words of ``eval_args`` that would be ignored, and for a mode that cannot be ranked."""
+def check_eval_args(arguments: Any, *, sequential: bool) -> None:
+    """Raise ConfigError for words of ``eval_args`` that have no meaning, or would be ignored.
+
+    Args:
+        arguments: the value of the key.
+        sequential: whether the model is asked for the item that comes next.
+    """
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")
     for key in arguments:
@@ -85,14 +90,15 @@ def check_eval_args(arguments: Any) -> None:
             near = difflib.get_close_matches(str(key), EVAL_KEYS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"eval_args: unknown key {key!r}; known: {', '.join(EVAL_KEYS)}{hint}")
-    split = arguments.get("split")
-    if isinstance(split, Mapping):
-        for name in split:
-            components.resolve("protocols", str(name))
-    if arguments.get("group_by", "user") != "user":
-        raise ConfigError(
-            f"eval_args group_by={arguments['group_by']!r}: every split is made by user, set group_by: user"
-        )
+    split = arguments.get("split", {})
+    if not isinstance(split, Mapping) or len(split) > 1:
+        raise ConfigError(f"eval_args split={split!r}: one entry is expected, such as {{LS: valid_and_test}}")
+    for name, argument in split.items():
+        _check_order(str(name), arguments, sequential=sequential)
+        try:
+            components.resolve("protocols", str(name))(argument).check_argument()
+        except ValueError as error:
+            raise ConfigError(f"eval_args {error}") from error
     if not isinstance(arguments.get("successive", False), bool):
         raise ConfigError(f"eval_args successive={arguments['successive']!r}: true or false is expected")
     mode = arguments.get("mode", "full")
@@ -100,11 +106,44 @@ def check_eval_args(arguments: Any) -> None:
     if not set(modes) <= {"valid", "test"}:
         raise ConfigError(f"eval_args mode={mode!r}: one mode, or {{valid: ..., test: ...}}, is expected")
     for value in modes.values():
+        if value == "labeled":
+            raise ConfigError(
+                "eval_args mode 'labeled' is not offered: labels are not read, as every interaction of a sequence is a "
+                "positive one, and a score orders items but is neither a rating nor a probability; "
+                "val_interval={rating: '[4,inf)'} drops those below a rating, and full, uniN and popN rank the others"
+            )
         if not (isinstance(value, str) and (_MODE.fullmatch(value) or Path(value).is_file())):
             raise ConfigError(
                 f"eval_args mode {value!r} is not offered; allowed: full, uniN or popN (N sampled candidates: uni99), "
                 "or the path of a file with the candidates of each user"
             )
+
+
+def grouped_by_user(arguments: Mapping[str, Any]) -> bool:
+    """Return whether ``group_by`` says user; RecBole's none may be written as nothing."""
+    return str(arguments.get("group_by", "user")).lower() != "none"
+
+
+def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -> None:
+    """Raise ConfigError for an order or a grouping that the split ``name`` does not have."""
+    split = components.resolve("protocols", name)
+    order, group = arguments.get("order", "TO"), arguments.get("group_by", "user")
+    if group != "user" and (grouped_by_user(arguments) or not split.by_rows):
+        allowed = "user or none" if split.by_rows else "user: points in time part all users alike"
+        raise ConfigError(f"eval_args group_by={group!r}: the split {name} has group_by {allowed}")
+    if order not in ("TO", "RO"):
+        raise ConfigError(f"eval_args order={order!r}: TO (by time) or RO (at random) is expected")
+    if order == "TO":
+        return
+    if not split.by_rows:
+        raise ConfigError(f"eval_args order='RO': the split {name} is made by time; set order: TO")
+    if sequential:
+        raise ConfigError(
+            "eval_args order='RO': a sequential model is asked for the item that comes next, which a random one is not "
+            "(RecBole refuses it too); set order: TO, or take a model without sequences (BPR, EASER, PureSVDN, Pop)"
+        )
+    if arguments.get("successive"):
+        raise ConfigError("eval_args successive: true asks for one item after another in time; order: RO has no such")
 
 
 # what of RecBole's metrics a ranking gives

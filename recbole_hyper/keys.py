@@ -73,6 +73,11 @@ KEYS: dict[str, Key] = {
                 "items with that many interactions are kept, to a fixed point",
             ),
             ("rm_dup_inter", "first, last or ~", "which of equal user-item pairs is kept; ~ keeps all"),
+            (
+                "benchmark_filename",
+                "list or ~",
+                "middle names of the files of training, validation and test, or of training and test; ~ is NAME.inter",
+            ),
             ("normalize_all", "bool or ~", "rescale float columns to [0, 1], all but the time"),
             ("plugins", "list or ~", "Python files with parts of your own"),
         ),
@@ -90,7 +95,7 @@ KEYS: dict[str, Key] = {
             (
                 "candidate_seed",
                 "int >= 0",
-                "draws candidates (uniN, popN) and cases (eval_cases), apart from the seed of training",
+                "draws candidates (uniN, popN), cases (eval_cases) and a random order (RO), apart from the seed",
             ),
             ("eval_cases", "int >= 1 or ~", "validation and test cases that are ranked, drawn by candidate_seed"),
         ),

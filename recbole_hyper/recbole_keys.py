@@ -57,7 +57,6 @@ class NoEffect:
 NO_EFFECT = (
     NoEffect(("checkpoint_dir",), "a run writes everything into output_dir"),
     NoEffect(("save_dataset", "save_dataloaders"), "data are read from the atomic files in every run and not saved"),
-    NoEffect(("repeatable",), "exclude_seen says whether items of the history are candidates"),
     NoEffect(("valid_metric_bigger",), "it follows from valid_metric"),
     NoEffect(("unused_col",), "nothing but user, item and time of an interaction reaches a model; see unload_col"),
     NoEffect(("POSITION_FIELD",), "RecBole 1.2.0 reads it nowhere"),
@@ -111,7 +110,6 @@ NO_EFFECT = (
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "dataset_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
     "dataloaders_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
-    "benchmark_filename": ((None, []), "the parts are made from one .inter file, as eval_args split says"),
     "threshold": ((None,), "every interaction is a positive one; val_interval drops those below a rating"),
     "nproc": ((None, 1), "RecBole's own distributed training is not supported; see sweeps and num_workers"),
     **dict.fromkeys(
@@ -131,3 +129,80 @@ def check_refused(config: Mapping[str, Any]) -> None:
     for key, (nothing, why) in REFUSED.items():
         if key in config and config[key] not in nothing:
             raise ConfigError(f"{key} is not supported ({key}={config[key]!r}): {why}")
+
+
+# RecBole's keys for which another key of this package is set: a run records that one
+TRANSLATED = ("repeatable",)
+# what would drop interactions, and the values besides ~ that drop none
+_DROPPING = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
+_DROPS_NOTHING: tuple[Any, ...] = ("[0,inf)", {})
+
+
+def translate(given: Mapping[str, Any], final: dict[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Set in ``final`` what RecBole's ``repeatable`` and ``benchmark_filename`` mean here.
+
+    Args:
+        given: what the user sets.
+        final: all keys; changed.
+        defaults: of the model.
+
+    Returns:
+        warnings: what of ``given`` has no effect.
+
+    Raises:
+        ConfigError: keys that contradict each other, or files that cannot be the parts of a data set.
+    """
+    _translate_repeatable(given, final, defaults)
+    return _translate_benchmark(given, final)
+
+
+def _translate_repeatable(given: Mapping[str, Any], final: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    # RecBole refuses False for sequential models, and draws training negatives by the default of the model
+    final["repeatable"] = defaults.get("repeatable")
+    repeatable, exclude = given.get("repeatable"), given.get("exclude_seen")
+    if repeatable is None:
+        return
+    if not isinstance(repeatable, bool):
+        raise ConfigError(f"repeatable={repeatable!r}: true or false is expected")
+    if exclude is not None and exclude == repeatable:
+        raise ConfigError(
+            f"repeatable={repeatable} and exclude_seen={exclude} contradict each other: repeatable: True says that "
+            "items of the history are candidates, exclude_seen: True that they are none; give one of the two"
+        )
+    final["exclude_seen"] = not repeatable
+
+
+def _translate_benchmark(given: Mapping[str, Any], final: dict[str, Any]) -> list[str]:
+    names, arguments = final.get("benchmark_filename"), final.get("eval_args")
+    if not isinstance(arguments, Mapping):
+        return []  # refused later
+    split = arguments.get("split")
+    if not names:
+        final["benchmark_filename"] = None
+        if isinstance(split, Mapping) and "files" in split:
+            raise ConfigError(f"eval_args split={split!r}: benchmark_filename names the files of the parts; give it")
+        return []
+    distinct = isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names))
+    if distinct != len(names) or distinct not in (2, 3):
+        raise ConfigError(
+            f"benchmark_filename={names!r}: the middle names of three files are expected, [train, valid, test] for "
+            "NAME.train.inter and so on, or of two, of training and test"
+        )
+    if final.get("interactions") == "given":
+        raise ConfigError(f"benchmark_filename={names!r} names files, but the interactions are given as a frame")
+    for key in _DROPPING:
+        value = given.get(key)
+        if value is not None and value not in _DROPS_NOTHING:
+            raise ConfigError(
+                f"{key}={value!r} does not go with benchmark_filename: the files are the parts as they were published, "
+                "of which RecBole drops no interaction either; filter before you split, or leave it out"
+            )
+        final[key] = None
+    own = given.get("eval_args") or {}
+    mine = {"split": {"files": list(names)}, "order": "TO", "group_by": "user"}
+    final["eval_args"] = {**arguments, **mine}
+    return [
+        f"eval_args {key}={own[key]!r} has no effect: the files of benchmark_filename are the parts"
+        for key in mine
+        if isinstance(own, Mapping) and key in own and own[key] != mine[key]
+    ]

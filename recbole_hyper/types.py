@@ -19,15 +19,17 @@ Int64 = npt.NDArray[np.int64]
 class Cases:
     """Evaluation cases: pointers into a store, so that successive evaluation copies nothing.
 
-    Case ``i`` asks for the item at position ``ends[i]`` of row ``rows[i]``, given that row's positions
-    ``starts[i] .. ends[i] - 1``.
+    Case ``i`` asks for the item at position ``asked[i]`` of row ``rows[i]``, given that row's positions
+    ``starts[i] .. ends[i] - 1``. Where cases follow one another ``asked`` is ``ends``: the history is all that is
+    earlier. Cases of one part that share a history, whatever their order, have ``places`` beyond its end.
 
     Attributes:
         store: the sequences that the cases point into.
         rows: (n,) store row of each case.
-        ends: (n,) position of the target in its row = number of earlier interactions.
+        ends: (n,) position after the history: how many interactions of the row are known.
         starts: (n,) first position that belongs to the history, usually 0.
         candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
+        places: (n,) position of each target in its row, or None where it is ``ends``.
     """
 
     store: SequenceStore
@@ -35,6 +37,7 @@ class Cases:
     ends: Int64
     starts: Int64
     candidates: npt.NDArray[np.int32] | None = None
+    places: Int64 | None = None
 
     @classmethod
     def build(
@@ -50,17 +53,23 @@ class Cases:
 
     def __getitem__(self, part: slice | Int64) -> Cases:
         candidates = None if self.candidates is None else self.candidates[part]
-        return Cases(self.store, self.rows[part], self.ends[part], self.starts[part], candidates)
+        places = None if self.places is None else self.places[part]
+        return Cases(self.store, self.rows[part], self.ends[part], self.starts[part], candidates, places)
+
+    @property
+    def asked(self) -> Int64:
+        """(n,) position of each target in its row."""
+        return self.ends if self.places is None else self.places
 
     @property
     def targets(self) -> npt.NDArray[np.int32]:
         """(n,) item ids that the cases ask for."""
-        return self.store.items[self.store.offsets[self.rows] + self.ends]
+        return self.store.items[self.store.offsets[self.rows] + self.asked]
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """(n,) times of the targets."""
-        return self.store.times[self.store.offsets[self.rows] + self.ends]
+        return self.store.times[self.store.offsets[self.rows] + self.asked]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from recbole.utils import argument_list
 from recbole_hyper import components, run
 from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, model_class, read_yaml
 from recbole_hyper.files import write_yaml
-from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED, without_effect
+from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED, TRANSLATED, without_effect
 from recbole_hyper.runs.folder import CONFIG, require_continued
 from tests.conftest import SMALL
 
@@ -53,7 +53,7 @@ def test_what_is_not_named_is_read(cycle: Path, tmp_path: Path, model: str, monk
     run(model, "cycle", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     config = bound(cycle, model)
     for key in sorted(documented() - READ_ELSEWHERE):
-        if key not in config.without_effect and key not in REFUSED:
+        if key not in config.without_effect and key not in REFUSED and key not in TRANSLATED:
             assert key in asked, f"{key} is not read in a run of {model}: say so in recbole_keys"
 
 
@@ -124,3 +124,22 @@ def test_a_run_that_recorded_keys_without_effect_is_still_the_same_run(cycle: Pa
 @pytest.mark.parametrize(("model", "read"), [("SASRecCE", True), ("EASER", False), ("Pop", False), ("BPR", False)])
 def test_only_models_made_of_parts_read_the_keys_of_windows(model: str, read: bool) -> None:
     assert ("train_windows" not in without_effect(model_class(model))) == read
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "BPR", "SASRec"])
+def test_repeatable_says_what_exclude_seen_says(cycle: Path, model: str, caplog: pytest.LogCaptureFixture) -> None:
+    default = bound(cycle, model)
+    assert default["exclude_seen"] is True  # although RecBole's own default is repeatable: True for sequences
+    for repeatable in (True, False):
+        config = bound(cycle, model, repeatable=repeatable)
+        assert config["exclude_seen"] is not repeatable
+        assert bound(cycle, model, repeatable=repeatable, exclude_seen=not repeatable)["exclude_seen"] is not repeatable
+        # what RecBole draws negatives by is the model's own affair
+        assert config["repeatable"] == default["repeatable"]
+        # a run records what holds, so that an evaluation may change it
+        record = config.plain()
+        assert "repeatable" not in record
+        assert Config(config_dict={**record, "exclude_seen": repeatable})["exclude_seen"] is repeatable
+        with pytest.raises(ConfigError, match=f"repeatable={repeatable} and exclude_seen={repeatable} contradict"):
+            bound(cycle, model, repeatable=repeatable, exclude_seen=repeatable)
+    assert caplog.text == ""

@@ -52,7 +52,7 @@ def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceS
 def _key(source: Source) -> str:
     content: dict[str, Any] = {
         "format": FORMAT,
-        "files": {path.suffix: known_digest(path) for path in source.files() if path.is_file()},
+        "files": {path.name.removeprefix(source.name): known_digest(path) for path in source.files() if path.is_file()},
         **source.plain(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -15,7 +15,7 @@ from recbole.utils import FeatureSource, FeatureType
 
 from recbole_hyper.data import cache
 from recbole_hyper.data.atomic import DataError
-from recbole_hyper.data.reading import read_store
+from recbole_hyper.data.reading import part_numbers, read_store
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError
@@ -49,6 +49,9 @@ class SequenceDataset(SequentialDataset):
         self._inter_feat: Any = None
         self._part: np.ndarray | None = None  # training part of each row; None is everything, before any split
         super().__init__(config)
+
+    def _benchmark_presets(self) -> None:
+        """Nothing: of interactions that come in parts, RecBole takes each row for a history and its target."""
 
     def _from_scratch(self) -> None:
         self._get_preset()
@@ -177,6 +180,10 @@ class FeatureDataset(SequenceDataset):
 
     def _from_scratch(self) -> None:
         self.source = Source.of(self.config)
+        # columns that are read for val_interval alone
+        files = self.source.load_col if self.source.val_interval else ()
+        filtering = {name for suffix in files for name in self.source.filtering(suffix)}
+        self._only_filters = filtering - {name for suffix in files for name in self.source.columns(suffix)}
         Dataset._from_scratch(self)
         if self.item_num < 3:
             raise DataError(f"{self._file}: {self.item_num - 1} item is left after filtering; ranking needs at least 2")
@@ -187,6 +194,7 @@ class FeatureDataset(SequenceDataset):
             frame[self.time_field].to_numpy(),
             self.field2id_token[self.uid_field],
             self.field2id_token[self.iid_field],
+            part_numbers(self.file_size_list) if self.source.parts else None,
         )
 
     @property
@@ -201,6 +209,9 @@ class FeatureDataset(SequenceDataset):
             raise
         except ValueError as error:
             raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
+        if not self.source.timed:
+            self.inter_feat[self.time_field] = np.arange(len(self.inter_feat), dtype=np.float64)
+            self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)
         times = self.inter_feat[self.time_field].to_numpy()
         if not len(times):
             raise DataError(f"{self._file} holds no interactions, only a header; prepare the data set again")
@@ -211,6 +222,20 @@ class FeatureDataset(SequenceDataset):
                 f"{self._file}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} "
                 f"(first at line {lines}); drop these rows or give them a time"
             )
+
+    def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:
+        loaded, left_out = super()._get_load_and_unload_col(source)
+        # what val_interval looks at is read for it, and dropped when it has done so
+        return loaded and loaded | self._only_filters, left_out and left_out - self._only_filters
+
+    def _filter_by_field_value(self) -> None:
+        super()._filter_by_field_value()
+        for name in self._only_filters:
+            for feature in self.field2feats(name):
+                self._del_col(feature, name)
+        # RecBole has listed the fields to number before
+        fields = self._rest_fields  # type: ignore[has-type]
+        self._rest_fields = fields[~np.isin(fields, list(self._only_filters))]
 
     def _remove_duplication(self) -> None:
         keep = self.config["rm_dup_inter"]
@@ -260,7 +285,9 @@ def read_dataset(config: Any) -> SequenceDataset:
     require_files(config)
     wants = getattr(config.model_class, "reads_features", True)
     asked = [key for key in FEATURE_KEYS if config[key]]
-    return FeatureDataset(config) if wants and (asked or Source.of(config).has_features) else SequenceDataset(config)
+    source = Source.of(config)
+    features = wants and (asked or source.has_features) and not source.has_histories
+    return FeatureDataset(config) if features else SequenceDataset(config)
 
 
 def stored(config: Any) -> SequenceStore:
@@ -269,9 +296,11 @@ def stored(config: Any) -> SequenceStore:
     Where fields share their ids (``alias_of_user_id``), RecBole itself reads the data.
     """
     require_files(config)
-    if any(config[f"alias_of_{name}"] for name in ("user_id", "item_id")):
-        return FeatureDataset(config).store
     source = Source.of(config)
+    aliases = {*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())}
+    # histories are numbered as items anyway
+    if aliases - ({source.list_field} if source.has_histories else set()):
+        return FeatureDataset(config).store
     return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
 
 
@@ -289,7 +318,7 @@ def describe(split: Split) -> dict[str, Any]:
     store = split.store
     return {
         # a protocol may have dropped users and items, which keep their numbers
-        "n_users": int((store.lengths > 0).sum()),
+        "n_users": len(np.unique(store.users[store.lengths > 0])),
         "n_items": int((store.counts() > 0).sum()),
         "n_interactions": len(store.items),
         "n_train_interactions": int(split.train_lengths.sum()),

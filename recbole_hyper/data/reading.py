@@ -9,9 +9,10 @@ import pyarrow as pa
 from recbole_hyper.data import filters
 from recbole_hyper.data.atomic import PAD, DataError, read_atomic
 from recbole_hyper.data.filters import Side
+from recbole_hyper.data.histories_given import read_rows
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
-from recbole_hyper.data.table import Table, read_table
+from recbole_hyper.data.table import Table, joined, read_table
 
 
 def read_store(source: Source) -> SequenceStore:
@@ -20,28 +21,44 @@ def read_store(source: Source) -> SequenceStore:
     Raises:
         DataError: a missing column, a value that is none, no interaction left after filtering, fewer than two items.
     """
+    if source.has_histories:
+        return read_rows(source)
     source.check_header()
-    loaded = source.columns("inter")
-    known = {name for suffix in source.load_col for name in source.columns(suffix)}
-    if missing := sorted(set(source.val_interval) - known):
-        raise DataError(f"val_interval names {missing[0]!r}, which is not loaded; add it to load_col")
-    kinds = {name: kind for name, kind in loaded.items() if name in _needed(source)}
+    fields = (source.user_field, source.item_field, *([source.time_field] if source.timed else []))
+    kinds = {name: kind for name, kind in source.columns("inter").items() if name in fields}
+    kinds.update(source.filtering("inter"))
     if odd := [name for name, kind in kinds.items() if kind.endswith("_seq")]:
         raise DataError(f"val_interval: {odd[0]!r} is a sequence, of which no interval can be asked")
-    table = read_table(
-        source.path("inter"),
-        kinds,
-        ids=(source.user_field, source.item_field),
-        finite=source.time_field,
-        separator=source.field_separator,
-        encoding=source.encoding,
-    )
+    tables = [
+        read_table(
+            path,
+            kinds,
+            ids=(source.user_field, source.item_field),
+            finite=source.time_field if source.timed else None,
+            separator=source.field_separator,
+            encoding=source.encoding,
+        )
+        for path in source.inter_paths()
+    ]
+    table = joined(tables)
+    if not source.timed:
+        table.numbers[source.time_field] = np.arange(len(table), dtype=np.float64)
     named = _named(source, "user", source.user_field), _named(source, "item", source.item_field)
-    return make_store(source, table, named, str(source.path("inter")))
+    parts = part_numbers([len(one) for one in tables]) if source.parts else None
+    return make_store(source, table, named, str(source.path("inter")), parts)
+
+
+def part_numbers(sizes: list[int]) -> npt.NDArray[np.int8]:
+    """Return 0, 1 or 2 for each interaction of files of training, validation and test, or of training and test."""
+    return np.repeat(np.array([0, 1, 2] if len(sizes) == 3 else [0, 2], dtype=np.int8), sizes)
 
 
 def make_store(
-    source: Source, table: Table, named: tuple[pa.Array | None, pa.Array | None], where: str
+    source: Source,
+    table: Table,
+    named: tuple[pa.Array | None, pa.Array | None],
+    where: str,
+    parts: npt.NDArray[np.int8] | None = None,
 ) -> SequenceStore:
     """Filter, number and sort interactions that are in memory.
 
@@ -50,6 +67,7 @@ def make_store(
         table: columns of user, item and time, and those that ``val_interval`` looks at.
         named: the users and the items that feature files name; None without such a file.
         where: what held the interactions, for messages.
+        parts: see :func:`part_numbers`; interactions that come in parts are not filtered.
 
     Raises:
         DataError: no interaction left after filtering, fewer than two items.
@@ -63,12 +81,8 @@ def make_store(
     for side in (users, items):
         side.codes += 1  # in place: 0 is padding
     return SequenceStore.from_interactions(
-        users.codes, items.codes, times, _padded(users.tokens), _padded(items.tokens)
+        users.codes, items.codes, times, _padded(users.tokens), _padded(items.tokens), parts
     )
-
-
-def _needed(source: Source) -> set[str]:
-    return {source.user_field, source.item_field, source.time_field, *source.val_interval}
 
 
 def _named(source: Source, suffix: str, field: str) -> pa.Array | None:
@@ -81,7 +95,7 @@ def _named(source: Source, suffix: str, field: str) -> pa.Array | None:
     path = source.path(suffix)
     if field not in columns:
         raise DataError(f"{path}: column {field!r} must be loaded; add it to load_col {suffix}, now {list(columns)}")
-    wanted = {name: kind for name, kind in columns.items() if name in {field, *source.val_interval}}
+    wanted = {field: columns[field], **source.filtering(suffix)}
     frame = read_atomic(
         path,
         wanted,

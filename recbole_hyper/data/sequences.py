@@ -32,6 +32,9 @@ class SequenceStore:
         users: (U,) RecBole's user id of each row.
         user_tokens: (n_users,) original user ids by RecBole's id; entry 0 is padding.
         item_tokens: (n_items,) original item ids by RecBole's id; entry 0 is padding.
+        parts: (U, 4) interactions of each row that are known beforehand, and that are training, validation and test,
+            one after another, each in time order; a user may have several rows. None where the data did not come in
+            parts, and a row is in time order as a whole.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -40,6 +43,7 @@ class SequenceStore:
     users: npt.NDArray[np.int64]
     user_tokens: npt.NDArray[np.str_]
     item_tokens: npt.NDArray[np.str_]
+    parts: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def from_interactions(
@@ -49,6 +53,7 @@ class SequenceStore:
         times: npt.ArrayLike,
         user_tokens: npt.ArrayLike,
         item_tokens: npt.ArrayLike,
+        parts: npt.NDArray[np.integer] | None = None,
     ) -> SequenceStore:
         """Group interactions by user and sort each user's by float64 time; equal times keep the order given.
 
@@ -58,6 +63,8 @@ class SequenceStore:
             times: (nnz,) finite times.
             user_tokens: original ids, entry 0 for padding.
             item_tokens: original ids, entry 0 for padding.
+            parts: (nnz,) 0, 1 or 2 where an interaction came as one of training, validation or test, which then stand
+                in this order in each row.
         """
         users, times = np.asarray(users), np.asarray(times, dtype=np.float64)
         users = users.astype(np.int64) if users.dtype.kind != "i" else users  # an empty list is float
@@ -68,7 +75,15 @@ class SequenceStore:
             raise ValueError(f"{int((~np.isfinite(times)).sum())} interactions have no finite time")
         counts = np.bincount(users)
         present = np.flatnonzero(counts)
-        items, times = _sorted(users, items, times, counts)
+        sizes = None
+        if parts is None:
+            items, times = _sorted(users, items, times, counts)
+        else:
+            order = np.lexsort((times, parts, users))
+            items, times = items[order], times[order]
+            sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)[
+                present
+            ]
         return cls(
             offsets=np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64),
             items=items,
@@ -76,6 +91,7 @@ class SequenceStore:
             users=present,
             user_tokens=np.asarray(user_tokens, dtype=str),
             item_tokens=np.asarray(item_tokens, dtype=str),
+            parts=sizes,
         )
 
     @property
@@ -106,7 +122,7 @@ class SequenceStore:
         lengths = np.add.reduceat(np.append(keep, False).astype(np.int64), self.offsets[:-1])
         lengths[self.lengths == 0] = 0
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return replace(self, offsets=offsets, items=self.items[keep], times=self.times[keep])
+        return replace(self, offsets=offsets, items=self.items[keep], times=self.times[keep], parts=None)
 
     @property
     def row_of(self) -> npt.NDArray[np.int64]:
@@ -140,7 +156,9 @@ class SequenceStore:
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for array in (self.offsets, self.items, self.times, self.users):
+        for array in (self.offsets, self.items, self.times, self.users, self.parts):
+            if array is None:
+                continue
             digest.update(np.ascontiguousarray(array).data.cast("B"))  # no copy
         for tokens in (self.user_tokens, self.item_tokens):
             for start in range(0, len(tokens), 1 << 16):  # all at once, as Python's texts, take ten times their bytes
@@ -158,11 +176,14 @@ class SequenceStore:
         for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
             if not (link and self._linked(folder / f"{name}.npy")):
                 write_array(folder / f"{name}.npy", getattr(self, name))
+        if self.parts is not None:
+            write_array(folder / "parts.npy", self.parts)
         meta = {
             "fingerprint": self.fingerprint(),
             "n_rows": self.n_rows,
             "n_items": self.n_items,
             "nnz": len(self.items),
+            **({"parts": True} if self.parts is not None else {}),
         }
         write_json(folder / "meta.json", meta)
 
@@ -192,10 +213,11 @@ class SequenceStore:
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
         meta = read_json(folder / "meta.json")
+        names = [*_ARRAYS, "users", "user_tokens", "item_tokens", *(["parts"] if meta.get("parts") else [])]
         store = cls(
             **{
                 name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
-                for name in (*_ARRAYS, "users", "user_tokens", "item_tokens")
+                for name in names
             }
         )
         found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
@@ -207,7 +229,8 @@ class SequenceStore:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
+        arrays = (getattr(self, field.name) for field in fields(self))
+        return sum(int(array.nbytes) for array in arrays if array is not None)
 
     def counts(self, lengths: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
         """Return how often each item (n_items,) occurs in the first ``lengths[u]`` interactions of the rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ class Source:
         load_col: columns by file; a file that is not named is not read. "*" is all of them.
         unload_col: columns by file that are not read.
         given: there are no files, a frame holds the interactions.
+        parts: names of the files NAME.part.inter that hold training, validation and test, or training and test; none
+            where NAME.inter holds all. Of such parts nothing is filtered, as in RecBole.
+        list_suffix: of the column of histories that such parts may have.
     """
 
     folder: Path
@@ -39,6 +42,8 @@ class Source:
     item_inter_num_interval: str | None
     filter_inter_by_user_or_item: bool
     given: bool
+    parts: tuple[str, ...] = ()
+    list_suffix: str = "_list"
 
     @classmethod
     def of(cls, config: Any) -> Source:
@@ -60,11 +65,31 @@ class Source:
             item_inter_num_interval=config["item_inter_num_interval"],
             filter_inter_by_user_or_item=config["filter_inter_by_user_or_item"] is True,
             given=config["interactions"] == "given",
+            parts=tuple(config["benchmark_filename"] or ()),
+            list_suffix=config["LIST_SUFFIX"],
+        ).unfiltered_parts()
+
+    def unfiltered_parts(self) -> Source:
+        """Return a source that filters nothing where the interactions come in parts, else this one."""
+        if not self.parts:
+            return self
+        return replace(
+            self,
+            rm_dup_inter=None,
+            val_interval={},
+            user_inter_num_interval=None,
+            item_inter_num_interval=None,
+            filter_inter_by_user_or_item=False,
         )
 
     def path(self, suffix: str) -> Path:
-        """Return the atomic file "inter", "user" or "item"."""
-        return self.folder / f"{self.name}.{suffix}"
+        """Return the atomic file "inter", "user" or "item"; of interactions in parts, the first."""
+        return self.inter_paths()[0] if suffix == "inter" else self.folder / f"{self.name}.{suffix}"
+
+    def inter_paths(self) -> list[Path]:
+        """Return the file of interactions, or those of its parts."""
+        middles = [f".{part}" for part in self.parts] or [""]
+        return [self.folder / f"{self.name}{middle}.inter" for middle in middles]
 
     @property
     def has_features(self) -> bool:
@@ -73,8 +98,10 @@ class Source:
 
     def files(self) -> list[Path]:
         """Return the files that are read."""
-        suffixes = () if self.given else ("inter", "user", "item")
-        return [self.path(suffix) for suffix in suffixes if suffix in self.load_col]
+        if self.given:
+            return []
+        paths = {"inter": self.inter_paths(), "user": [self.path("user")], "item": [self.path("item")]}
+        return [path for suffix, found in paths.items() if suffix in self.load_col for path in found]
 
     def plain(self) -> dict[str, Any]:
         """Return what decides the interactions beside the content of the files."""
@@ -87,20 +114,60 @@ class Source:
             DataError: an entry of the header that is not name:type.
         """
         wanted, left_out = self.load_col.get(suffix, []), self.unload_col.get(suffix) or []
-        columns = typed_header(self.path(suffix), self.field_separator, self.encoding)
         return {
-            name: kind for name, kind in columns.items() if (wanted == "*" or name in wanted) and name not in left_out
+            name: kind
+            for name, kind in self.header(suffix).items()
+            if (wanted == "*" or name in wanted) and name not in left_out
         }
 
+    def header(self, suffix: str) -> dict[str, str]:
+        """Return name and type of all columns of a file, loaded or not."""
+        return self.header_of(self.path(suffix))
+
+    def header_of(self, path: Path) -> dict[str, str]:
+        """Return name and type of all columns of ``path``."""
+        return typed_header(path, self.field_separator, self.encoding)
+
+    def filtering(self, suffix: str) -> dict[str, str]:
+        """Return name and type of the columns of a file that ``val_interval`` looks at, loaded or not."""
+        return {name: kind for name, kind in self.header(suffix).items() if name in self.val_interval}
+
+    @property
+    def timed(self) -> bool:
+        """Whether times are read; interactions that come in parts may do without, and keep the order of the files."""
+        return not self.parts or (not self.has_histories and self.time_field in self.columns("inter"))
+
+    @property
+    def list_field(self) -> str:
+        """The column of histories."""
+        return f"{self.item_field}{self.list_suffix}"
+
+    @property
+    def has_histories(self) -> bool:
+        """Whether a row of interactions that come in parts is a history and its target."""
+        return bool(self.parts) and self.header("inter").get(self.list_field) == "token_seq"
+
     def check_header(self) -> None:
-        """Raise DataError unless user, item and time are columns of the right type, and loaded."""
+        """Raise DataError unless user, item and time are columns of the right type, and loaded.
+
+        So must be what ``val_interval`` names, which need not be loaded.
+        """
         if self.time_field is None or self.user_field is None:
             raise DataError("USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD must all name a column")
-        path, separator = self.path("inter"), self.field_separator
+        for path in self.inter_paths():
+            self._check_columns(path)
+        self._check_filters()
+
+    def _check_columns(self, path: Path) -> None:
+        separator = self.field_separator
         entries = header(path, separator, self.encoding)
         types = dict(entry.partition(":")[::2] for entry in entries)
         columns, loaded = list(types), self.load_col.get("inter", [])
         fields = {"USER_ID_FIELD": self.user_field, "ITEM_ID_FIELD": self.item_field, "TIME_FIELD": self.time_field}
+        if not self.timed:
+            del fields["TIME_FIELD"]
+        if self.has_histories and types.get(self.list_field) != "token_seq":
+            raise DataError(f"{path} has no column {self.list_field}:token_seq, which {self.path('inter')} has")
         for key, field in fields.items():
             if field not in columns:
                 near = difflib.get_close_matches(field, columns, n=1)
@@ -118,3 +185,20 @@ class Source:
                     f"{path}: column {field!r} ({key}) is of type {types[field]!r} and must be {wanted!r}; "
                     f"write {field}:{wanted} in the header, whose columns are tab-separated"
                 )
+
+    def _check_filters(self) -> None:
+        if not self.val_interval:
+            return
+        headers = {suffix: self.header(suffix) for suffix in self.load_col}
+        known = {name for columns in headers.values() for name in columns}
+        for name in sorted(set(self.val_interval) - known):
+            others = [self.path(suffix) for suffix in ("user", "item") if suffix not in self.load_col]
+            holder = next((path for path in others if path.is_file() and name in self._names(path)), None)
+            hint = f"; {holder.name} has it: name it in load_col, as {{{holder.suffix[1:]}: [...]}}" if holder else ""
+            raise DataError(
+                f"val_interval names {name!r}, which is no column of {self.path('inter')}: "
+                f"{', '.join(headers['inter'])}{hint}"
+            )
+
+    def _names(self, path: Path) -> list[str]:
+        return [entry.partition(":")[0] for entry in header(path, self.field_separator, self.encoding)]

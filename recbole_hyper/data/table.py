@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,10 @@ class Table:
     def __contains__(self, name: str) -> bool:
         return name in self.tokens or name in self.numbers
 
+    def __len__(self) -> int:
+        columns = [column.codes for column in self.tokens.values()]
+        return len(columns[0] if columns else next(iter(self.numbers.values())))
+
     def column(self, name: str) -> Codes | npt.NDArray[np.float64]:
         """Return a column of either kind."""
         return self.tokens[name] if name in self.tokens else self.numbers[name]
@@ -64,7 +68,7 @@ def read_table(
     columns: Mapping[str, str],
     *,
     ids: Collection[str],
-    finite: str,
+    finite: str | None,
     separator: str = "\t",
     encoding: str | None = None,
 ) -> Table:
@@ -74,7 +78,7 @@ def read_table(
         path: the file.
         columns: name and type (token or float) of the columns to read.
         ids: token columns in which every row has a value.
-        finite: float column in which every row has a finite value.
+        finite: float column in which every row has a finite value; None where there is no such column.
         separator, encoding: of the text.
 
     Returns:
@@ -101,10 +105,26 @@ def read_table(
     pa.default_memory_pool().release_unused()
     tokens = {name: column for name, column in joined.items() if isinstance(column, Codes)}
     table = Table(tokens, {name: column for name, column in joined.items() if not isinstance(column, Codes)})
-    if not len(table.numbers[finite]):
+    if not len(table):
         raise DataError(f"{path} holds no interactions, only a header; prepare the data set again")
-    _require_finite(path, finite, table.numbers[finite], places)
+    if finite is not None:
+        _require_finite(path, finite, table.numbers[finite], places)
     return table
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Return tables of the same columns one below the other; tokens stand in order of first appearance in all."""
+    if len(tables) == 1:
+        return tables[0]
+    tokens = {}
+    for name in tables[0].tokens:
+        columns = [table.tokens[name] for table in tables]
+        both = pa.chunked_array([column.tokens for column in columns]).dictionary_encode().unify_dictionaries()
+        places = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in both.chunks]
+        codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
+        tokens[name] = Codes(np.concatenate(codes).astype(np.int32), both.chunk(0).dictionary)
+    numbers = {name: np.concatenate([table.numbers[name] for table in tables]) for name in tables[0].numbers}
+    return Table(tokens, numbers)
 
 
 class _Numbers:

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from recbole_hyper import components
+from recbole_hyper.config_checks import grouped_by_user
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
+from recbole_hyper.protocols.parts import dealt, split_of_parts
 from recbole_hyper.types import Cases, Int64, Split
 
 
@@ -26,16 +28,44 @@ class Protocol(components.Part, ABC):
         argument: value given for NAME.
         successive: ask for every interaction of an evaluation part, each with the history up to it (where it applies).
         refit: train the final model on train + validation (where it applies).
+        by_user: the interactions of each user are split; False splits those of all users at once (where it applies).
     """
 
-    title: ClassVar[str]
+    title: str
+    # whether the parts of a user follow one another in time
+    timed: ClassVar[bool] = True
+    # whether interactions are counted, and may be taken in a random order or of all users at once
+    by_rows: ClassVar[bool] = False
 
-    def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False) -> None:
-        self.argument, self.successive, self.refit = argument, successive, refit
+    def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
+        self.argument, self.successive, self.refit, self.by_user = argument, successive, refit, by_user
 
     @abstractmethod
     def split(self, store: SequenceStore) -> Split:
         """Return the split of ``store``; raises ProtocolError where a part would be empty."""
+
+    def check_argument(self) -> None:
+        """Raise ProtocolError for an argument that no data could make right; called before any data are read."""
+        if self.by_rows:
+            self.sizes(np.zeros(1, dtype=np.int64))
+
+    def sizes(self, totals: Int64) -> Int64:
+        """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, where they are counted.
+
+        Raises:
+            ProtocolError: an argument that is none of this split.
+        """
+        raise NotImplementedError(f"{self.title} counts no interactions")
+
+    def split_at_random(self, store: SequenceStore, seed: int) -> Split:
+        """Return the split of ``store`` in the random order of ``seed``, where interactions are counted.
+
+        The history of a validation case is the user's training part, that of a test case training and validation.
+        """
+        dealt_store, parts = dealt(store, self.sizes, seed, by_user=self.by_user)
+        if self.refit and not parts[:, 2].any():
+            raise ProtocolError("refit: True needs a validation part, which this split does not have")
+        return split_of_parts(dealt_store, parts, refit=self.refit)
 
 
 def make_split(store: SequenceStore, config: Any) -> Split:
@@ -50,12 +80,20 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         raise ProtocolError(
             f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
         )
-    if arguments["order"] != "TO":
-        raise ProtocolError(f"eval_args order={arguments['order']!r}: sequences are in time order, set order: TO")
     ((name, argument),) = arguments["split"].items()
     cls = components.resolve("protocols", name)
-    protocol = cls(argument, successive=bool(arguments.get("successive", False)), refit=bool(config["refit"]))
-    split = protocol.split(store)
+    grouping = {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
+    protocol = cls(
+        argument, successive=bool(arguments.get("successive", False)), refit=bool(config["refit"]), **grouping
+    )
+    title, timed = protocol.title, protocol.timed
+    if arguments["order"] == "TO":
+        split = protocol.split(store)
+    elif arguments["order"] == "RO" and protocol.by_rows:
+        split = protocol.split_at_random(store, config["candidate_seed"])
+        title, timed = f"{title}, in random order", False
+    else:
+        raise ProtocolError(f"eval_args order={arguments['order']!r}: {title} is made by time, set order: TO")
     if not len(split.test) and not len(split.valid):
         raise ProtocolError(
             f"{protocol.title}: no validation and no test case is left from {store.n_rows} users with "
@@ -63,8 +101,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         )
     if not (split.train_lengths >= 2).any():
         raise ProtocolError(f"{protocol.title}: no user has 2 training interactions, so there is nothing to learn from")
-    check(split)
-    split.counts["protocol"] = protocol.title
+    check(split, timed=timed)
+    split.counts["protocol"] = title
     for part, cases in (("validation", split.valid), ("test", split.test)):
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
@@ -90,29 +128,31 @@ def sampled(split: Split, n_cases: int, seed: int) -> Split:
     return dataclasses.replace(split, **parts)
 
 
-def check(split: Split) -> None:
+def check(split: Split, *, timed: bool = True) -> None:
     """Raise ProtocolError where a split would not be honest.
 
-    That is: an empty history; a target that is trained on, or that is older than its user's training part; a
-    validation target that is not earlier than the test targets of its user; where parts start at points in time, an
-    interaction on the wrong side of its point.
+    That is: an empty history; a target that is part of it, or that is trained on; where the parts are ``timed``, a
+    target that is older than its user's training part; a validation target that does not stand before the test targets
+    of its user; where parts start at points in time, an interaction on the wrong side of its point.
     """
     for name, cases in (("validation", split.valid), ("test", split.test)):
         if not len(cases):
             continue
         if (cases.ends <= cases.starts).any():
             raise ProtocolError(f"{name}: {int((cases.ends <= cases.starts).sum())} cases have an empty history")
+        if (cases.asked < cases.ends).any():
+            raise ProtocolError(f"{name}: {int((cases.asked < cases.ends).sum())} targets are part of their history")
         if cases.store is split.store:
-            leaked = cases.ends < split.train_lengths[cases.rows]
+            leaked = cases.asked < split.train_lengths[cases.rows]
             if leaked.any():
                 raise ProtocolError(f"{name}: {int(leaked.sum())} targets are part of the training data")
         early = cases.times < _last_times(split.store, split.train_lengths)[cases.rows]
-        if early.any():
+        if timed and early.any():
             raise ProtocolError(f"{name}: {int(early.sum())} targets are older than their user's training data")
     if len(split.valid) and len(split.test) and split.valid.store is split.test.store:
         first_test = np.full(split.store.n_rows, np.iinfo(np.int64).max)
-        np.minimum.at(first_test, split.test.rows, split.test.ends)
-        late = split.valid.ends >= first_test[split.valid.rows]
+        np.minimum.at(first_test, split.test.rows, split.test.asked)
+        late = split.valid.asked >= first_test[split.valid.rows]
         if late.any():
             raise ProtocolError(
                 f"{int(late.sum())} validation targets are not earlier than a test target of their user"
@@ -160,21 +200,21 @@ def cold_targets(cases: Cases, split: Split) -> int:
 def repeated_targets(cases: Cases) -> int:
     """Return how many targets occur in their own history; with ``exclude_seen`` each of them is a sure miss."""
     store, order = cases.store, np.argsort(cases.rows, kind="stable")
-    rows, total = cases.rows[order], 0
+    rows, targets, total = cases.rows[order], cases.targets, 0
     for part in store.stretches():
         of_part = order[np.searchsorted(rows, part.start) : np.searchsorted(rows, part.stop)]
         if not len(of_part):
             continue
         first, end = store.offsets[part.start], store.offsets[part.stop]
-        owners = np.repeat(np.arange(part.start, part.stop), store.lengths[part])
-        keys = owners * store.n_items + store.items[first:end]
-        place = np.argsort(keys, kind="stable")
-        again = np.flatnonzero(keys[place][1:] == keys[place][:-1])
-        # position of the last earlier interaction of the same user with the same item
-        earlier = np.full(len(keys), -1)
-        earlier[place[again + 1]] = place[again] - (store.offsets[owners[place[again]]] - first)
-        asked = store.offsets[cases.rows[of_part]] + cases.ends[of_part] - first
-        total += int((earlier[asked] >= cases.starts[of_part]).sum())
+        size = int(end - first)
+        owners = np.repeat(np.arange(part.stop - part.start), store.lengths[part])
+        pairs, numbers = np.unique(owners * store.n_items + store.items[first:end], return_inverse=True)
+        # (number of row and item, place in the stretch) as one number: the first one from the history's start on tells
+        known = np.append(np.sort(numbers * size + np.arange(size)), np.iinfo(np.int64).max)
+        asked = (cases.rows[of_part] - part.start) * store.n_items + targets[of_part]
+        begin = np.searchsorted(pairs, asked) * size + store.offsets[cases.rows[of_part]] - first
+        found = known[np.searchsorted(known, begin + cases.starts[of_part])]
+        total += int((found < begin + cases.ends[of_part]).sum())
     return total
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
-from recbole_hyper.types import Cases, Split
+from recbole_hyper.types import Cases, Int64, Split
 
 PARTS = {"valid_and_test": 2, "valid_only": 1, "test_only": 1}
 
@@ -21,16 +23,27 @@ class LeaveOneOut(Protocol):
     model is trained on all but the test items.
     """
 
-    title = "leave-one-out"
+    title, by_rows = "leave-one-out", True
+
+    def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
+        # by user whatever group_by says, as in RecBole
+        super().__init__(argument, successive=successive, refit=refit)
+
+    def sizes(self, totals: Int64) -> Int64:
+        """Return the sizes of the parts; of one interaction nothing is held out."""
+        if self.argument not in PARTS:
+            raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
+        held_out = np.minimum(PARTS[self.argument], np.maximum(totals - 1, 0))
+        valid = held_out >= (1 if self.argument == "valid_only" else 2)
+        return np.stack([totals - held_out, valid, held_out - valid], axis=1).astype(np.int64)
 
     def split(self, store: SequenceStore) -> Split:
         """Return the split; see the class."""
-        if self.argument not in PARTS:
-            raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
+        # RecBole splits (prefix, target) rows, of which a user has one less than interactions
+        held_out = self.sizes(np.maximum(store.lengths - 1, 0))[:, 1:].sum(axis=1)
         if self.refit and self.argument != "valid_and_test":
             raise ProtocolError(f"refit: True needs a validation part, which {{LS: {self.argument}}} does not have")
         lengths = store.lengths
-        held_out = np.minimum(PARTS[self.argument], np.maximum(lengths - 2, 0))
         train_lengths = lengths - held_out
         last = np.flatnonzero(held_out >= 1)
         before = np.flatnonzero(held_out >= 2)

@@ -1,6 +1,8 @@
-"""RecBole's split by ratio of each user's interactions, in time order."""
+"""RecBole's split by ratio of the interactions of each user, or of all users, in time order."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -29,12 +31,20 @@ def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
 
 @component("protocols", "RS")
 class Ratio(Protocol):
-    """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history holds that user's earlier test items."""
+    """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history holds that user's earlier test items.
 
-    title = "ratio of each user's interactions"
+    With ``group_by: none`` the targets of all users together are split in time order, equal times by user.
+    """
 
-    def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
+    title, by_rows = "ratio of each user's interactions", True
+
+    def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
+        super().__init__(argument, successive=successive, refit=refit, by_user=by_user)
+        if not by_user:
+            self.title = "ratio of all interactions"
+
+    def sizes(self, totals: Int64) -> Int64:
+        """Return the sizes of the parts."""
         ratios = self.argument
         if not (
             isinstance(ratios, list | tuple)
@@ -43,13 +53,16 @@ class Ratio(Protocol):
             and sum(ratios)
         ):
             raise ProtocolError(f"split {{RS: {ratios!r}}}: three shares such as [0.8, 0.1, 0.1] are expected")
-        # RecBole splits (prefix, target) rows, of which a user has one less than interactions
-        sizes = part_sizes(np.maximum(store.lengths - 1, 0), list(ratios))
-        train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
+        return part_sizes(totals, list(ratios))
+
+    def split(self, store: SequenceStore) -> Split:
+        """Return the split; see the class."""
+        ratios = self.argument
         rows, positions = store.row_of, store.positions
-        valid_end = train_lengths + sizes[:, 1]
-        is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows])
-        is_test = positions >= valid_end[rows]
+        train_lengths, valid_end = self._of_each(store) if self.by_user else self._of_all(store, positions)
+        # a user's first interaction is no target: RecBole splits (prefix, target) rows
+        is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows]) & (positions > 0)
+        is_test = (positions >= valid_end[rows]) & (positions > 0)
         for name, share, asked in (("validation", ratios[1], is_valid), ("test", ratios[2], is_test)):
             if share > 0 and not asked.any():
                 raise ProtocolError(f"split {{RS: {ratios!r}}}: the {name} part is empty; histories are too short")
@@ -61,3 +74,22 @@ class Ratio(Protocol):
             refit_lengths=valid_end if self.refit else None,
             counts={"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())},
         )
+
+    def _of_each(self, store: SequenceStore) -> tuple[Int64, Int64]:
+        """Return where training and validation of each row end, when each row is split by itself."""
+        sizes = self.sizes(np.maximum(store.lengths - 1, 0))
+        train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
+        return train_lengths, train_lengths + sizes[:, 1]
+
+    def _of_all(self, store: SequenceStore, positions: Int64) -> tuple[Int64, Int64]:
+        """Return the same when the targets of all rows are split at two places of one order in time."""
+        rows = store.row_of
+        order = np.argsort(store.times, kind="stable")
+        n_targets = np.cumsum(positions[order] > 0, dtype=np.int64)
+        ends = np.cumsum(self.sizes(n_targets[-1:])[0])[:2]
+        # everything up to the last target of a part, first interactions of users among it
+        places = np.searchsorted(n_targets, ends, side="right")
+        train_lengths, valid_end = (
+            np.bincount(rows[order[:place]], minlength=store.n_rows).astype(np.int64) for place in places
+        )
+        return train_lengths, valid_end

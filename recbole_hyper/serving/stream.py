@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
@@ -57,7 +58,9 @@ def about_users(model: Recommender, file: Path | None, unknown: str = "skip", co
         ValueError: what ``unknown`` and ``cold`` refuse, or a file that holds no ids.
     """
     store = model.store
-    users = store.user_tokens[store.users] if file is None else read_id_file(file, model.config["USER_ID_FIELD"])
+    # once each: pre-split files may give a user several rows
+    known = store.user_tokens[np.unique(store.users)]
+    users = known if file is None else read_id_file(file, model.config["USER_ID_FIELD"])
     if "error" in (unknown, cold):
         model.ask(users=users, unknown=unknown, cold=cold)  # refused before any answer
     content = {"users": "all" if file is None else file_digest(file), "unknown": unknown, "cold": cold}

@@ -21,14 +21,14 @@ from recbole_hyper.types import Cases, Split
 
 SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue", "valid_catalogue")
 SPLIT_VALUES = ("points", "counts")
-CASE_ARRAYS = ("rows", "ends", "starts", "candidates")
+CASE_ARRAYS = ("rows", "ends", "starts", "candidates", "places")
 # configuration keys that decide what is read and how it is split
 DATA_KEYS = sorted(
     {*dataset_arguments, *keys.deciding(keys.DATA, keys.SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"}
 )
 
 # of what is saved: raised when a field is added, so that a resumed sweep does not map data without it
-FORMAT = 2
+FORMAT = 3
 
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
 

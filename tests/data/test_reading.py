@@ -149,10 +149,43 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
         SequenceDataset(configured(tmp_path))
 
 
-def test_a_column_of_val_interval_that_is_not_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("values", [{"rating": "[2,inf)"}, {"kind": ["x"]}, {"rating": "(1,3)", "kind": ["y", "NA"]}])
+def test_a_column_of_val_interval_that_is_not_loaded_is_read_for_it(values: dict, tmp_path: Path) -> None:
+    rows = [(*row, number % 5, "xyz"[number % 3]) for number, row in enumerate(cycle_rows())]
+    write_inter(tmp_path, "d", rows, WIDE)
+    quick, slow = both(tmp_path, val_interval=values)
+    same(quick, slow)
+    loaded, _ = both(tmp_path, val_interval=values, load_col={"inter": COLUMNS})
+    same(quick, loaded)
+    left_out, _ = both(tmp_path, val_interval=values, load_col={"inter": "*"}, unload_col={"inter": list(values)})
+    same(quick, left_out)
+    assert len(quick.items) < len(rows)  # type: ignore[union-attr]
+    # it is no feature for it, as nobody asked for one
+    config = configured(tmp_path, val_interval=values)
+    assert isinstance(read_dataset(config), SequenceDataset)
+    assert list(FeatureDataset(config).inter_feat) == COLUMNS[:3]
+
+
+def test_a_column_of_a_loaded_feature_file_is_read_for_val_interval(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows())
-    with pytest.raises(DataError, match="val_interval names 'rating', which is not loaded"):
-        SequenceDataset(configured(tmp_path, val_interval={"rating": "[3,inf)"}))
+    (tmp_path / "d" / "d.item").write_text(
+        "item_id:token\tprice:float\tname:token\n" + "".join(f"i{item}\t{item}\tn\n" for item in range(12))
+    )
+    columns = {"inter": COLUMNS[:3], "item": ["item_id", "name"]}
+    quick, slow = both(tmp_path, val_interval={"price": "[3,inf)"}, load_col=columns)
+    same(quick, slow)
+    assert sorted(quick.item_tokens.tolist()) == sorted(["[PAD]", *(f"i{item}" for item in range(3, 12))])  # type: ignore[union-attr]
+    with pytest.raises(
+        DataError, match=r"'price', which is no column of .*user_id, item_id, timestamp; d\.item has it"
+    ):
+        SequenceDataset(configured(tmp_path, val_interval={"price": "[3,inf)"}))
+
+
+@pytest.mark.parametrize("made", [SequenceDataset, FeatureDataset])
+def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows())
+    with pytest.raises(DataError, match=r"'rating', which is no column of .*d\.inter: user_id, item_id, timestamp$"):
+        made(configured(tmp_path, val_interval={"rating": "[3,inf)"}))
 
 
 def test_recboles_models_get_the_features_that_are_loaded(tmp_path: Path) -> None:

@@ -265,13 +265,14 @@ def test_temporal_users_equal_the_loops(
 
 
 # --- RecBole's own splits --------------------------------------------------------------------------------------------
-def recbole_split(data: Path, eval_split: dict[str, Any]) -> list[list[reference.Case]]:
+def recbole_split(data: Path, eval_split: dict[str, Any], group_by: str = "user") -> list[list[reference.Case]]:
     """(user, history, target) of every row of RecBole's own SequentialDataset.build()."""
     from recbole.data.dataset import SequentialDataset
 
     from recbole_hyper.config import Config
 
-    keys = {"data_path": str(data), "use_gpu": False, "eval_args": {"split": eval_split}, "MAX_ITEM_LIST_LENGTH": 40}
+    arguments = {"split": eval_split, "group_by": group_by}
+    keys = {"data_path": str(data), "use_gpu": False, "eval_args": arguments, "MAX_ITEM_LIST_LENGTH": 40}
     config = Config("SASRecCE", "small", config_dict=keys)
     dataset = SequentialDataset(config)
     parts: list[list[reference.Case]] = []
@@ -401,7 +402,7 @@ def test_unknown_split_and_order_are_named() -> None:
     with pytest.raises(components.UnknownComponentError, match=r"GT.*LS.*RS.*TU"):
         make_split(store_of(BY_HAND), config_of({"XX": 1}))
     with pytest.raises(ProtocolError, match="order: TO"):
-        make_split(store_of(BY_HAND), config_of({"LS": "valid_and_test"}, eval_args={"order": "RO"}))
+        make_split(store_of(BY_HAND), config_of({"GT": POINTS}, eval_args={"order": "RO"}))
 
 
 def test_refit_is_refused_where_it_has_no_meaning() -> None:

@@ -85,3 +85,46 @@ def temporal_users(
         valid.append((user, tuple(items[:-2]), items[-2]))
         test.append((user, tuple(items[:-1]), items[-1]))
     return train, valid, test
+
+
+def files(parts: list[list[Triple]], successive: bool = False, refit: bool = False) -> Parts:
+    """Training, validation and test as lists of interactions; a later list is asked for, given the earlier ones."""
+    users = sorted({user for part in parts for user, _, _ in part})
+    rows = [by_user(part) for part in parts]
+    train = {user: [item for item, _ in rows[0].get(user, [])] for user in users}
+    asked: list[list[Case]] = []
+    for number in (1, 2):
+        cases = []
+        for user in users:
+            history = [item for part in rows[:number] for item, _ in part.get(user, [])]
+            for item, _ in rows[number].get(user, []):
+                if history:
+                    cases.append((user, tuple(history), item))
+                if successive:
+                    history.append(item)
+        asked.append(cases)
+    return train, asked[0], asked[1]
+
+
+def ratio_of_all(triples: list[Triple], sizes: tuple[int, int, int]) -> Parts:
+    """The targets of all users in time order, equal times by user.
+
+    The first interaction of a user is no target; it is trained on where it stands before every target that is not.
+    """
+    rows = by_user(triples)
+    events = [(time, user, place) for user, row in rows.items() for place, (_, time) in enumerate(row)]
+    events.sort(key=lambda event: event[0])
+    train: dict[str, list[str]] = {user: [] for user in rows}
+    asked: list[list[Case]] = [[], [], []]
+    left, trains = list(sizes), True
+    for _, user, place in events:
+        items = [item for item, _ in rows[user]]
+        if place:
+            part = next(number for number in range(3) if left[number])
+            left[part] -= 1
+            trains = part == 0
+            if part:
+                asked[part].append((user, tuple(items[:place]), items[place]))
+        if trains:
+            train[user].append(items[place])
+    return train, asked[1], asked[2]

@@ -1,0 +1,74 @@
+"""Rows that hold training, validation and test one after another, whatever their times; dealt at random or given."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.types import Cases, Int64, Split
+
+
+def dealt(
+    store: SequenceStore, sizes: Callable[[Int64], Int64], seed: int, *, by_user: bool
+) -> tuple[SequenceStore, Int64]:
+    """Deal the interactions to training, validation and test in a random order: RecBole's ``order: RO``.
+
+    Args:
+        store: sequences.
+        sizes: gives the (n, 3) sizes of the parts of (n,) numbers of interactions.
+        seed: of the order.
+        by_user: deal the interactions of each user; False deals those of all users together.
+
+    Returns:
+        the sequences with the parts of a row one after another, each in time order, and their sizes, as
+        ``SequenceStore.parts``.
+    """
+    rank = np.random.default_rng([seed, 0x0D0E]).permutation(len(store.items))
+    order = np.lexsort((rank, store.row_of)) if by_user else np.argsort(rank)
+    taken = sizes(store.lengths if by_user else np.array([len(rank)]))
+    numbers = np.empty(len(rank), dtype=np.int64)
+    numbers[order] = np.repeat(np.tile(np.arange(3), len(taken)), taken.ravel())
+    stable = np.lexsort((numbers, store.row_of))
+    parts = np.bincount(store.row_of * 4 + 1 + numbers, minlength=4 * store.n_rows).reshape(-1, 4)
+    return dataclasses.replace(store, items=store.items[stable], times=store.times[stable], parts=None), parts
+
+
+def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successive: bool = False) -> Split:
+    """Return the split of rows that hold training, validation and test one after another.
+
+    Args:
+        store: sequences.
+        parts: (U, 4) sizes of the parts of each row, as ``SequenceStore.parts``.
+        successive: earlier cases of a part belong to the history of the later ones.
+        refit: train the final model on train + validation.
+
+    Cases without any earlier interaction are left out and counted, targets older than the training part counted.
+    """
+    ends = np.cumsum(parts, axis=1)
+    counts: dict[str, Any] = {"users": store.n_rows}
+    cases = []
+    rows, positions = store.row_of, store.positions
+    for number, name in ((2, "validation"), (3, "test")):
+        inside = (positions >= ends[rows, number - 1]) & (positions < ends[rows, number])
+        users, places = rows[inside], positions[inside]
+        known = places if successive else ends[users, number - 1]
+        cold = known == 0
+        counts[f"{name} cases of users without an earlier interaction, left out"] = int(cold.sum())
+        users, known, places = users[~cold], known[~cold], places[~cold]
+        cases.append(Cases(store, users, known, np.zeros_like(users), places=None if successive else places))
+    train_lengths = np.where(parts[:, 1] > 0, ends[:, 1], 0)
+    refit_lengths = np.where(parts[:, 1:3].any(axis=1), ends[:, 2], 0) if refit else None
+    older = {name: _older(store, train_lengths, part) for name, part in zip(("validation", "test"), cases, strict=True)}
+    counts.update({f"{name} targets older than their user's training part": count for name, count in older.items()})
+    return Split(store, train_lengths, cases[0], cases[1], refit_lengths=refit_lengths, counts=counts)
+
+
+def _older(store: SequenceStore, lengths: Int64, cases: Cases) -> int:
+    """Return how many targets are older than the newest of the first ``lengths[row]`` interactions of their row."""
+    trained = cases.rows[lengths[cases.rows] > 0]
+    newest = store.times[store.offsets[trained] + lengths[trained] - 1]
+    return int((cases.times[lengths[cases.rows] > 0] < newest).sum())
