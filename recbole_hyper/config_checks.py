@@ -73,7 +73,7 @@ def check_combinations(config: Mapping[str, Any]) -> None:
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:
-        raise ConfigError("log_wandb: true needs the package wandb; install it, or leave it out")
+        raise ConfigError("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
 
 
 def check_eval_args(arguments: Any, *, sequential: bool) -> None:

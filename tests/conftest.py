@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,15 @@ import torch
 from hypothesis import settings
 
 import recbole_hyper  # noqa: F401  applies the shims before RecBole is imported
+from recbole_hyper.kernels.place import default_folder
 from tests.reference import planted
 
 # the same examples in every run
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+# tests that move the user's cache folder, and the processes that they start, need not compile everything anew
+os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 HELP = "draw the mean attention of a dual run over its test cases, and its difference from a past-only run"
 
@@ -11,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("run", help="output_dir of a DualRec run")
     parser.add_argument("--past_only", help="output_dir of a run with --dual_directions=past, to be subtracted")
-    parser.add_argument("--output", default="attention.png", help="figure to write; its ending sets the format")
+    parser.add_argument("--output", help="figure to write, its ending sets the format; default: RUN/attention.png")
     parser.add_argument("--shown", type=int, default=20, help="newest positions to draw (default 20)")
 
 
@@ -30,5 +31,6 @@ def main(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{folder}: {config['model']} with encoder {config['encoder']!r} has no two directions")
         found.append(mean_attention(model.encoder, histories(split.test, config["MAX_ITEM_LIST_LENGTH"])))
     past_only = found[1]["past"] if len(found) == 2 else None
-    print(attention_figure(found[0], arguments.output, past_only=past_only, shown=arguments.shown))
+    output = arguments.output or Path(arguments.run) / "attention.png"
+    print(attention_figure(found[0], output, past_only=past_only, shown=arguments.shown))
     return 0

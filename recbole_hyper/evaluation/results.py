@@ -86,6 +86,24 @@ def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
 
 
+def metrics_table(result: Mapping[str, Any]) -> str:
+    """Return the metrics of validation and test as a table, with their intervals where the result has some."""
+    parts = [part for part in ("valid", "test") if result.get(part)]
+    names = list(dict.fromkeys(name for part in parts for name in result[part]))
+    rows = [{"metric": name} | _of_parts(result, parts, name) for name in names]
+    return table(rows) if rows else ""
+
+
+def _of_parts(result: Mapping[str, Any], parts: Sequence[str], name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for part in parts:
+        row[part] = result[part].get(name)
+        if result.get(f"{part}_intervals"):
+            interval = result[f"{part}_intervals"].get(name)
+            row[f"{part} interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
+    return row
+
+
 def frame_table(frame: pd.DataFrame) -> str:
     """Return a frame as a plain text table, without its index."""
     columns = [str(name) for name in frame.columns]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
+from recbole_hyper.kernels.compiled import compiled
 from recbole_hyper.kernels.floats import ONE, SIGN, bits, from_bits, log1p_nonnegative
 from recbole_hyper.kernels.ranks import with_torch_threads
 
@@ -26,7 +27,7 @@ def _signed(x: Any, w: Any, root: Any) -> Any:
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(parallel=True, error_model="numpy", fastmath={"contract"})
 def asinh_slope(u: Any, slope: Any) -> None:
     """Replace ``u`` (n,) float32 by asinh(u) and write 1 / sqrt(1 + u^2) into ``slope`` (n,)."""
     for block in prange((len(u) + _BLOCK - 1) // _BLOCK):
@@ -41,7 +42,7 @@ def asinh_slope(u: Any, slope: Any) -> None:
             values[j] = _signed(x, w, root)
 
 
-@njit(error_model="numpy", cache=True, fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def scaled_asinh_row(u: Any, scale: Any, keep: Any) -> None:
     """Replace ``u`` (n,) float32 by scale * asinh(u), the numbers of ``asinh_slope``, but where it is ``keep``."""
     for j in range(len(u)):

@@ -9,24 +9,15 @@ products, and rounding is monotone, so a bound that prunes here prunes nothing t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from recbole_hyper.kernels.compiled import compiled
 
 CHUNK = 32  # columns under one maximum: wide enough for vector instructions, narrow enough to bound tightly
 
 # Reordering a maximum needs no more than these two permissions; no rounding changes.
 _FLAGS = {"nnan", "nsz"}
-
-
-def _compile(function: Callable[..., Any]) -> Any:
-    """Compile with numba, cached on disk where some cache directory is writable."""
-    try:
-        return njit(function, nogil=True, fastmath=_FLAGS, cache=True)
-    except RuntimeError:  # read-only installation and home: compile in every process
-        return njit(function, nogil=True, fastmath=_FLAGS)
+_compile = compiled(nogil=True, fastmath=_FLAGS)
 
 
 @_compile

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
 from recbole_hyper.kernels.asinh import scaled_asinh_row
+from recbole_hyper.kernels.compiled import compiled
 from recbole_hyper.kernels.ranks import _BLOCK, _ONE, _ZERO, LOWEST, _exclude, _take, with_torch_threads
 
 _F = np.float32
@@ -21,20 +22,20 @@ _F = np.float32
 _SLACK = _F(1 - 1e-5)
 
 
-@njit(cache=True)
+@compiled()
 def _tangent(at: float) -> tuple[Any, Any]:
     """Return level and slope of the tangent of asinh where asinh is ``at``: no point of u >= 0 lies above it."""
     at = min(max(at, 0.0), 40.0)
     return _F(at - math.tanh(at)), _F(1 / math.cosh(at))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _tangents(threshold: Any, typical: Any) -> tuple[Any, Any, Any]:
     """Return the tangents where items of the typical scales (3,) reach the threshold."""
     return _tangent(threshold / typical[0]), _tangent(threshold / typical[1]), _tangent(threshold / typical[2])
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
 def _above(inner: Any, scale: Any, lines: Any, least: Any) -> tuple[Any, Any]:
     """Return how many bounds exceed ``least``, and NaN if a number of ``inner`` (m,) is not finite."""
     (a, b), (c, d), (e, f) = lines
@@ -50,7 +51,7 @@ def _above(inner: Any, scale: Any, lines: Any, least: Any) -> tuple[Any, Any]:
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@compiled(parallel=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def best_linked_rows(
     inner: npt.NDArray[np.float32],
     scale: npt.NDArray[np.float32],

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from recbole_hyper.kernels.compiled import compiled
 
 F, Int = np.float32, np.int32
 ZERO, ONE, TWO, HALF, TINY = F(0), F(1), F(2), F(0.5), F(1e-30)
@@ -20,10 +21,10 @@ LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504088896341), F(0.693359375), F(-2.12194440
 MANTISSA, HALF_BITS, SQRT_HALF = Int(0x7FFFFF), Int(0x3F000000), F(0.707106781186547524)
 LOW, HIGH, SMALL = F(-87), F(88), F(0.5)
 FAR = F(1e30)
-compiled: Any = njit(fastmath={"contract"}, error_model="numpy", nogil=True, cache=True)
+_compiled: Any = compiled(fastmath={"contract"}, error_model="numpy", nogil=True)
 
 
-@compiled
+@_compiled
 def exp(x):
     """Return e^x, relative error 8e-8, for x cut to [-87, 88] (Cephes expf)."""
     x = min(max(x, LOW), HIGH)
@@ -39,7 +40,7 @@ def exp(x):
     return y * Int((Int(k) + Int(127)) << Int(23)).view(np.float32)
 
 
-@compiled
+@_compiled
 def log(x):
     """Return log(x) of a positive normal x, error 2e-7 (Cephes logf)."""
     bits = F(x).view(np.int32)
@@ -60,7 +61,7 @@ def log(x):
     return m + (p * m * z + e * LN2_LOW - HALF * z) + e * LN2_HIGH
 
 
-@compiled
+@_compiled
 def exp_radial(a, limit, ratio, cosh, slope):
     """S = sinh(min(s, limit)) / s, C = cosh(min(s, limit)), (dS/ds) / s of the columns of a (d, w), s their norm."""
     width, columns = a.shape
@@ -84,7 +85,7 @@ def exp_radial(a, limit, ratio, cosh, slope):
         slope[j] = near if square < SMALL else exact
 
 
-@compiled
+@_compiled
 def log_radial(square, limit, ratio, slope):
     """f = min(asinh(n), limit) / n and (df/dn) / n of square = n^2 (w,)."""
     for j in range(square.shape[0]):
@@ -104,7 +105,7 @@ def log_radial(square, limit, ratio, slope):
         slope[j] = F(-1 / 3) + square[j] * F(0.3) if square[j] < F(1e-2) else exact
 
 
-@compiled
+@_compiled
 def scaled(a, factor, out):
     """Write out = a * factor, columns (w,) of (d, w)."""
     for i in range(a.shape[0]):
@@ -112,7 +113,7 @@ def scaled(a, factor, out):
             out[i, j] = a[i, j] * factor[j]
 
 
-@compiled
+@_compiled
 def radial_backward(g, a, ratio, slope, out):
     """Write out = ratio g + slope <g, a> a, the transposed Jacobian of a radial function at a."""
     width, columns = a.shape
@@ -127,7 +128,7 @@ def radial_backward(g, a, ratio, slope, out):
             out[i, j] = ratio[j] * g[i, j] + dot[j] * a[i, j]
 
 
-@compiled
+@_compiled
 def moebius_sum(first, c1, second, c2, e, n2, out):
     """Write e, |e|^2 and the sum of lifted points (d, w) with their cosh (w,)."""
     width, columns = first.shape
@@ -143,7 +144,7 @@ def moebius_sum(first, c1, second, c2, e, n2, out):
             out[i, j] = (c2[j] * e[i, j] + n2[j] * first[i, j]) / (c1[j] * np.sqrt(ONE + n2[j]))
 
 
-@compiled
+@_compiled
 def moebius_sum_backward(g, e, first, n2, c1, c2, g_first, g_second):
     """Write the gradients of both lifted points (d, w) from that of their sum."""
     width, columns = g.shape
@@ -171,7 +172,7 @@ def moebius_sum_backward(g, e, first, n2, c1, c2, g_first, g_second):
             g_second[i, j] = a2[j] * g[i, j] + b2[j] * e[i, j] + s2[j] * first[i, j]
 
 
-@compiled
+@_compiled
 def product(matrix, v, out, add):
     """Write out = matrix (m, k) times v (k, w), or add it to out."""
     rows, inner = matrix.shape
@@ -191,7 +192,7 @@ def product(matrix, v, out, add):
                 out[o, j] += m0 * v[k, j]
 
 
-@compiled
+@_compiled
 def cosh_of(a, out):
     """Write sqrt(1 + |a|^2) of the columns of lifted points (d, w)."""
     for j in range(a.shape[1]):
@@ -203,14 +204,14 @@ def cosh_of(a, out):
         out[j] = np.sqrt(out[j])
 
 
-@compiled
+@_compiled
 def cosh_of_square(n2, out):
     """Write sqrt(1 + n2)."""
     for j in range(n2.shape[0]):
         out[j] = np.sqrt(ONE + n2[j])
 
 
-@compiled
+@_compiled
 def load(source, begin, feature, out):
     """Copy rows from ``begin``, features from ``feature``, of source (B, .) to columns of out (d, w); pad with 0."""
     width, columns = out.shape
@@ -224,7 +225,7 @@ def load(source, begin, feature, out):
             out[i, j] = ZERO
 
 
-@compiled
+@_compiled
 def store(values, target, begin, feature):
     """Copy the columns of values (d, w) to rows from ``begin``, features from ``feature``, of target (B, .)."""
     width, columns = values.shape
@@ -234,7 +235,7 @@ def store(values, target, begin, feature):
             row[i] = values[i, j]
 
 
-@compiled
+@_compiled
 def copy(values, out):
     """Copy values (d, w)."""
     for i in range(values.shape[0]):
@@ -242,7 +243,7 @@ def copy(values, out):
             out[i, j] = values[i, j]
 
 
-@compiled
+@_compiled
 def chain(argument, x, bias, bias_cosh, limit, work, line):
     """exp_0(argument) (+) exp_0(x) (+) bias.
 
@@ -264,7 +265,7 @@ def chain(argument, x, bias, bias_cosh, limit, work, line):
     moebius_sum(work[2], line[5], work[5], line[6], work[3], line[7], work[4])
 
 
-@compiled
+@_compiled
 def chain_backward(g, argument, x, work, line, g_argument, g_x, bias_sum, spare):
     """Backward of ``chain`` from the gradient g (d, w) of its lifted sum; adds the bias's gradient to bias_sum (d,)."""
     moebius_sum_backward(g, work[3], work[2], line[7], line[5], line[6], spare[0], spare[1])
@@ -278,7 +279,7 @@ def chain_backward(g, argument, x, work, line, g_argument, g_x, bias_sum, spare)
     radial_backward(g_x, x, line[8], line[9], g_x)
 
 
-@compiled
+@_compiled
 def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, saved, begin, end):
     """Run all steps of the tiles begin..end.
 
@@ -359,7 +360,7 @@ def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, 
             store(v, states[t], first, 0)
 
 
-@compiled
+@_compiled
 def backward_tiles(
     gradients,
     inputs,

@@ -7,10 +7,11 @@ pairs grouped, repeats found and cut to their 5-core in a fifth of the time of n
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from recbole_hyper.kernels.compiled import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def counts(codes, size):
     """Return how often each code from 0 to ``size`` - 1 occurs."""
     found = np.zeros(size, np.int64)
@@ -19,7 +20,7 @@ def counts(codes, size):
     return found
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def group(users, columns, starts, low, high, grouped):
     """Put the rows of the users from ``low`` to ``high`` - 1 together and in time order, ties as they came.
 
@@ -51,7 +52,7 @@ def group(users, columns, starts, low, high, grouped):
                 new_ratings[first:last] = new_ratings[first:last][by_time]
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def repeated(users, items, item_count, backward):
     """Return the rows whose pair stands in another row before (``backward``: behind); rows are grouped by user."""
     seen = np.full(item_count, -1, np.int32)
@@ -64,7 +65,7 @@ def repeated(users, items, item_count, backward):
     return found
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def core(users, items, user_counts, item_counts, min_user, min_item):
     """Return the rows of the largest subset in which every user and item has enough rows; the counts are spent.
 

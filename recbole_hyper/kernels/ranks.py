@@ -14,7 +14,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit, prange
+from numba import prange
+
+from recbole_hyper.kernels.compiled import compiled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +48,7 @@ def with_torch_threads(kernel: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-@njit(cache=True)
+@compiled()
 def _take(scores: Any, first: int, best: Any, top: Any) -> None:
     """Put those of ``scores`` (m,) that belong there into ``best`` (k,) and their items first + j into ``top`` (k,).
 
@@ -64,7 +66,7 @@ def _take(scores: Any, first: int, best: Any, top: Any) -> None:
             top[place] = first + j
 
 
-@njit(cache=True)
+@compiled()
 def _exclude(row: npt.NDArray[np.float32], items: npt.NDArray[np.int64], first: int) -> None:
     """Set to LOWEST those of the ``items`` whose scores stand in ``row`` (m,), which begins with item ``first``."""
     for item in items:
@@ -73,7 +75,7 @@ def _exclude(row: npt.NDArray[np.float32], items: npt.NDArray[np.int64], first: 
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, fastmath={"reassoc", "contract"})
+@compiled(parallel=True, fastmath={"reassoc", "contract"})
 def best_rows(
     scores: npt.NDArray[np.float32],
     first: int,
@@ -114,7 +116,7 @@ def best_rows(
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, fastmath={"reassoc", "contract"})
+@compiled(parallel=True, fastmath={"reassoc", "contract"})
 def rank_rows(
     scores: npt.NDArray[np.float32],
     targets: npt.NDArray[np.int64],

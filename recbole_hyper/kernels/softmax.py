@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from recbole_hyper.kernels.compiled import compiled
 from recbole_hyper.kernels.floats import exp_nonpositive, largest
 from recbole_hyper.kernels.ranks import with_torch_threads
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def softmax_rows(logits: Any, top: Any, total: Any) -> None:
     """Replace ``logits`` (h, w) float32 by exp(logit - top); write the largest logit and the sum of each row (h,)."""
     for i in prange(logits.shape[0]):
@@ -32,7 +33,7 @@ def softmax_rows(logits: Any, top: Any, total: Any) -> None:
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def linked_softmax_rows(linked: Any, slope: Any, scale: Any, extra: Any, top: Any, total: Any, mixed: Any) -> None:
     """The same for logits = linked x scale.
 
@@ -55,7 +56,7 @@ def linked_softmax_rows(linked: Any, slope: Any, scale: Any, extra: Any, top: An
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def total_rows(linked: Any, scale: Any, top: Any, total: Any) -> None:
     """Write the largest logit and the sum of exp(logit - top) of each row alone; logits = linked x scale."""
     for i in prange(linked.shape[0]):
@@ -73,7 +74,7 @@ _STRIP = 256  # columns summed at a time: their sums stay in the first cache
 
 
 @with_torch_threads
-@njit(parallel=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(parallel=True, error_model="numpy", fastmath={"contract"})
 def add_column_sums(weights: Any, linked: Any, extra: Any, factor: Any, d_extra: Any, d_scale: Any) -> None:
     """Add extra^T weights to ``d_extra`` (w,) and factor^T linked to ``d_scale`` (w,), tiles (h, w), vectors (h,)."""
     height, width = weights.shape

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from recbole_hyper.kernels.compiled import compiled
+
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -55,7 +57,7 @@ def _same(text, first, last, names, begin):
     return True
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def number(offsets, text, slots, starts, names, known, codes):
     """Write the number of each text to ``codes`` and return how many are known afterwards.
 
@@ -102,7 +104,7 @@ def number(offsets, text, slots, starts, names, known, codes):
     return known
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def rehash(slots, larger):
     """Put what ``slots`` holds into ``larger``, which is empty."""
     mask = np.uint64(len(larger) - 1)
@@ -114,7 +116,7 @@ def rehash(slots, larger):
             larger[at] = slot
 
 
-@njit(nogil=True, cache=True)
+@compiled(nogil=True)
 def record_ends(text, separator):
     """Return the place after each line end of csv ``text`` (bytes) that does not stand in double quotes."""
     ends = np.empty(np.sum(text == 10), np.int64)

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from recbole_hyper.files import write_text
+from recbole_hyper.report.board import show_board
 from recbole_hyper.report.collect import (
     FIGURES,
     FINAL,
@@ -56,7 +57,7 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     target = Path(output)
     target.mkdir(parents=True, exist_ok=True)
     trials, tested = found.of(TRIAL), found.of(RUN, FINAL)
-    counts = f"{len(tested)} tested runs, {len(found.sweeps)} sweeps with {len(trials)} trials"
+    counts = f"{_count(tested, 'tested run')}, {_count(found.sweeps, 'sweep')} with {_count(trials, 'trial')}"
     page = _Report("Runs and sweeps", counts, target)
     for problem in found.problems:
         print(f"warning: {problem}", file=sys.stderr)
@@ -66,12 +67,24 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     _parameters(page, found)
     _curves(page, found)
     _curvature(page, found)
-    environment = environment_table(found)
-    page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
-    page.table(environment)
-    page.write(environment, "environment")
+    _environment(page, found)
     write_text(target / PAGE, page.render())
     return target / PAGE
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _environment(page: _Report, found: Collection) -> None:
+    frame = environment_table(found)
+    page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
+    page.write(frame, "environment")
+    versions = list(frame)[list(frame).index("commit") + 1 :]
+    alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
+    page.small(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike))
+    prints = frame["data fingerprint"].map(lambda text: str(text)[:12])
+    page.table(frame.assign(**{"data fingerprint": prints}).drop(columns=alike))
 
 
 class _Report(Page):
@@ -97,24 +110,16 @@ def _leaderboard(page: _Report, found: Collection) -> None:
     page.section(
         "Leaderboard",
         "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
-        "each seed. 'epochs' is what was trained. Rows of different data, splits or candidates cannot be compared; all "
-        "cut-offs: leaderboard.csv.",
+        "each seed. Settings are those that tell the rows of a model apart, 'epochs' is what was trained. Rows of "
+        "different data, splits or candidates cannot be compared. A click on a head sorts. All cut-offs: "
+        "leaderboard.csv.",
     )
     frame = leaderboard(found)
     if frame.empty:
         page.text("No run here was tested: trials see validation only, and no sweep has ended.")
         return
     page.write(frame, "leaderboard")
-    for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
-        page.heading(f"{dataset}: {protocol}")
-        # one cut-off fits the width of a screen; the others stand in leaderboard.csv
-        cut = str(part["selected by"].iloc[0]).rpartition("@")[2]
-        dropped = [name for name in part if "@" in str(name) and not str(name).split()[0].endswith(f"@{cut}")]
-        shown = part.drop(columns=["dataset", "protocol", "folder", *dropped])
-        metrics = [str(name) for name in shown if "@" in str(name) and not str(name).endswith(" std")]
-        # validation scores of different metrics cannot be compared
-        valid = ["valid"] if part["selected by"].nunique() == 1 else []
-        page.table(shown, best=[*valid, *metrics], smaller=["train seconds", "peak MiB"])
+    show_board(page, frame, found)
 
 
 def _costs(page: _Report, found: Collection, metric: str) -> None:
@@ -129,10 +134,11 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
         page.text(f"No finished trial or run has a validation {metric}.")
         return
     page.write(costs, "costs")
-    caption = "A point is a trial; a line joins the points of a model that no other of its points beats."
+    caption = "A point is a trial or a run; a line joins the points of a model that no other of its points beats."
     fronts = []
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
-        page.draw(cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
+        if len(part) > 1:
+            page.draw(cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
     page.write(front, "pareto")
@@ -186,9 +192,9 @@ def _curves(page: _Report, found: Collection) -> None:
     drawn = [(title, curve_figure(entries, title), name) for title, name, entries in parts]
     if not any(figure for _, figure, _ in drawn):
         return
-    page.section("Training curves", "At most six of each.")
+    page.section("Training curves", "At most six of each. The loss is the mean over the steps of an epoch.")
     for title, figure, name in drawn:
-        page.draw(figure, title, "curves", name)
+        page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", name)
 
 
 def _curvature(page: _Report, found: Collection) -> None:

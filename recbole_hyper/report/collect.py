@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from recbole_hyper.files import read_json
-from recbole_hyper.report.differences import canonical, differing, in_words, main_keys, read_settings, unique
+from recbole_hyper.report.differences import canonical, differing, in_words, main_keys, read_settings, unique, usual
 from recbole_hyper.report.reading import read_result
 from recbole_hyper.sweep.driver import ASKED, OUTCOME, read_asked
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
@@ -256,7 +256,8 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
                 "train seconds": _mean(entry.train_seconds for entry in seeds),
                 "peak MiB": _mean(entry.train_memory for entry in seeds) / 2**20,
                 "parameters": first.get("parameters"),
-                "curvature": first.get("curvature"),
+                # that of a head which is not curved says nothing
+                "curvature": first.get("curvature") if "curvature_origin" in first else None,
                 "folder": str(seeds[0].folder),
                 "_order": tests[metric].mean() if metric in tests else float("nan"),
                 "_bigger": bool(first.get("valid_score_bigger", True)),
@@ -419,13 +420,9 @@ def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, st
     What its sweep varies is named as well; for entries that nothing sets apart the main keys are. The key ``without``
     is never named: equal texts are then runs that differ in nothing but that key and the seed.
     """
-    groups: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
-        name = tuple(str(entry.result.get(key)) for key in ("model", "dataset"))
-        groups.setdefault((*name, protocol_text(entry.result)), []).append(entry)
     found = {}
-    for (model, *_), group in groups.items():
-        settings = [{**entry.read, "data": str(entry.result.get("data_fingerprint"))[:8]} for entry in group]
+    for (model, *_), group in _comparable(entries).items():
+        settings = [_told_of(entry) for entry in group]
         keys = differing(settings)
         for entry, read in zip(group, settings, strict=True):
             values = {**entry.settings, **read}
@@ -440,15 +437,56 @@ def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, st
     return found
 
 
-def entry_labels(entries: Sequence[Entry]) -> list[str]:
-    """Return a label for each of a few entries in one figure: model, what differs, seed; no label twice."""
-    keys = differing([entry.read for entry in entries])
-    labels = []
+def departures(entries: Sequence[Entry]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return by folder what sets each entry apart from what is usual among its model, data and protocol, and by folder
+    what is usual there; both in one line.
+
+    Nothing is usual among few entries: what sets them apart is then :func:`settings_texts`.
+    """
+    whole, own, common = settings_texts(entries), {}, {}
+    for group in _comparable(entries).values():
+        settings = [_told_of(entry) for entry in group]
+        keys, shared = differing(settings), usual(settings)
+        apart = [
+            {key: read.get(key) for key in keys if canonical(read.get(key)) != canonical(shared.get(key))}
+            for read in settings
+        ]
+        # four digits read better, where they are enough
+        full, few = ([in_words(each, digits) for each in apart] for digits in (10, 4))
+        words = few if len(set(few)) == len(set(full)) else full
+        for entry, text in zip(group, words, strict=True):
+            own[str(entry.folder)] = (text or "as usual") if shared else whole[entry.folder]
+            common[str(entry.folder)] = in_words({key: value for key, value in shared.items() if value is not None})
+    return own, common
+
+
+def _comparable(entries: Sequence[Entry]) -> dict[tuple[str, ...], list[Entry]]:
+    """Return the entries by model, data and protocol."""
+    groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
+        name = tuple(str(entry.result.get(key)) for key in ("model", "dataset"))
+        groups.setdefault((*name, protocol_text(entry.result)), []).append(entry)
+    return groups
+
+
+def _told_of(entry: Entry) -> dict[str, Any]:
+    return {**entry.read, "data": str(entry.result.get("data_fingerprint"))[:8]}
+
+
+def entry_labels(entries: Sequence[Entry]) -> list[str]:
+    """Return a label for each of a few entries in one figure: model, what sets it apart from others of its model, and
+    data, protocol and seed where they differ; no label twice."""
+    places = [[str(entry.result.get("dataset")), protocol_text(entry.result)] for entry in entries]
+    apart = [number for number in (0, 1) if len({place[number] for place in places}) > 1]
+    labels = []
+    for entry, place in zip(entries, places, strict=True):
+        alike = [other for other in entries if model_name(other) == model_name(entry)]
+        keys = differing([other.read for other in alike])
         values = {**entry.settings, **entry.read}
         words = in_words({key: values[key] for key in dict.fromkeys([*entry.settings, *keys]) if key in values})
-        seed = f", seed {entry.result.get('seed')}" if entry.kind != TRIAL else ""
-        labels.append(f"{model_name(entry)}{', ' if words else ''}{words}{seed}")
+        seeds = {other.result.get("seed") for other in alike if other.kind != TRIAL}
+        seed = f"seed {entry.result.get('seed')}" if len(seeds) > 1 and entry.kind != TRIAL else ""
+        labels.append(", ".join(filter(None, [model_name(entry), words, seed, *(place[number] for number in apart)])))
     return unique(labels, [entry.folder.name for entry in entries])
 
 

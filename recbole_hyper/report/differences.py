@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,15 +68,26 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted(found, key=lambda key: (MAIN_KEYS.index(key) if key in MAIN_KEYS else len(MAIN_KEYS), key))
 
 
+def usual(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what more than half of at least four ``settings`` have in common, of the keys that differ among them."""
+    found = {}
+    for key in differing(settings) if len(settings) > 3 else []:
+        counts = Counter(canonical(entry.get(key)) for entry in settings)
+        text, count = counts.most_common(1)[0]
+        if count > len(settings) / 2:
+            found[key] = next(entry.get(key) for entry in settings if canonical(entry.get(key)) == text)
+    return found
+
+
 def canonical(value: Any) -> str:
     """Return a text that is equal for equal values."""
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def in_words(settings: Mapping[str, Any]) -> str:
-    """Return settings in one line, numbers in full, so that other settings are other words."""
+def in_words(settings: Mapping[str, Any], digits: int = 10) -> str:
+    """Return settings in one line; with the digits of the default other settings are other words."""
     return ", ".join(
-        f"{key}={value:.10g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
+        f"{key}={value:.{digits}g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from recbole_hyper.files import replaced
 from recbole_hyper.report.collect import Entry, Sweep, entry_labels, pareto, short
@@ -56,16 +56,19 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
     words = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
     for axis, (cost, label) in zip(axes, words.items(), strict=True):
         for number, (model, part) in enumerate(costs.groupby("model")):
-            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-            style = {"color": colour, "marker": marker, "alpha": 0.55, "label": legend_text(str(model))}
-            axis.scatter(part[cost], part[metric], s=28, **style)
+            colour, marker = _look(number)
+            style = {"color": colour, "marker": marker, "alpha": 0.75, "label": legend_text(str(model))}
+            axis.scatter(part[cost], part[metric], s=34, **style)
             front = pareto(part, cost, metric)
             axis.step(front[cost], front[metric], where="post", color=colour, linewidth=1.5)
-        if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 3:
-            axis.set_xscale("log")
+        if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 10:
+            _plain_log(axis, costs[cost].max() / costs[cost].min())
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator(6))
+            axis.xaxis.set_major_formatter(FuncFormatter(_plain))
         axis.set_xlabel(label)
     axes[0].set_ylabel(f"validation {metric}")
-    axes[0].legend(fontsize=9)
+    _legend(figure, axes[0])
     figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
@@ -113,7 +116,7 @@ def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
         place = {value: index for index, value in enumerate(values)}
         axis.set_xticks(range(len(values)), [short(value) for value in values], rotation=30 if len(values) > 6 else 0)
     elif numbers and values[0] > 0 and values[-1] / values[0] > 30:
-        axis.set_xscale("log")
+        _plain_log(axis, values[-1] / values[0])
     axis.scatter([place[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
     lines = pd.DataFrame(points, columns=["value", "score", "others"]).groupby(["others", "value"])["score"].mean()
     for number, (_, line) in enumerate(lines.groupby(level="others")):
@@ -131,7 +134,7 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
     figure = Figure(figsize=(6.2, 3.8), layout="constrained")
     axis = figure.subplots()
     for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
+        colour, marker = _look(number)
         part = part.sort_values("hidden_size")
         label = legend_text(f"{model}{', ' if curve else ''}{curve}")
         axis.plot(part["hidden_size"], part[value], color=colour, marker=marker, label=label)
@@ -189,6 +192,24 @@ def curvature_figure(entries: list[Entry]) -> Figure | None:
     return figure
 
 
+def _look(number: int) -> tuple[str, str]:
+    """Return colour and marker of the line or point number ``number``; no two of 64 are alike."""
+    return COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
+
+
+def _plain_log(axis: Any, ratio: float) -> None:
+    """Scale x by logarithms, with a few ticks that are written as plain numbers, for a largest / smallest ``ratio``."""
+    axis.set_xscale("log")
+    steps = (1.0, 2.0, 5.0) if ratio < 200 else (1.0, 3.0) if ratio < 2000 else (1.0,)
+    axis.xaxis.set_major_locator(LogLocator(subs=steps, numticks=9))
+    axis.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _plain(value: float, _: Any = None) -> str:
+    return f"{value:,.8g}"
+
+
 def _over_epochs(axis: Any, label: str) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="epoch", ylabel=label)
@@ -198,7 +219,7 @@ def _legend(figure: Figure, axis: Any) -> None:
     """Put the legend of ``axis`` under the figure, where long names have room."""
     handles, labels = axis.get_legend_handles_labels()
     widest = max(len(line) for label in labels for line in label.split("\n"))
-    columns = max(1, min(len(labels), int(figure.get_figwidth() * 15 // (widest + 6))))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 13 // (widest + 6))))
     lines = max(label.count("\n") + 1 for label in labels) * math.ceil(len(labels) / columns)
     figure.set_figheight(figure.get_figheight() + 0.16 * lines)
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)

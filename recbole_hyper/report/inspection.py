@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from recbole_hyper.curvature.disk import delta_rel_of
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.results import metrics_table, table
 from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
@@ -121,13 +121,6 @@ def facts(result: Mapping[str, Any], ball: Ball | None) -> str:
         )
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines.items() if text)
-
-
-def metrics_table(result: Mapping[str, Any]) -> str:
-    """Return the metrics of validation and test."""
-    parts = [part for part in ("valid", "test") if result.get(part)]
-    names = list(dict.fromkeys(name for part in parts for name in result[part]))
-    return table([{"metric": name, **{p: result[p].get(name) for p in parts}} for name in names]) if names else ""
 
 
 def groups_table(items: pd.DataFrame) -> str:

@@ -42,6 +42,11 @@ class Page:
         if text:
             self._parts.append(f"<p>{html.escape(text)}</p>")
 
+    def small(self, text: str) -> None:
+        """Add a paragraph of lesser weight, such as what stands below a table."""
+        if text:
+            self._parts.append(f'<p class="soft small">{html.escape(text)}</p>')
+
     def notes(self, notes: Sequence[str]) -> None:
         """Add a box of warnings."""
         if notes:
@@ -85,27 +90,69 @@ class Page:
 
 
 def table_html(frame: pd.DataFrame, *, best: Sequence[str] = (), smaller: Sequence[str] = ()) -> str:
-    """Return rows as an HTML table; numbers right, missing values as a dash, columns that are all missing left out."""
+    """Return rows as an HTML table; numbers right, missing values as a dash, columns that are all missing left out.
+
+    The numbers of a column have equally many digits behind the point. A column "x std" stands behind the numbers of
+    "x", as a deviation.
+    """
     frame = frame.dropna(axis="columns", how="all")
     numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool for name in frame}
-    tops = {name: frame[name].max() for name in best if numeric.get(name) and len(frame) > 1}
-    tops |= {name: frame[name].min() for name in smaller if numeric.get(name) and len(frame) > 1}
+    told_apart = {name for name in frame if frame[name].map(str).nunique() > 1}
+    tops = {name: frame[name].max() for name in best if numeric.get(name) and name in told_apart}
+    tops |= {name: frame[name].min() for name in smaller if numeric.get(name) and name in told_apart}
+    deviations = {name: f"{name} std" for name in frame if f"{name} std" in frame}
+    shown = [name for name in frame if name not in deviations.values()]
+    texts = {name: column_texts(frame[name]) for name in shown}
     head = "".join(
-        f'<th class="number">{html.escape(str(name))}</th>' if numeric[name] else f"<th>{html.escape(str(name))}</th>"
-        for name in frame
+        f'<th class="number">{_breakable(str(name))}</th>' if numeric[name] else f"<th>{_breakable(str(name))}</th>"
+        for name in shown
     )
     lines = []
-    for row in frame.to_dict("records"):
+    for number, row in enumerate(frame.to_dict("records")):
         cells = []
-        for name, value in row.items():
+        for name in shown:
+            value, text = row[name], texts[name][number]
             classes = ["number"] if numeric[name] else ["long"] if name in LONG_COLUMNS else []
             if name in tops and value == tops[name]:
                 classes.append("best")
+            content = html.escape(text)
+            if name in deviations and not is_missing(row[deviations[name]]):
+                content += f'<span class="deviation">\u00b1 {_like(row[deviations[name]], text)}</span>'
             raw = "" if is_missing(value) else str(value)
             label = f' class="{" ".join(classes)}"' if classes else ""
-            cells.append(f'<td{label} data-value="{html.escape(raw)}">{html.escape(cell(value))}</td>')
+            cells.append(f'<td{label} data-value="{html.escape(raw)}">{content}</td>')
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def column_texts(column: pd.Series) -> list[str]:
+    """Return the values of a column as a reader wants them; numbers with as many digits as tell most of them apart."""
+    values = column.tolist()
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not is_missing(value)]
+    if not pd.api.types.is_float_dtype(column) or not numbers or any(abs(n) == math.inf for n in numbers):
+        return [f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else cell(v) for v in values]
+    largest = max(map(abs, numbers))
+    if all(number == int(number) for number in numbers):
+        digits = 0
+    elif largest < 0.001:
+        return [cell(value) for value in values]
+    else:
+        digits = 4 if largest < 10 else 1
+    least = 10.0**-digits
+    return [
+        "-" if is_missing(v) else f"<{least:g}" if 0 < v < least / 2 and digits == 1 else f"{v:,.{digits}f}"
+        for v in values
+    ]
+
+
+def _like(value: float, text: str) -> str:
+    """Return a number with as many digits behind the point as another that is written as ``text``."""
+    return f"{value:,.{len(text.partition('.')[2])}f}"
+
+
+def _breakable(text: str) -> str:
+    """Return the head of a column as HTML, which may be broken inside the name of a key or a long one of a metric."""
+    return re.sub(r"(?<=_)|(?<=\w{9})(?=@)", "<wbr>", html.escape(text))
 
 
 def markdown(frame: pd.DataFrame) -> str:

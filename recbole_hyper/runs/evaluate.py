@@ -11,7 +11,7 @@ from recbole.evaluator.register import metric_information
 from recbole_hyper import keys
 from recbole_hyper.config import ConfigError, merge, parse_keys
 from recbole_hyper.config_checks import check_metrics
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.results import metrics_table
 from recbole_hyper.files import digest, plain, write_json
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluate_part, evaluations, provenance
@@ -51,7 +51,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
             f"{output_dir} holds no finished run: result.json is missing; if it was stopped, continue it with "
             f"'recbole-hyper run --resume=True --output_dir={output_dir}'"
         )
-    content = {**_with_changes(before, changes), "save_cases": False}
+    content = {**_with_changes(before, changes), "save_cases": False, "log_wandb": False}
     config, data, split = read_finished(output_dir, content, data_set="data_path" in changes)
     model, refitted = load_model(config, data, split)
     trainer = make_trainer(config, model, Path(output_dir))
@@ -70,8 +70,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     }
     file = Path(output_dir) / _file_name(config["eval_args"]["mode"], changes)
     write_json(file, result)
-    parts = [part for part in ("valid", "test") if part in outcome]
-    print(table([{"metric": name, **{part: outcome[part][name] for part in parts}} for name in outcome[parts[0]]]))
+    print(metrics_table(outcome))
     print(file)
     return result
 

@@ -20,8 +20,9 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import candidates_text, commit, table, versions, write_cases
+from recbole_hyper.evaluation.results import candidates_text, commit, metrics_table, versions, write_cases
 from recbole_hyper.files import cache_folder, read_json, write_json, write_yaml
+from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.preflight import require_memory
@@ -38,6 +39,7 @@ from recbole_hyper.types import Cases, Ranks, Split
 logger = logging.getLogger("recbole_hyper")
 
 CURVATURE = "curvature.json"
+LONGER = "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
 
 
 def run(
@@ -101,7 +103,7 @@ def run_claimed(
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     """Do what :func:`run` does in a folder that the caller, or the process that started it, has claimed."""
-    start = perf_counter()
+    start, watch, compiled = perf_counter(), Stopwatch(), COMPILING.seconds
     with logging_to(output_dir, config["state"]):
         if config["n_threads"]:
             torch.set_num_threads(int(config["n_threads"]))
@@ -111,7 +113,7 @@ def run_claimed(
             split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
         if config["resume"]:
             require_same_data(output_dir, data.store)
-        load_seconds = perf_counter() - start
+        load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
         _require_items(config, split)
@@ -133,6 +135,8 @@ def run_claimed(
             **outcome,
         }
         result["seconds"]["load"] = load_seconds
+        if COMPILING.seconds > compiled:
+            result["seconds"]["compile"] = COMPILING.seconds - compiled
         result["seconds"]["total"] = perf_counter() - start
         write_json(output_dir / RESULT, result)
         _print_summary(result, output_dir)
@@ -147,11 +151,38 @@ def _train_and_test(
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     model, loader, training_data = build(config, data, split, split.train_lengths)
-    valid, test = evaluations(split, training_data)
     trainer = make_trainer(config, model, output_dir)
+    trainer.on_validation = on_validation
+    outcome: dict[str, Any] = {"valid": {}, "test": {}}
+    try:
+        _fit_and_rank(trainer, loader, data, split, training_data, outcome)
+    finally:
+        trainer.close_loggers(outcome["test"])
+    return {
+        **outcome,
+        "best_valid_score": outcome["valid"].get(config["valid_metric"].lower()),
+        "valid_score_bigger": config["valid_metric_bigger"],
+        "best_valid_result": outcome["valid"],
+        "test_result": outcome["test"],
+        "peak_memory_bytes": max(outcome["peak_memory_bytes_per_phase"].values()),
+        "parameters": n_learned(model),
+        **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
+    }
+
+
+def _fit_and_rank(
+    trainer: Any,
+    loader: Any,
+    data: SequenceDataset,
+    split: Split,
+    training_data: SequenceDataset,
+    outcome: dict[str, Any],
+) -> None:
+    """Train, refit where the split says so, and put into ``outcome`` what was found and what it cost."""
+    config, output_dir = trainer.config, trainer.output_dir
+    valid, test = evaluations(split, training_data)
     trainer.data_fingerprint = split.store.fingerprint()
     loader = distributed.prepare(trainer, loader)
-    trainer.on_validation = on_validation
     if config["resume"]:
         epoch = trainer.resume(loader)
         logger.info("resuming at epoch %d", epoch)
@@ -163,38 +194,23 @@ def _train_and_test(
     except KeyboardInterrupt:
         logger.error("interrupted; continue with --resume=True --output_dir=%s", output_dir)
         raise
+    if trainer.is_best_last:
+        logger.info(LONGER, output_dir, 2 * trainer.epochs)
     trainer.load_best()
-    results: dict[str, Any] = {"valid": {}, "test": {}}
     if len(valid):
-        results.update(evaluate_part(trainer, valid, config, output_dir, progress)[0])
+        outcome.update(evaluate_part(trainer, valid, config, output_dir, progress)[0])
     seconds = dict(trainer.seconds)
-    epochs, best = len(trainer.history), trainer.best_epoch
-    refit_epochs = 0
+    outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
     if split.refit_lengths is not None:
         trainer, seconds["refit"] = _refit(config, data, split, output_dir, trainer, progress)
-        refit_epochs = len(trainer.history)
-    test_seconds = perf_counter()
+        outcome["refit_epochs"] = len(trainer.history)
+    watch = Stopwatch()
     with PeakMemory(config["device"]) as memory:
         if len(test):
-            outcome, ranks = evaluate_part(trainer, test, config, output_dir, progress)
-            results.update(outcome, test_ties=ranks.tied)
-    seconds["test"] = perf_counter() - test_seconds
-    peaks = {**trainer.peak_memory, "test": memory.bytes}
-    return {
-        **results,
-        "best_valid_score": results["valid"].get(config["valid_metric"].lower()),
-        "valid_score_bigger": config["valid_metric_bigger"],
-        "best_valid_result": results["valid"],
-        "test_result": results["test"],
-        "best_epoch": best,
-        "epochs": epochs,
-        "refit_epochs": refit_epochs,
-        "seconds": seconds,
-        "peak_memory_bytes": max(peaks.values()),
-        "peak_memory_bytes_per_phase": peaks,
-        "parameters": n_learned(model),
-        **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
-    }
+            found, ranks = evaluate_part(trainer, test, config, output_dir, progress)
+            outcome.update(found, test_ties=ranks.tied)
+    seconds["test"] = watch.seconds()
+    outcome["peak_memory_bytes_per_phase"] = {**trainer.peak_memory, "test": memory.bytes}
 
 
 def provenance(config: Config, split: Split) -> dict[str, Any]:
@@ -245,21 +261,23 @@ def _refit(
     epochs = selecting.best_epoch + 1
     metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", epochs)
-    start = perf_counter()
+    watch = Stopwatch()
     init_seed(config["seed"], config["reproducibility"])
     folder = output_dir / REFIT
     folder.mkdir(exist_ok=True)
     model, loader, _ = build(config, data, split, split.refit_lengths)
     trainer = make_trainer(config, model, folder)
     trainer.epochs = epochs
+    trainer.wandblogger.log_as(REFIT)
     trainer.data_fingerprint = split.store.fingerprint()
     trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
     loader = distributed.prepare(trainer, loader)
     if config["resume"]:
         trainer.resume(loader)
     trainer.fit(loader, None, verbose=True, show_progress=progress)
+    trainer.close_loggers({})
     trainer.load_best()
-    return trainer, perf_counter() - start
+    return trainer, watch.seconds()
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
@@ -340,17 +358,15 @@ def _log_split(split: Split) -> None:
 
 
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
-    names = list(result["test"] or result["valid"])
-    rows = [{"metric": name, "valid": result["valid"].get(name), "test": result["test"].get(name)} for name in names]
-    for row in rows if result.get("test_intervals") else []:
-        interval = result["test_intervals"].get(row["metric"])
-        row["test interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
     seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
     ranked = candidates_text(result["eval_args"]["mode"])
     print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}, seed {result['seed']}")
+    compiled = result["seconds"].get("compile")
     print(
         f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
-        f"{result['seconds']['train']:.1f} s training, peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
+        f"{result['seconds']['train']:.1f} s training, "
+        + (f"{compiled:.1f} s compiling kernels once, " if compiled else "")
+        + f"peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
-    print(table(rows))
+    print(metrics_table(result))
     print(output_dir / RESULT)

@@ -220,6 +220,7 @@ def _worker(arguments: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-") as scratch:
         # the process that started this one has claimed the folder
         own = folder if rank == 0 else Path(scratch)
-        config = Config(settings["model"], settings["dataset"], config_dict={**settings, "output_dir": str(own)})
+        settings |= {"output_dir": str(own), "log_wandb": bool(settings["log_wandb"]) and rank == 0}
+        config = Config(settings["model"], settings["dataset"], config_dict=settings)
         arguments["work"](config, own, read=lambda config: mapped(config, folder / SHARED, test=True))
         dist.barrier()

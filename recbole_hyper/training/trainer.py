@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import recbole.trainer.trainer as host
@@ -19,6 +17,7 @@ from recbole.utils import ModelType, early_stopping, get_trainer
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.files import write_text
+from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.checkpoint import (
@@ -36,6 +35,7 @@ from recbole_hyper.training.checkpoint import (
     save_state,
     save_weights,
 )
+from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun, lent_loggers
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import build_optimizer, build_scheduler
 from recbole_hyper.training.riemannian import restore_training_state
@@ -80,7 +80,9 @@ class RunTrainer:
 
     What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
     of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
-    loss that is not finite names its epoch and step; tensorboard files are written on request only.
+    loss that is not finite names its epoch and step; tensorboard files are written on request only. The loss that is
+    told, here and there, is the mean over the steps of an epoch (RecBole's log has their sum), and no time counts in
+    which kernels are compiled.
 
     Attributes:
         history: rows of train.csv.
@@ -105,11 +107,13 @@ class RunTrainer:
     best_valid_score: float
     valid_metric_bigger: bool
     best_valid_result: Any
+    tensorboard: EventFile
+    wandblogger: WandbRun
 
     def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
         self.output_dir = output_dir
         config["checkpoint_dir"] = str(output_dir)
-        with _tensorboard(output_dir if config["log_tensorboard"] else None):
+        with lent_loggers(output_dir / EVENTS if config["log_tensorboard"] else None, output_dir):
             super().__init__(config, model)  # type: ignore[call-arg]
         self.history: list[dict[str, Any]] = []
         self.seconds = {"train": 0.0, "valid": 0.0}
@@ -158,6 +162,7 @@ class RunTrainer:
         epoch = self.history[-1]["epoch"]
         state = self._training_state(epoch)
         score, result = self._valid_epoch(valid, show_progress)
+        self.tensorboard.add_scalar("Vaild_score", score, epoch)
         *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
         if best:
             if self._best_by_step is None and self.best_epoch >= 0:
@@ -170,6 +175,13 @@ class RunTrainer:
             self._save_best(self._best_by_step)
         if self.on_validation is not None:
             self.on_validation(epoch, float(score))
+
+    @property
+    def is_best_last(self) -> bool:
+        """Whether the last epoch of all that were asked for is the best one, so that more might be better."""
+        fitted_at_once = self.config["MODEL_TYPE"] == ModelType.TRADITIONAL
+        validated = bool(self.history) and "valid_seconds" in self.history[-1]
+        return validated and not fitted_at_once and self.best_epoch + 1 == len(self.history) == self.epochs
 
     def _after_validation(self, epoch: int, score: float) -> None:
         if self.scheduler is not None:
@@ -184,25 +196,32 @@ class RunTrainer:
         self._epoch, self._step, self._terms = epoch_idx, 0, Counter()
         if self.scheduler is not None and epoch_idx - 1 in self.plateau_scores:
             self.scheduler.step(self.plateau_scores[epoch_idx - 1])
-        start = perf_counter()
+        watch = Stopwatch()
         with PeakMemory(self.device) as memory:
             total = super()._train_epoch(  # type: ignore[misc]
                 train_data, epoch_idx, self._observed(loss_func or self.model.calculate_loss), show_progress
             )
-        seconds = perf_counter() - start
+        seconds = watch.seconds()
         self.seconds["train"] += seconds
         self.peak_memory["train"] = max(self.peak_memory["train"], memory.bytes)
         steps = max(1, self._step)
         row: dict[str, Any] = {"epoch": epoch_idx, "train_seconds": seconds}
         if self.scheduler is not None:
             row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
-        row["train_loss"] = (sum(total) if isinstance(total, tuple) else float(total or 0.0)) / steps
+        mean = tuple(part / steps for part in total) if isinstance(total, tuple) else float(total or 0.0) / steps
+        row["train_loss"] = sum(mean) if isinstance(mean, tuple) else mean
         row.update({name: value / steps for name, value in self._terms.items()})
         if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
             row["curvature"] = self.model.head.curvature_value
         self.history.append(row)
         self._write_history()
-        return total
+        self._report(row, "train")
+        return mean
+
+    def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
+        """Return what the log says of an epoch, with the seconds of train.csv."""
+        seconds = self.history[-1]["train_seconds"]
+        return super()._generate_train_loss_output(epoch_idx, 0.0, seconds, losses)  # type: ignore[misc]
 
     def _observed(self, loss_func: Callable) -> Callable:
         def observed(interaction: Any) -> Any:
@@ -225,16 +244,25 @@ class RunTrainer:
         return (self.output_dir / STATE).is_file()
 
     def _valid_epoch(self, valid_data: Evaluation, show_progress: bool = False) -> Any:
-        start = perf_counter()
+        watch = Stopwatch()
         with PeakMemory(self.device) as memory:
             score, result = super()._valid_epoch(valid_data, show_progress)  # type: ignore[misc]
-        self.seconds["valid"] += perf_counter() - start
+        found = {"seconds": watch.seconds(), **result}
+        self.seconds["valid"] += found["seconds"]
         self.peak_memory["valid"] = max(self.peak_memory["valid"], memory.bytes)
-        self.history[-1].update(
-            {"valid_seconds": perf_counter() - start, **{f"valid_{k}": v for k, v in result.items()}}
-        )
+        self.history[-1].update({f"valid_{name}": value for name, value in found.items()})
         self._write_history()
+        self._report({"epoch": self.history[-1]["epoch"], **found}, "valid")
         return score, result
+
+    def _report(self, row: Mapping[str, Any], head: str) -> None:
+        for log in (self.tensorboard, self.wandblogger):
+            log.log_row(row, head)
+
+    def close_loggers(self, metrics: Mapping[str, float]) -> None:
+        """End what is told beside train.csv; ``metrics`` are those of the test, {} for none."""
+        self.tensorboard.close()
+        self.wandblogger.close(metrics)
 
     def _write_history(self) -> None:
         columns = list(dict.fromkeys(key for row in self.history for key in row))
@@ -391,32 +419,3 @@ class RunTrainer:
         self._best_by_step = best_by_step
         if self.finished or any("valid_seconds" in row for row in self.history):
             read_weights(self.output_dir / WEIGHTS)
-
-
-class _NoTensorboard:
-    """Takes what RecBole writes to tensorboard and drops it."""
-
-    def add_scalar(self, *arguments: Any, **keywords: Any) -> None:
-        """Drop a scalar."""
-
-    def add_hparams(self, *arguments: Any, **keywords: Any) -> None:
-        """Drop the hyper-parameters."""
-
-
-@contextlib.contextmanager
-def _tensorboard(folder: Path | None) -> Iterator[None]:
-    """RecBole's trainer always opens a writer below the working directory; give it ``folder`` or none."""
-
-    def writer(logger: Any) -> Any:
-        if folder is None:
-            return _NoTensorboard()
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(folder / "tensorboard"))
-
-    original = host.get_tensorboard
-    host.get_tensorboard = writer
-    try:
-        yield
-    finally:
-        host.get_tensorboard = original

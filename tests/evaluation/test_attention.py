@@ -7,11 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from recbole_hyper import run
+from recbole_hyper.cli import main
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.dual import DualRecEncoder
 from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
 from recbole_hyper.evaluation.attention import attention_figure, histories, mean_attention
 from recbole_hyper.types import Cases
+from tests.conftest import SMALL
 from tests.reference import dualrec as reference
 
 
@@ -83,3 +86,20 @@ def test_figure(tmp_path: Path):
     assert svg.count("<image") == 8
     with pytest.raises(ValueError, match="as many layers"):
         attention_figure(dual, tmp_path / "x.png", past_only=alone["past"][:1])
+
+
+def test_the_command_writes_into_the_folder_of_the_run(random_data: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "output_dir": str(tmp_path / "run")}
+    run(
+        "DualRec",
+        "random",
+        config_dict={**keys, "n_heads": 2, "eval_args": {"mode": "full"}, "topk": [10], "valid_metric": "NDCG@10"},
+    )
+    before = set(tmp_path.rglob("*"))
+    capsys.readouterr()
+    assert main(["attention", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "attention.png")
+    assert set(tmp_path.rglob("*")) - before == {tmp_path / "run" / "attention.png"}
+    assert main(["attention", str(tmp_path / "run"), "--output=own.svg"]) == 0
+    assert (tmp_path / "own.svg").is_file()

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from recbole_hyper.report.build import build_report
-from recbole_hyper.report.collect import collect, cost_table, embedding_sizes, entry_labels, leaderboard
-from recbole_hyper.report.differences import differing, legend_text, main_keys, read_settings
+from recbole_hyper.report.collect import (
+    collect,
+    cost_table,
+    departures,
+    embedding_sizes,
+    entry_labels,
+    leaderboard,
+)
+from recbole_hyper.report.differences import differing, legend_text, main_keys, read_settings, usual
 from recbole_hyper.report.figures import cost_figure, curve_figure, parameter_figure, size_figure
 from tests.report.conftest import write_run, write_sweep
 
@@ -107,6 +114,24 @@ def test_reading_of_settings() -> None:
     assert r"\$x\$" in legend_text("$x$")
 
 
+def test_what_is_usual() -> None:
+    most = [{"a": 1, "b": [1], "c": 1.0}] * 3
+    assert usual([*most, {"a": 2, "b": [1]}]) == {"a": 1, "c": 1.0}
+    assert usual([{"a": 1}, {"a": 1}, {"a": 2}]) == {}  # too few
+    assert usual([{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}]) == {}  # half of them is not most
+    assert usual([{}, {}, {}, {"a": 2}]) == {"a": None}
+
+
+def test_departures_tell_all_rows_apart(tmp_path: Path) -> None:
+    for number, rate in enumerate((0.001, 0.001, 0.001, 0.00012341, 0.00012342)):
+        at(tmp_path / str(number), 0.1, learning_rate=rate, hidden_size=16 if number else 64)
+    own, common = departures(collect([tmp_path]).entries)
+    assert [own[str(tmp_path / str(number))] for number in (0, 1, 3, 4)] == [
+        "hidden_size=64", "as usual", "learning_rate=0.00012341", "learning_rate=0.00012342",
+    ]  # fmt: skip
+    assert set(common.values()) == {"hidden_size=16, learning_rate=0.001"}
+
+
 def test_lines_over_a_key_of_a_sweep_join_trials_that_differ_in_it_alone(tmp_path: Path) -> None:
     base = {"status": "finished", "seconds": 1.0, "MiB": 1}
     trials = [
@@ -122,5 +147,7 @@ def test_lines_over_a_key_of_a_sweep_join_trials_that_differ_in_it_alone(tmp_pat
 
 def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:
     text = build_report([sizes], tmp_path / "report").read_text()
-    assert "hidden_size=16, train_batch_size=32, epochs=9" in text
+    assert '<td class="long" data-value="hidden_size=16, train_batch_size=32">' in text
+    assert '<td class="long" data-value="hidden_size=128, epochs=90">' in text
+    assert "Usual settings of SASRecCE: train_batch_size=64, epochs=9." in text
     assert "differ in the embedding size alone" in text

@@ -23,7 +23,7 @@ from recbole_hyper.report.collect import (
     trial_table,
     warnings_of,
 )
-from recbole_hyper.report.page import cell, markdown, table_html
+from recbole_hyper.report.page import cell, column_texts, markdown, table_html
 from tests.report.conftest import TRIALS, write_run, write_sweep
 
 
@@ -119,7 +119,7 @@ def test_warnings(folders: Path) -> None:
 class Outside(HTMLParser):
     """Collects what a browser would fetch, and checks that tags are closed."""
 
-    VOID = {"meta", "img", "br", "link"}
+    VOID = {"meta", "img", "br", "link", "wbr"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,3 +268,23 @@ def test_cells() -> None:
     assert text.count('class="number best"') == 1
     assert "&lt;b&gt;" in text
     assert "<th>c</th>" not in text
+
+
+def test_columns_of_numbers_are_aligned() -> None:
+    seconds = pd.Series([0.02, 12.345, None, 1234.5])
+    assert column_texts(seconds) == ["<0.1", "12.3", "-", "1,234.5"]
+    assert column_texts(pd.Series([0.1, 0.25])) == ["0.1000", "0.2500"]
+    assert column_texts(pd.Series([1.0, 2000.0])) == ["1", "2,000"]
+    assert column_texts(pd.Series([3706, 146422100])) == ["3,706", "146,422,100"]
+    assert column_texts(pd.Series([1e-5, 2e-4])) == ["1e-05", "0.0002"]
+    assert column_texts(pd.Series(["a", None, True])) == ["a", "-", "yes"]
+
+
+def test_a_deviation_stands_behind_its_number() -> None:
+    frame = pd.DataFrame({"x": [0.5, 0.25], "x std": [0.0123456, None]})
+    text = table_html(frame, best=["x"])
+    assert "<th>x std</th>" not in text
+    assert '<td class="number best" data-value="0.5">0.5000<span class="deviation">\u00b1 0.0123</span></td>' in text
+    assert '<td class="number" data-value="0.25">0.2500</td>' in text
+    # nothing is the best where all are equal
+    assert "best" not in table_html(pd.DataFrame({"x": [0.5, 0.5]}), best=["x"], smaller=["x"])

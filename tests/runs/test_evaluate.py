@@ -1,6 +1,7 @@
 """A finished run ranked again gives what a run with these settings would have given."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,27 @@ def test_another_ranking_is_that_of_a_run_with_it(random_data: Path, tmp_path: P
     seen = evaluate(tmp_path / "full", {"exclude_seen": False, "confidence": 0.9})
     assert seen["test"] != full["test"]
     assert {"ndcg@5", "hit@1"} <= set(seen["test_intervals"]) <= set(seen["test"])
+
+
+def test_intervals_are_printed_as_a_run_prints_them(
+    random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", confidence=0.9))
+    ran = capsys.readouterr().out
+    assert main(["evaluate", str(tmp_path / "run"), "--confidence=0.9"]) == 0
+    again = capsys.readouterr().out
+    found = evaluate(tmp_path / "run", {"confidence": 0.9})
+    low, high = found["test_intervals"]["ndcg@5"]
+    (line,) = [line for line in again.splitlines() if line.startswith("ndcg@5 ")]
+    assert re.split(r"\s{2,}", line)[2:] == [
+        "{:.4f} to {:.4f}".format(*found["valid_intervals"]["ndcg@5"]),
+        f"{found['test']['ndcg@5']:.4f}",
+        f"{low:.4f} to {high:.4f}",
+    ]
+    assert line in ran.splitlines()
+    capsys.readouterr()
+    evaluate(tmp_path / "run", {"confidence": None})
+    assert " interval" not in capsys.readouterr().out
 
 
 def test_a_refit_run_is_ranked_on_the_test_alone(random_data: Path, tmp_path: Path) -> None:

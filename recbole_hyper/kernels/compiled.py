@@ -1,0 +1,68 @@
+"""One way to compile: kept in the user's cache folder, its time counted by :mod:`recbole_hyper.kernels.clock`.
+
+numba keeps compiled functions beside their source, which an installed package may not allow, and looks at the file of
+a function alone, not at those whose functions it uses. Here they are kept under a digest of all kernels.
+
+Plain twin: ``numba.njit(cache=True)``.
+Kept for: a start of seconds less wherever the package lies, in every process but the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+from numba import njit
+from numba.core import event
+
+from recbole_hyper.kernels.clock import COMPILING
+from recbole_hyper.kernels.place import default_folder
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return ``numba.njit(**options)`` that keeps what it compiles: see :func:`folder`.
+
+    Where no folder can be written, every process compiles anew.
+    """
+
+    def compile_(function: Callable[..., Any]) -> Any:
+        with _cached_in(folder()):
+            try:
+                return njit(function, cache=True, **options)
+            except RuntimeError:  # neither that folder, nor the one beside the source, nor numba's own can be written
+                COMPILING.place = ""
+                return njit(function, **options)
+
+    return compile_
+
+
+@functools.cache
+def folder() -> str:
+    """Return where kernels are kept: ``NUMBA_CACHE_DIR`` where it is set, else in the user's cache folder."""
+    COMPILING.place = str(numba.config.CACHE_DIR) or default_folder()  # type: ignore[attr-defined]
+    return COMPILING.place
+
+
+@contextlib.contextmanager
+def _cached_in(place: str) -> Iterator[None]:
+    """Let numba choose ``place`` for functions that are made inside; those of other packages stay where they are."""
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = place  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+class _Compilation(event.Listener):
+    def on_start(self, _: Any) -> None:
+        COMPILING.start()
+
+    def on_end(self, _: Any) -> None:
+        COMPILING.stop()
+
+
+event.register("numba:compile", _Compilation())

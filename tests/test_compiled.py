@@ -1,0 +1,146 @@
+"""Kernels are compiled once for a user, wherever the package lies, and that time is nobody's training."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.kernels import compiled, place
+from recbole_hyper.kernels.clock import COMPILING, CompileClock
+from recbole_hyper.models.base import HyperRecommender
+from tests.conftest import SMALL
+
+IMPORTS = """
+import sys
+import recbole_hyper, recbole_hyper.runs.run
+assert "numba" not in sys.modules
+"""
+COMPILES = """
+import json
+import numpy as np
+from recbole_hyper.kernels import compiled
+from recbole_hyper.kernels.clock import COMPILING, Stopwatch
+from recbole_hyper.kernels.pairs import counts
+
+assert compiled.folder() == COMPILING.place
+watch = Stopwatch()
+found = counts(np.array([0, 2, 2, 1, 2]), 3)
+print(json.dumps([found.tolist(), COMPILING.seconds, watch.seconds(), COMPILING.place]))
+"""
+
+
+def python(code: str, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**kept, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def compiled_by(**environment: str) -> tuple[float, float, str]:
+    """Return the seconds of compiling and of the rest when a kernel is called in a process, and where it is kept."""
+    found, seconds, rest, folder = json.loads(python(COMPILES, **environment))
+    assert found == [1, 1, 3]
+    return seconds, rest, folder
+
+
+def test_numba_is_imported_where_something_is_compiled() -> None:
+    python(IMPORTS)
+
+
+def test_kernels_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, rest, folder = compiled_by(XDG_CACHE_HOME=str(tmp_path))
+    assert seconds > 0.1
+    assert rest > 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert folder == place.default_folder()
+    assert list((tmp_path / "recbole_hyper" / "kernels").rglob("pairs.counts*.nbc"))
+    assert compiled_by(XDG_CACHE_HOME=str(tmp_path))[0] == 0
+
+
+def test_the_place_that_the_user_chose_is_taken(tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    assert compiled_by(NUMBA_CACHE_DIR=str(chosen), XDG_CACHE_HOME=str(tmp_path / "cache"))[2] == str(chosen)
+    assert list(chosen.rglob("pairs.counts*.nbc"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_by(XDG_CACHE_HOME="/proc/none")
+    made: list[dict[str, Any]] = []
+
+    def njit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        made.append(options)
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(compiled, "njit", njit)
+    monkeypatch.setattr(COMPILING, "place", "somewhere")
+    assert compiled.compiled(nogil=True)(len)([1, 2]) == 2
+    assert made == [{"cache": True, "nogil": True}, {"nogil": True}]
+    assert COMPILING.place == ""
+
+
+def test_other_packages_keep_their_place(tmp_path: Path) -> None:
+    import numba
+
+    before = numba.config.CACHE_DIR
+    with compiled._cached_in(str(tmp_path)):
+        assert str(tmp_path) == numba.config.CACHE_DIR
+    assert before == numba.config.CACHE_DIR
+
+
+def test_other_sources_have_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(place, "__file__", str(tmp_path / "place.py"))
+    before = place.default_folder()
+    (tmp_path / "b.py").write_text("x = 2\n")
+    assert place.default_folder() != before
+    monkeypatch.setattr(place, "cache_folder", lambda: Path("~nobody-of-this-name").expanduser())
+    assert place.default_folder() == ""
+
+
+def test_one_kernel_inside_another_counts_once() -> None:
+    clock = CompileClock()
+    clock.start()
+    clock.start()
+    sleep(0.05)
+    clock.stop()
+    assert clock.seconds == 0
+    clock.stop()
+    assert 0.05 <= clock.seconds < 0.5
+
+
+def test_compiling_is_not_billed_as_training(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps of the first epoch take half a second each for compiling."""
+    keys = {**SMALL, "data_path": str(random_data)}
+    run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "warm")})
+    loss, left = HyperRecommender.calculate_loss, [2]
+
+    def slow(self: HyperRecommender, interaction: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            COMPILING.start()
+            sleep(0.5)
+            COMPILING.stop()
+        return loss(self, interaction)
+
+    monkeypatch.setattr(HyperRecommender, "calculate_loss", slow)
+    result = run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "cold")})
+    seconds = result["seconds"]
+    assert seconds["compile"] == pytest.approx(1.0, abs=0.2)
+    assert sum(seconds[phase] for phase in ("load", "train", "valid", "test")) < seconds["total"] - seconds["compile"]
+    warm = json.loads((tmp_path / "warm" / "result.json").read_text())
+    assert "compile" not in warm["seconds"]
