@@ -45,6 +45,10 @@ def _but(*names: str) -> Callable[[Any], bool]:
     return lambda model: model.__name__ not in names
 
 
+def _no_item_features(model: Any) -> bool:
+    return not parts_of(model) and model.__name__ not in ("FDSA", "GRU4RecF", "SASRecF")
+
+
 @dataclass(frozen=True)
 class NoEffect:
     """Keys that the models of ``when`` do not read, and why."""
@@ -78,9 +82,10 @@ NO_EFFECT = (
             "seq_len", "numerical_features", "discretization", "normalize_field", "normalize_all", "preload_weight",
             "additional_feat_suffix",
         ),
-        "models of this package read no features",
+        "models of this package read features as selected_features says",
         is_ours,
     ),
+    NoEffect(("selected_features", "pooling_mode"), "the model reads no item features", _no_item_features),
     NoEffect(
         ("MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "drop_last"),
         "the model sees no sequences",
@@ -99,7 +104,7 @@ NO_EFFECT = (
         (
             "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",
             "curvature_learning_rate", "rowwise_update", "manifold_learning_rate", "stabilize", "memory_limit",
-            "train_windows",
+            "train_windows", "feature_fusion", "feature_output", "feature_standardize", "feature_id_dropout",
         ),
         "only sequential models of this package have it",
         _no_network_of_ours,

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
+from recbole_hyper import components
 from recbole_hyper.data import cache
 from recbole_hyper.data.atomic import DataError
+from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
 from recbole_hyper.data.reading import part_numbers, read_store
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
@@ -39,13 +42,21 @@ class SequenceDataset(SequentialDataset):
     Args:
         config: configuration of the run.
         store: the sequences where they are known already; None reads the atomic files, or the cache.
+        item_features: ``selected_features`` of its items where they are known already; None reads the .item file.
+
+    Attributes:
+        item_features: what a model of this package with ``selected_features`` knows of the items; None for others.
 
     Raises:
-        DataError: a missing column, no time, a time that is not finite, nothing left after filtering, one item only.
+        DataError: a missing column, no time, a time that is not finite, nothing left after filtering, one item only;
+            ``selected_features`` that cannot be used.
     """
 
-    def __init__(self, config: Any, store: SequenceStore | None = None) -> None:
+    def __init__(
+        self, config: Any, store: SequenceStore | None = None, item_features: ItemFeatures | None = None
+    ) -> None:
         self._store, self._given = store, False
+        self.item_features = item_features
         self._inter_feat: Any = None
         self._part: np.ndarray | None = None  # training part of each row; None is everything, before any split
         super().__init__(config)
@@ -56,8 +67,18 @@ class SequenceDataset(SequentialDataset):
     def _from_scratch(self) -> None:
         self._get_preset()
         self._get_field_from_config()
+        names = self.config["selected_features"] if components.parts_of(self.config.model_class) else None
+        if names and self.item_features is None:
+            feature_columns(Source.of(self.config), names)  # a wrong name is told before the interactions are read
         if self._store is None:
             self._store = stored(self.config)
+        if names and self.item_features is None:
+            self.item_features = read_item_features(
+                Source.of(self.config),
+                names,
+                self._store.item_tokens,
+                standardize=self.config["feature_standardize"],
+            )
         self.user_feat = self.item_feat = None
         self.feat_name_list = ["inter_feat"]
         for name, kind, source in (
@@ -119,6 +140,10 @@ class SequenceDataset(SequentialDataset):
         restricted._store, restricted._part = store, np.asarray(lengths)
         restricted._list_field_properties()
         return restricted
+
+    def trained_items(self) -> npt.NDArray[np.bool_]:
+        """Return (n_items,) True where an interaction of this part shows an item."""
+        return self.store.counts(self._lengths) > 0
 
     def inter_matrix(self, form: str = "coo", value_field: str | None = None) -> Any:
         """Return the sparse (n_users, n_items) matrix of the interactions (no prefix rows need undoing)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from recbole.model.abstract_recommender import SequentialRecommender
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from recbole_hyper import components
 from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
+from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.data.sequences import SequenceStore
@@ -22,6 +24,7 @@ from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.preflight import require_one_sequence
 from recbole_hyper.types import Cases
 
@@ -46,11 +49,15 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        self.item_embedding = new_embedding(config, self.n_items)
+        known = featured(dataset) if config["selected_features"] else {}
+        self.item_embedding = new_embedding(config, self.n_items, **known)
         self.encoder = self.build_encoder(config, self.item_embedding)
-        self.output_embedding = None if config["reuse_item_embeddings"] else new_embedding(config, self.n_items)
+        known = known if config["feature_output"] else {}
+        own = not config["reuse_item_embeddings"]
+        self.output_embedding = new_embedding(config, self.n_items, **known) if own else None
         scored = self.item_embedding if self.output_embedding is None else self.output_embedding
-        self.head = self.build_head(config, scored.weight, resolve_curvature(config))
+        matrix = scored if known and isinstance(scored, FeaturedEmbedding) else scored.weight
+        self.head = self.build_head(config, matrix, resolve_curvature(config))
         self.encoder.share_curvature(self.head)
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, float] = {}
@@ -66,11 +73,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return part(item_embedding, **components.options(part, values, config["encoder"], "encoder"))
 
     @classmethod
-    def build_head(cls, config: Any, weight: Tensor, curvature: float) -> OutputHead:
-        """Build the output head that ``config`` names over the item matrix ``weight``."""
+    def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
+        """Build the output head that ``config`` names over the item matrix ``weight``, or over vectors of features."""
         geometry = components.resolve("geometry", config["geometry"])
         options = components.options(geometry, config.final_config_dict, config["geometry"], "geometry")
-        return OutputHead(
+        head: Any = FeaturedHead if isinstance(weight, FeaturedEmbedding) else OutputHead
+        return head(
             geometry(**options),
             weight,
             offset=bool(config["item_bias"]),
@@ -129,7 +137,11 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         matrix = dataset.inter_matrix("csr")
         matrix.sort_indices()
         offsets, items = torch.from_numpy(matrix.indptr).long(), torch.from_numpy(matrix.indices).long()
-        return NegativeSampler(self.n_items, offsets.to(self.device), items.to(self.device))
+        n_items = self.n_items
+        if isinstance(self.head, FeaturedHead):
+            # negatives are numbered as the head of a step numbers them
+            items, n_items = self.head.numbers[items], len(self.head.shown)
+        return NegativeSampler(n_items, offsets.to(self.device), items.to(self.device))
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -143,16 +155,17 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             ValueError: a batch of (prefix, target) rows, in which no future can be read, for an encoder that reads it.
         """
         users = interaction[self.USER_ID]
+        head = self.head.of_step() if isinstance(self.head, FeaturedHead) else self.head
         if TARGET_LIST not in interaction:
             if self.encoder.reads_future:
                 raise ValueError(f"this encoder trains on windows; batches without {TARGET_LIST!r} hold no future")
             states = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
             each = torch.arange(len(users), device=users.device)
-            return self._loss(states, interaction[self.POS_ITEM_ID], users, each)
+            return self._loss(states, interaction[self.POS_ITEM_ID], users, each, head)
         statistics: list[dict[str, float]] = []
 
         def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
-            loss = self._loss(states, answers, users, rows)
+            loss = self._loss(states, answers, users, rows, head)
             statistics.append(self.loss_terms)
             return loss
 
@@ -163,10 +176,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             self.loss_terms[f"future_{name}"] = value
         return total
 
-    def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor) -> Tensor:
+    def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
         """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
+        if isinstance(self.head, FeaturedHead):
+            targets = self.head.numbers[targets]
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
-        loss = self.loss(states, targets, self.head, negatives)
+        loss = self.loss(states, targets, head, negatives)
         self.loss_terms = dict(self.loss.statistics)
         return loss
 
@@ -180,18 +195,41 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return self.head.logits(self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]))
 
 
-def new_embedding(config: Any, n_items: int) -> nn.Embedding:
+def new_embedding(
+    config: Any, n_items: int, *, features: ItemFeatures | None = None, trained: npt.NDArray[np.bool_] | None = None
+) -> nn.Embedding:
     """Return the vectors (n_items, hidden_size) of items, drawn by ``initializer``; row 0 is padding and zero.
+
+    Args:
+        config: width, initialisation, and what becomes of features.
+        n_items: number of ids, padding included.
+        features: columns of the items, which become part of their vectors; None for ids alone.
+        trained: (n_items,) True where the training part shows an item; with ``features``.
 
     Raises:
         ValueError: an unknown ``initializer``, or an ``initializer_range`` that is not above 0.
     """
-    embedding = nn.Embedding(n_items, config["hidden_size"], padding_idx=0)
+    if features is None or trained is None:
+        embedding = nn.Embedding(n_items, config["hidden_size"], padding_idx=0)
+    else:
+        options = {"pooling": config["pooling_mode"], "fusion": config["feature_fusion"]}
+        embedding = FeaturedEmbedding(
+            config["hidden_size"], features, trained, id_dropout=config["feature_id_dropout"], **options
+        )
     rule, std = config["initializer"], config["initializer_range"]
     initialize(embedding, rule="xavier" if rule is None else rule, std=0.02 if std is None else std)
     with torch.no_grad():
         embedding.weight[0].zero_()
+    if isinstance(embedding, FeaturedEmbedding):
+        embedding.start_features()
     return embedding
+
+
+def featured(dataset: SequenceDataset) -> dict[str, Any]:
+    """Return what :func:`new_embedding` takes of a training part whose items have features."""
+    if dataset.item_features is None:
+        raise ValueError("selected_features is set, but these data were read without it; read them by this package")
+    return {"features": dataset.item_features, "trained": dataset.trained_items()}
 
 
 def fixed_curvature(value: Any) -> float | None:

@@ -11,12 +11,14 @@ import psutil
 import torch
 
 from recbole_hyper import components
+from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.ligr import LiGREncoder
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.losses.base import Problem
+from recbole_hyper.models.item_vectors import feature_bytes
 
 _FLOAT = 4
 # moments of an optimizer per parameter
@@ -48,8 +50,8 @@ class MemoryEstimate:
         return table([{"memory": name, "MiB": round(value / 2**20, 1)} for name, value in parts.items()])
 
 
-def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
-    """Estimate the memory of one training step of a model of this package over ``n_items`` ids.
+def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:
+    """Estimate the memory of one training step of a model of this package over ``n_items`` ids with ``features``.
 
     The item matrix is exact; the encoder counts as transformer blocks of ``n_layers`` and ``inner_size``, an upper
     bound for the recurrent encoders; the loss answers for itself.
@@ -69,14 +71,29 @@ def estimate_memory(config: Any, n_items: int) -> MemoryEstimate:
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     loss = config.model_class.build_loss(config)
     linked = components.resolve("geometry", config["geometry"])().has_link
+    columns, weights, fused = _of_features(config, features, tokens)
+    parameters += weights
     return MemoryEstimate(
-        parameters=parameters,
+        parameters=parameters + columns,
         # the encoder's gradient of a shared item matrix and the head's meet as two tensors of its size
         gradients=parameters + (matrix if tied else 0),
         optimizer=moments * parameters,
-        activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width),
+        activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width) + fused,
         loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=linked)),
     )
+
+
+def _of_features(config: Any, features: ItemFeatures | None, tokens: int) -> tuple[int, int, int]:
+    """Return the bytes of the columns of features, of their weights, and of what a step computes of both."""
+    if features is None:
+        return 0, 0, 0
+    output = bool(config["feature_output"])
+    found = feature_bytes(
+        features, int(config["hidden_size"]), tokens, fusion=config["feature_fusion"], matrices=int(output)
+    )
+    # a head with item vectors of its own has weights of its own too
+    tables = 2 if output and not config["reuse_item_embeddings"] else 1
+    return tables * found.columns, tables * found.weights, found.activations
 
 
 def _inner_size(config: Any, width: int) -> int:
@@ -109,19 +126,19 @@ def free_memory(device: torch.device) -> int:
     return psutil.virtual_memory().available
 
 
-def require_memory(config: Any, n_items: int) -> MemoryEstimate:
-    """Return the estimate of a run; refuse a run that cannot fit.
+def require_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:
+    """Return the estimate of a run over ``n_items`` ids with ``features``; refuse a run that cannot fit.
 
     ``memory_limit`` (bytes) is what the run may take; None is what is free.
 
     Raises:
         ConfigError: the estimate is larger; the message names the nearest setting that fits.
     """
-    estimate = estimate_memory(config, n_items)
+    estimate = estimate_memory(config, n_items, features)
     limit = int(config["memory_limit"] or free_memory(config["device"]))
     if estimate.total <= limit:
         return estimate
-    advice = _nearest(config, n_items, limit)
+    advice = _nearest(config, n_items, limit, features)
     raise ConfigError(
         f"training would need about {_gib(estimate.total)} GiB, {_gib(limit)} GiB are free:\n"
         f"{estimate.table()}\n{advice}"
@@ -151,13 +168,13 @@ def require_one_sequence(config: Any) -> None:
         )
 
 
-def _nearest(config: Any, n_items: int, limit: int) -> str:
+def _nearest(config: Any, n_items: int, limit: int, features: ItemFeatures | None) -> str:
     """Return the largest batch that fits, else the largest width, else what else can be done."""
     for key, low in (("train_batch_size", 1), ("hidden_size", int(config["n_heads"] or 1))):
         value = int(config[key])
         while value > low:
             value = max(low, value // 2 if key == "train_batch_size" else value // 2 // low * low)
-            if estimate_memory(_With(config, {key: value}), n_items).total <= limit:
+            if estimate_memory(_With(config, {key: value}), n_items, features).total <= limit:
                 return f"--{key}={value} would fit"
     return "no batch size or width fits: drop rare items (item_inter_num_interval) or use a machine with more memory"
 

@@ -2,6 +2,7 @@
 
 data/sequences     all sequences, with the ids of users and items
 data/training      the sequences that were trained on, where a protocol filtered them
+data/features      ``selected_features`` of the items, where the model reads them
 data/*.npy         the training part of each row, and of a refit, and the items that may be recommended
 data/about.json    format, version, digests of the other files, and the data set that it was; written last
 """
@@ -19,6 +20,7 @@ import numpy as np
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.cache import known_digest
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
@@ -28,7 +30,7 @@ from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
 FORMAT = 1  # raised when an older package would read a folder wrongly
-_ALL, _TRAINING = "sequences", "training"
+_ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 
 logger = logging.getLogger("recbole_hyper")
@@ -42,11 +44,13 @@ class Kept:
         store: all sequences.
         split: what was trained on; it has no validation and no test cases.
         about: content of about.json.
+        item_features: of the items, where the model reads them.
     """
 
     store: SequenceStore
     split: Split
     about: dict[str, Any]
+    item_features: ItemFeatures | None = None
 
 
 def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
@@ -54,7 +58,7 @@ def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> N
 
     Raises:
         NoSpaceError: the disk is full.
-        CheckpointError: a resumed run on other data than before.
+        CheckpointError: a resumed run on other data or features than before.
     """
     arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
     content: dict[str, Any] = {
@@ -65,23 +69,33 @@ def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> N
             name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for name, array in arrays.items()
         },
     }
+    features = data.item_features
+    if features is not None:
+        content["item_features"] = features.fingerprint()
     before = _before(folder)
     if before and any((folder / name).is_file() for name in (WEIGHTS, STATE)):
         # a resume on other data is refused before it takes away those of the run
         saved = {"data_fingerprint": before.get("training_fingerprint")}
         require_same_data(folder / DATA, saved, content["training_fingerprint"])
+        if before.get("item_features") != content.get("item_features"):
+            raise CheckpointError(
+                f"{folder} was trained on other features of the items: {Source.of(config).path('item')} has changed; "
+                "restore it, or train again in another output_dir"
+            )
     if all(before.get(name) == value for name, value in content.items()):
         return
     with replaced_folder(folder / DATA) as part:
         data.store.save(part / _ALL)
         if content["training_fingerprint"] != content["fingerprint"]:
             split.store.save(part / _TRAINING)
+        if features is not None:
+            features.save(part / _FEATURES)
         for name, array in arrays.items():
             write_array(part / f"{name}.npy", array)
         files = sorted(path for path in part.rglob("*") if path.is_file())
         more = {
             "version": package_version(),
-            "dataset": _dataset(config),
+            "dataset": _dataset(config, with_items=features is not None),
             "features": Source.of(config).has_features,
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
@@ -96,9 +110,11 @@ def _before(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _dataset(config: Config) -> dict[str, Any]:
-    """Return size and digest of each atomic file that the run read."""
-    files = [path for path in Source.of(config).files() if path.is_file()]
+def _dataset(config: Config, *, with_items: bool) -> dict[str, Any]:
+    """Return size and digest of each atomic file that the run read, of the .item file where it gave features."""
+    source = Source.of(config)
+    named = dict.fromkeys([*source.files(), *([source.path("item")] if with_items else [])])
+    files = [path for path in named if path.is_file()]
     return {path.name: {"size": path.stat().st_size, "sha256": known_digest(path)} for path in files}
 
 
@@ -123,7 +139,8 @@ def read_kept(folder: Path) -> Kept | None:
     training = SequenceStore.load(place / _TRAINING) if (place / _TRAINING).is_dir() else store
     arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
     none = Cases.build(training, [], [])
-    return Kept(store, Split(training, valid=none, test=none, **arrays), about)
+    features = ItemFeatures.load(place / _FEATURES) if (place / _FEATURES).is_dir() else None
+    return Kept(store, Split(training, valid=none, test=none, **arrays), about, features)
 
 
 def _about(place: Path) -> dict[str, Any]:

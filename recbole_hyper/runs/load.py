@@ -75,7 +75,7 @@ def _loaded(output_dir: str | Path) -> _Loaded:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
         config = StoredConfig(config_dict=content)
-        data, split, changed = SequenceDataset(config, kept.store), kept.split, differences(kept, config)
+        data, split, changed = _dataset(config, kept), kept.split, differences(kept, config)
         if kept.about["features"] and not issubclass(config.model_class, OwnModel):
             config, data, split = _with_features(content, kept)
     for text in changed:
@@ -117,7 +117,11 @@ def read_finished(
     config = StoredConfig(config_dict=content)
     if kept.about["features"] and not issubclass(config.model_class, OwnModel):
         return _with_features(content, kept)
-    return config, SequenceDataset(config, kept.store), make_split(kept.store, config)
+    return config, _dataset(config, kept), make_split(kept.store, config)
+
+
+def _dataset(config: Config, kept: Kept) -> SequenceDataset:
+    return SequenceDataset(config, kept.store, kept.item_features)
 
 
 def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, SequenceDataset, Split]:

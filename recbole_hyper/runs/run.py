@@ -120,7 +120,7 @@ def run_claimed(
         _log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
-        memory = _memory_estimate(config, split)
+        memory = _memory_estimate(config, data, split)
         if config["save_data"] and distributed.world()[0] == 0:
             keep(output_dir, config, data, split)
         origin = _settle_curvature(config, data, split, output_dir)
@@ -131,6 +131,7 @@ def run_claimed(
             "ties": "a target ranks behind every candidate with an equal score",
             "workers": distributed.world()[1],
             **origin,
+            **_features(data),
             **memory,
             **outcome,
         }
@@ -323,10 +324,19 @@ def _settle_curvature(config: Config, data: SequenceDataset, split: Split, outpu
     return origin
 
 
-def _memory_estimate(config: Config, split: Split) -> dict[str, Any]:
+def _features(data: SequenceDataset) -> dict[str, Any]:
+    """Return what result.json says of the features of items: type and size of each, and the digest of all."""
+    found = data.item_features
+    if found is None:
+        return {}
+    columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
+    return {"item_features": {"columns": columns, "fingerprint": found.fingerprint()}}
+
+
+def _memory_estimate(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
     if not issubclass(config.model_class, HyperRecommender):
         return {}
-    estimate = require_memory(config, split.store.n_items)
+    estimate = require_memory(config, split.store.n_items, data.item_features)
     logger.info("estimated memory of a training step:\n%s", estimate.table())
     return {"estimated_memory_bytes": {**dataclasses.asdict(estimate), "total": estimate.total}}
 

@@ -1,0 +1,202 @@
+"""Columns of an .item file as arrays over the item ids of a store: what is known of an item before anyone chose it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from recbole_hyper.data.atomic import DataError, read_atomic, typed_header
+from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.sequences import write_array
+from recbole_hyper.data.source import Source
+from recbole_hyper.files import read_json, write_json
+
+_META = "columns.json"
+TOKENS = ("token", "token_seq")
+
+
+@dataclass(frozen=True)
+class ItemColumn:
+    """One column.
+
+    Attributes:
+        name: of the column.
+        kind: token, token_seq, float or float_seq, as in the header.
+        values: of tokens (n_items, longest) int32 codes from 1, 0 where there is none; of numbers (n_items, width)
+            float32, zeros where there is none. Row 0 is padding and holds nothing.
+        size: number of codes, 0 among them, or the width.
+    """
+
+    name: str
+    kind: str
+    values: npt.NDArray
+    size: int
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether the values are codes."""
+        return self.kind in TOKENS
+
+
+@dataclass(frozen=True)
+class ItemFeatures:
+    """Columns of equal length, a row per item id."""
+
+    columns: tuple[ItemColumn, ...]
+
+    @property
+    def n_items(self) -> int:
+        """Number of item ids, padding included."""
+        return len(self.columns[0].values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return sum(column.values.nbytes for column in self.columns)
+
+    def fingerprint(self) -> str:
+        """Return a digest of names, types and values."""
+        digest = hashlib.sha256()
+        for column in self.columns:
+            digest.update(f"\n{column.name} {column.kind} {column.size} {column.values.shape}\n".encode())
+            digest.update(np.ascontiguousarray(column.values).data.cast("B"))
+        return digest.hexdigest()[:32]
+
+    def save(self, folder: Path) -> None:
+        """Write an .npy file for each column, and last what they are."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, column in enumerate(self.columns):
+            write_array(folder / f"{number}.npy", column.values)
+        meta = [{"name": column.name, "kind": column.kind, "size": column.size} for column in self.columns]
+        write_json(folder / _META, {"columns": meta})
+
+    @classmethod
+    def load(cls, folder: Path) -> ItemFeatures:
+        """Read what :meth:`save` wrote."""
+        meta = read_json(folder / _META)["columns"]
+        values = [np.load(folder / f"{number}.npy", allow_pickle=False) for number in range(len(meta))]
+        return cls(tuple(ItemColumn(**entry, values=array) for entry, array in zip(meta, values, strict=True)))
+
+
+def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
+    """Return name and type of the columns ``names`` of the .item file; only its header is read.
+
+    Raises:
+        DataError: no such file, no column of that name, one named twice, or the item ids asked for as a feature.
+    """
+    path = source.path("item")
+    if not path.is_file():
+        raise DataError(f"selected_features={list(names)}: {path} does not exist; features are columns of this file")
+    columns = typed_header(path, source.field_separator, source.encoding)
+    if columns.get(source.item_field) != "token":
+        raise DataError(f"{path}: no column {source.item_field}:token (ITEM_ID_FIELD) says which item a line is of")
+    known = [name for name in columns if name != source.item_field]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise DataError(
+                f"selected_features: {path} has no feature {name!r}; {hint}its features: {', '.join(known) or 'none'}"
+            )
+    if len(set(names)) < len(names):
+        raise DataError(f"selected_features={list(names)}: a feature is named twice")
+    return {name: columns[name] for name in names}
+
+
+def read_item_features(
+    source: Source, names: Sequence[str], item_tokens: npt.NDArray[np.str_], *, standardize: bool
+) -> ItemFeatures:
+    """Read columns of the .item file for the items of a store.
+
+    Lines of other items are passed over, of two lines with one id the first counts, and an item without a line has no
+    values.
+
+    Args:
+        source: where the file is, and its separators.
+        names: of the columns.
+        item_tokens: (n_items,) original ids by number; entry 0 is padding.
+        standardize: give float columns mean 0 and standard deviation 1 over the items that have a value.
+
+    Raises:
+        DataError: see :func:`feature_columns`; what :func:`read_atomic` refuses; no line of an item of the store; a
+            column with fewer than two different values; sequences of numbers of different lengths.
+    """
+    kinds = feature_columns(source, names)
+    path = source.path("item")
+    frame = read_atomic(
+        path,
+        {source.item_field: "token", **kinds},
+        ids=(source.item_field,),
+        separator=source.field_separator,
+        seq_separator=source.seq_separator,
+        encoding=source.encoding,
+    ).drop_duplicates([source.item_field])
+    numbers = Ids(item_tokens).find(frame[source.item_field].to_numpy(dtype=str))
+    frame, numbers = frame[numbers > 0], numbers[numbers > 0]
+    if frame.empty:
+        raise DataError(f"{path} holds no line of any of the {len(item_tokens) - 1} items of the interactions")
+    order = np.argsort(numbers)  # codes follow the item ids, not the lines of the file
+    frame, rows = frame.iloc[order], _Rows(path, numbers[order], len(item_tokens))
+    return ItemFeatures(tuple(_column(rows, name, kind, frame[name], standardize) for name, kind in kinds.items()))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Which item each line of the file is of."""
+
+    path: Path
+    numbers: npt.NDArray[np.int64]
+    n_items: int
+
+    def fault(self, name: str, what: str) -> DataError:
+        return DataError(f"{self.path}: the feature {name!r} {what}; take it out of selected_features")
+
+
+def _column(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: bool) -> ItemColumn:
+    if kind == "token":
+        return _tokens(rows, name, kind, values.to_numpy(), np.ones(len(values), dtype=np.int64))
+    if kind == "token_seq":
+        lengths = np.array([len(part) for part in values], dtype=np.int64)
+        return _tokens(rows, name, kind, np.concatenate([*values.to_numpy(), []]), lengths)
+    return _numbers(rows, name, kind, values, standardize)
+
+
+def _tokens(rows: _Rows, name: str, kind: str, parts: npt.NDArray, lengths: npt.NDArray[np.int64]) -> ItemColumn:
+    """Return codes in order of first appearance; ``parts`` are the tokens of all lines, ``lengths`` how many each."""
+    codes, different = pd.factorize(parts.astype(object))
+    if len(different) < 2:
+        raise rows.fault(name, f"has {len(different)} value{'s' * (len(different) != 1)} over all items")
+    table = np.zeros((rows.n_items, max(1, int(lengths.max()))), dtype=np.int32)
+    columns = np.arange(len(parts)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    table[np.repeat(rows.numbers, lengths), columns] = codes + 1  # a missing value has code -1
+    return ItemColumn(name, kind, table, len(different) + 1)
+
+
+def _numbers(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: bool) -> ItemColumn:
+    if kind == "float":
+        numbers = values.to_numpy(dtype=np.float64)[:, None]
+        there = np.isfinite(numbers[:, 0])
+    else:
+        lengths = np.array([len(part) for part in values])
+        there, widths = lengths > 0, np.unique(lengths[lengths > 0])
+        if len(widths) > 1:
+            line = int(values.index[np.flatnonzero(there & (lengths != lengths[there][0]))[0]]) + 2
+            raise rows.fault(name, f"has sequences of {len(widths)} lengths (first other one at line {line})")
+        numbers = np.stack(values[there].to_list()) if there.any() else np.zeros((0, 1))
+    numbers = numbers[there] if kind == "float" else numbers
+    if len(numbers) < 2 or not (numbers != numbers[0]).any():
+        raise rows.fault(name, "has fewer than two different values")
+    if kind == "float" and standardize:
+        numbers = (numbers - numbers.mean()) / numbers.std()
+    if np.abs(numbers).max() > np.finfo(np.float32).max:
+        raise rows.fault(name, "has numbers that float32 does not hold")
+    table = np.zeros((rows.n_items, numbers.shape[1]), dtype=np.float32)
+    table[rows.numbers[there]] = numbers
+    return ItemColumn(name, kind, table, table.shape[1])

@@ -1,0 +1,226 @@
+"""Item vectors that features make part of: the table of ids, what each feature adds, and how the two become one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.head import OutputHead
+
+POOLINGS = ("sum", "mean", "max")
+FUSIONS = ("add", "concat")
+_FLOAT = 4
+
+
+class FeatureBytes(NamedTuple):
+    """Bytes that features add to a training step: the columns, the weights, and what is computed of both."""
+
+    columns: int
+    weights: int
+    activations: int
+
+
+class TokenFeature(nn.Module):
+    """A vector per token; those of an item are pooled, and an item without a token has zeros.
+
+    Args:
+        column: codes of the items.
+        width: of the vectors.
+        pooling: sum, mean or max over the tokens of an item.
+    """
+
+    def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.weight = nn.Parameter(torch.zeros(column.size, width))
+        # not in the state dict: the folder of a run holds them once, with its data
+        self.register_buffer("codes", torch.from_numpy(np.array(column.values)), persistent=False)
+
+    codes: Tensor
+
+    def forward(self, items: Tensor | None) -> Tensor:
+        """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
+        codes = self.codes if items is None else self.codes[items]
+        if codes.shape[-1] == 1:
+            return F.embedding(codes[..., 0], self.weight, padding_idx=0)
+        if torch.compiler.is_exporting():  # file formats of graphs know no bag with padding
+            return self._gathered(codes)
+        flat = codes.reshape(-1, codes.shape[-1])
+        pooled = F.embedding_bag(flat, self.weight, mode=self.pooling, padding_idx=0)
+        return pooled.view(*codes.shape[:-1], -1)
+
+    def _gathered(self, codes: Tensor) -> Tensor:
+        vectors, there = F.embedding(codes, self.weight, padding_idx=0), (codes != 0).unsqueeze(-1)
+        if self.pooling == "max":
+            best = vectors.masked_fill(~there, -torch.inf).amax(-2)
+            return torch.where(there.any(-2), best, torch.zeros_like(best))
+        total = (vectors * there).sum(-2)
+        return total if self.pooling == "sum" else total / there.sum(-2).clamp_min(1)
+
+
+class NumberFeature(nn.Module):
+    """A linear map of an item's numbers; an item without them has zeros.
+
+    Args:
+        column: numbers of the items.
+        width: of the vectors.
+    """
+
+    def __init__(self, column: ItemColumn, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(column.size, width))
+        self.register_buffer("values", torch.from_numpy(np.array(column.values)), persistent=False)
+
+    values: Tensor
+
+    def forward(self, items: Tensor | None) -> Tensor:
+        """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
+        return (self.values if items is None else self.values[items]) @ self.weight
+
+
+class FeaturedEmbedding(nn.Embedding):
+    """Item vectors of ids and features, in the place of a plain table of ids.
+
+    An item that was not trained on has no vector of its own: features alone make its vector. Padding is zero.
+
+    Args:
+        width: of the vectors.
+        features: columns of the items.
+        trained: (n_items,) True where the training part shows an item.
+        pooling: sum, mean or max over the tokens of a sequence.
+        fusion: "add" sums the vectors of id and features; "concat" maps them together to ``width``.
+        id_dropout: share of items, drawn anew in every step, that training sees by their features alone.
+
+    Raises:
+        ValueError: another pooling or fusion.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        features: ItemFeatures,
+        trained: npt.NDArray[np.bool_],
+        *,
+        pooling: str = "sum",
+        fusion: str = "add",
+        id_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(features.n_items, width, padding_idx=0)
+        for name, value, allowed in (("pooling_mode", pooling, POOLINGS), ("feature_fusion", fusion, FUSIONS)):
+            if value not in allowed:
+                raise ValueError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+        self.features = nn.ModuleList(
+            TokenFeature(column, width, pooling) if column.of_tokens else NumberFeature(column, width)
+            for column in features.columns
+        )
+        # without a bias, so that padding stays zero
+        self.fusion = nn.Linear(width * (1 + len(self.features)), width, bias=False) if fusion == "concat" else None
+        self.id_dropout = id_dropout
+        self.register_buffer("trained", torch.from_numpy(np.array(trained)), persistent=False)
+
+    trained: Tensor
+
+    @torch.no_grad()
+    def start_features(self) -> None:
+        """Draw the weights of the features as wide as those of the ids, so that neither drowns the other."""
+        std = float(self.weight[1:].std())
+        for feature in self.features:
+            weight = feature.weight
+            assert isinstance(weight, Tensor)
+            weight.normal_(std=std)
+            if isinstance(feature, TokenFeature):
+                weight[0].zero_()
+
+    def forward(self, items: Tensor) -> Tensor:
+        """Return the vectors (..., width) of ``items`` (...)."""
+        return self._fused(super().forward(items), self.trained[items], items)
+
+    def matrix(self) -> Tensor:
+        """Return the vectors (n_items, width) of all items."""
+        return self._fused(self.weight, self.trained, None)
+
+    def _fused(self, vectors: Tensor, kept: Tensor, items: Tensor | None) -> Tensor:
+        if self.training and self.id_dropout:
+            kept = kept & (torch.rand(kept.shape, device=kept.device) >= self.id_dropout)
+        vectors = vectors * kept.unsqueeze(-1)
+        parts = [vectors, *(feature(items) for feature in self.features)]
+        if self.fusion is not None:
+            return self.fusion(torch.cat(parts, dim=-1))
+        for part in parts[1:]:
+            vectors = vectors + part
+        return vectors
+
+    def extra_repr(self) -> str:
+        """Describe the table in print(model)."""
+        return f"{super().extra_repr()}, features={len(self.features)}, untrained={int((~self.trained[1:]).sum())}"
+
+
+class FeaturedHead(OutputHead):
+    """An output head whose item matrix is computed: of item vectors with features.
+
+    Args:
+        geometry: how a state scores an item.
+        table: the item vectors; it belongs to the model, not to the head.
+        options: offsets and curvature, see :class:`OutputHead`.
+    """
+
+    def __init__(self, geometry: Geometry, table: FeaturedEmbedding, **options: Any) -> None:
+        super().__init__(geometry, table.weight, **options)
+        self.__dict__["table"] = table
+        shown = table.trained.clone()
+        shown[0] = True  # padding keeps its number
+        self.register_buffer("shown", shown.nonzero()[:, 0], persistent=False)
+        self.register_buffer("numbers", (shown.cumsum(0) - 1) * shown, persistent=False)
+
+    table: FeaturedEmbedding
+    shown: Tensor
+    numbers: Tensor
+
+    @property
+    def weight(self) -> Tensor:
+        """Item matrix (n_items, d), computed anew at every call."""
+        return self.table.matrix()
+
+    @property
+    def n_items(self) -> int:
+        """Number of items, padding included."""
+        return self.table.num_embeddings
+
+    def of_step(self) -> OutputHead:
+        """Return the head of one training step: its matrix is computed once, and holds the trained items alone.
+
+        ``numbers`` (n_items,) says which row an item has there. Items that were not trained on are no negatives: their
+        features would learn that nobody chooses them.
+        """
+        weight, offset = self.weight, self.offset
+        if len(self.shown) < self.n_items:
+            weight = F.embedding(self.shown, weight)
+            offset = None if offset is None else offset[self.shown]
+        return OutputHead(self.geometry, weight, offset=offset, curvature=self.curvature, padding_idx=self.padding_idx)
+
+
+def feature_bytes(features: ItemFeatures, width: int, tokens: int, *, fusion: str, matrices: int) -> FeatureBytes:
+    """Return what features add to the memory of a training step.
+
+    Args:
+        features: columns of the items.
+        width: of the item vectors.
+        tokens: items that the encoder reads in a step.
+        fusion: see :class:`FeaturedEmbedding`.
+        matrices: item matrices that a step computes for the head, 0 or 1.
+    """
+    parts = 1 + len(features.columns)
+    weights = sum(column.size for column in features.columns) * width
+    weights += parts * width * width if fusion == "concat" else 0
+    # of each row of vectors: its parts, their sum or the map of all, and gradients of as many
+    rows = tokens + matrices * features.n_items
+    held = 2 * (parts + 1) * rows * width
+    codes = sum(column.values.shape[1] for column in features.columns) * rows
+    return FeatureBytes(features.nbytes, _FLOAT * weights, _FLOAT * (held + codes))

@@ -1,0 +1,118 @@
+"""Items that nobody has chosen yet: a seeded share of the catalogue is kept from training and asked for afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.components import component
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.types import Cases, Int64, Split
+
+_EXPECTED = "{valid: 0.1, test: 0.2} is expected, two shares of the items, above 0 and less than 1 together; seed and "
+
+
+@component("protocols", "CI")
+class ColdItems(Protocol):
+    """``{CI: {valid: 0.1, test: 0.2}}``: a tenth and a fifth of the items, drawn by a seed, are in no training part.
+
+    A user's test target is the last interaction with a test item, the validation target the last one before it with a
+    validation item. The history of a target is what the user did before it with all other items, so that a model
+    without features differs from one with features in the target alone. Trained on is what comes before the first
+    target. Targets are ranked among all items, or with ``among: cold`` among the other items of their draw.
+
+    ``seed: 2020`` draws the items. Nothing is refit.
+    """
+
+    title = "cold items"
+
+    def split(self, store: SequenceStore) -> Split:
+        """Return the split; see the class."""
+        shares, seed, among = self._read()
+        drawn = draw_items(store, shares, seed)
+        warm = ~np.logical_or.reduce(list(drawn.values()))
+        stop = store.lengths
+        cases: dict[str, Cases] = {}
+        for part in ("test", "valid"):
+            target = last_of(store, drawn[part], stop)
+            cases[part] = self._cases(store, warm, target)
+            if not len(cases[part]):
+                raise ProtocolError(f"split {{CI: ...}}: no user has a {part} item behind other items; draw more items")
+            if among == "cold":
+                cases[part] = _among(cases[part], np.flatnonzero(drawn[part]))
+            # what is earlier than the target, for the targets and the training that come before it
+            stop = np.where(target >= 0, target, stop)
+        training = store.select(warm[store.items])
+        before = np.arange(len(store.items)) < np.repeat(store.offsets[:-1] + stop, store.lengths)
+        lengths = np.bincount(store.row_of[warm[store.items] & before], minlength=store.n_rows).astype(np.int64)
+        counts: dict[str, int | float | str] = {
+            "items drawn for validation": int(drawn["valid"].sum()),
+            "items drawn for the test": int(drawn["test"].sum()),
+            "targets are ranked among": "the items of their draw" if among == "cold" else "all items",
+        }
+        return Split(training, lengths, cases["valid"], cases["test"], counts=counts)
+
+    def _read(self) -> tuple[dict[str, float], int, str]:
+        given = self.argument
+        keys = {"valid", "test", "seed", "among"}
+        if not isinstance(given, dict) or not {"valid", "test"} <= set(given) <= keys:
+            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}among may be added")
+        shares, seed, among = (
+            {part: given[part] for part in ("valid", "test")},
+            given.get("seed", 2020),
+            given.get("among", "all"),
+        )
+        numbers = all(isinstance(share, float) and 0 < share < 1 for share in shares.values())
+        if not numbers or sum(shares.values()) >= 1:
+            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}among may be added")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ProtocolError(f"split {{CI: ...}}: seed={seed!r}; a whole number of at least 0 is expected")
+        if among not in ("all", "cold"):
+            raise ProtocolError(f"split {{CI: ...}}: among={among!r}; all or cold is expected")
+        if self.refit or self.successive:
+            raise ProtocolError("split {CI: ...} has no refit and no successive targets: it asks for one item per user")
+        return shares, seed, among
+
+    @staticmethod
+    def _cases(store: SequenceStore, warm: npt.NDArray[np.bool_], target: Int64) -> Cases:
+        """Return a case for each row with a ``target`` (U,) behind a warm item; its store holds no other drawn item."""
+        rows = np.flatnonzero(target >= 0)
+        keep = warm[store.items]
+        keep[store.offsets[rows] + target[rows]] = True
+        before: Int64 = np.cumsum(keep) - keep
+        ends: Int64 = before[store.offsets[rows] + target[rows]] - before[store.offsets[rows]]
+        return Cases.build(store.select(keep), rows[ends > 0], ends[ends > 0])
+
+
+def draw_items(store: SequenceStore, shares: dict[str, float], seed: int) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return for each share (n_items,) True where an item that the interactions show was drawn; no item twice."""
+    shown = np.flatnonzero(store.counts())
+    order, first = np.random.default_rng(seed).permutation(shown), 0
+    drawn = {}
+    for part, share in shares.items():
+        number = round(share * len(shown))
+        drawn[part] = np.zeros(store.n_items, dtype=bool)
+        drawn[part][order[first : first + number]] = True
+        first += number
+    return drawn
+
+
+def last_of(store: SequenceStore, items: npt.NDArray[np.bool_], stop: Int64) -> Int64:
+    """Return the (U,) last position below ``stop`` (U,) in each row that holds one of ``items``, -1 where none does."""
+    positions = store.positions
+    asked = items[store.items] & (positions < np.repeat(stop, store.lengths))
+    last = np.full(store.n_rows, -1, dtype=np.int64)
+    np.maximum.at(last, store.row_of[asked], positions[asked])
+    return last
+
+
+def _among(cases: Cases, items: Any) -> Cases:
+    """Return ``cases`` with all other ``items`` as their candidates."""
+    place = np.searchsorted(items, cases.targets)
+    columns = np.arange(len(items) - 1)
+    others = items[columns + (columns >= place[:, None])]
+    return dataclasses.replace(cases, candidates=others.astype(np.int32))
