@@ -12,6 +12,7 @@ compat.apply()
 
 __version__ = "0.1.0"
 _MODULES = {"load": "runs.load", "recommend": "runs.recommend", "recommend_all": "runs.batch", "run": "runs.run"}
+_MODULES["run_seeds"] = "runs.seeds"
 _MODELS = {
     "dual_fmlprec": "DualFMLPRec",
     "dual_gru4rec": "DualGRU4Rec",

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from recbole_hyper import commands
+from recbole_hyper.keys import COMMON, COMMON_OF_RANKING
 
 # subcommands that take configuration keys as --key=value beside their own options
-TAKE_KEYS = {"run", "compare", "evaluate", "sweep"}
+TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep"}
+# those whose help ends with the keys that are set most often, and which of them
+COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "evaluate": COMMON_OF_RANKING}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit status: 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C."""
+    """Run one subcommand; returns the exit status: 0, 1 for bad input, 2 for a bad command, 130 for Ctrl-C.
+
+    141 is that of programs whose output is no longer read.
+    """
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
     try:
         return int(arguments.main(arguments) or 0)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # who read it has enough (head, less); what is left in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError) as error:
         if getattr(arguments, "traceback", False):
             raise
@@ -36,18 +47,29 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
         module = importlib.import_module(f"recbole_hyper.commands.{name}")
         sub = subparsers.add_parser(
-            name.replace("_", "-"), help=module.HELP, description=module.HELP, allow_abbrev=False
+            name.replace("_", "-"), help=module.HELP, description=module.HELP.replace("%%", "%"), allow_abbrev=False
         )
         subs[name.replace("_", "-")] = sub
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)
+    _add_help_of_keys(argv, subs)
     argv, keys = _without_keys(argv, subs)
     arguments, rest = parser.parse_known_args(argv)
     if rest and arguments.command not in TAKE_KEYS:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     arguments.keys = _keys([*rest, *keys], parser)
     return arguments
+
+
+def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> None:
+    """Let the help that is asked for end with the keys that are set most often."""
+    command = next((word for word in argv if not word.startswith("-")), "")
+    if command in COMMON_KEYS and {"-h", "--help"} & set(argv):
+        from recbole_hyper.key_tables import common_text
+
+        subs[command].formatter_class = argparse.RawDescriptionHelpFormatter
+        subs[command].epilog = common_text(COMMON_KEYS[command])
 
 
 def _without_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> tuple[list[str], list[str]]:

@@ -33,6 +33,8 @@ from recbole_hyper.errors import ConfigError
 T = TypeVar("T", bound=type)
 
 FAMILIES = ("geometry", "losses", "protocols", "encoders", "models")
+# what the modules of plugins are called
+_PLUGIN = "recbole_hyper_plugin_"
 _registry: dict[str, dict[str, type]] = {family: {} for family in FAMILIES}
 
 
@@ -174,6 +176,11 @@ def _imported(family: str, path: str) -> type:
     return found
 
 
+def plugin_parts(family: str) -> dict[str, type]:
+    """Return the parts of ``family`` that the files of :func:`load_plugins` registered, by name."""
+    return {name: cls for name, cls in _registry[family].items() if cls.__module__.startswith(_PLUGIN)}
+
+
 def _entry_points(family: str) -> Iterable[Any]:
     return entry_points(group=f"recbole_hyper.{family}")
 
@@ -189,7 +196,7 @@ def load_plugins(files: Iterable[str | Path]) -> list[str]:
         path = Path(file).absolute()
         loaded.append(str(path))
         # a name of its own, so that two files called parts.py do not meet
-        name = f"recbole_hyper_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        name = f"{_PLUGIN}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, path) if path.suffix == ".py" and path.is_file() else None

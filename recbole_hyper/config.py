@@ -38,27 +38,15 @@ from recbole_hyper.config_checks import (
 from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.keys import is_flag, is_text
+from recbole_hyper.recbole_files import recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, TRANSLATED, check_refused, translate, without_effect
-from recbole_hyper.yaml_files import Loader, parse_yaml, properties_file, properties_folder, read_yaml
+from recbole_hyper.yaml_files import Loader, config_file, merge, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
-RECBOLE_PROPERTIES = Path(recbole.__file__).parent / "properties"
-MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
+RECBOLE_PROPERTIES = recbole_folder() / "properties"
 # keys that RecBole reads although none of its YAML files names them
 RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
-
-
-def recbole_models() -> dict[str, Path]:
-    """Return the file of every general and sequential model of RecBole, by model name."""
-    root = Path(recbole.__file__).parent / "model"
-    yamls = {path.stem.lower(): path.stem for path in (RECBOLE_PROPERTIES / "model").glob("*.yaml")}
-    return {
-        yamls.get(path.stem, path.stem): path
-        for folder in MODEL_FOLDERS
-        for path in (root / folder).glob("*.py")
-        if not path.stem.startswith("_")
-    }
 
 
 def model_class(name: str) -> type:
@@ -121,11 +109,6 @@ def parse_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 def config_files(text: str) -> list[str]:
     """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
     return [text] if Path(text).is_file() else text.split()
-
-
-def config_file(name: str | os.PathLike[str]) -> Path:
-    """Return the configuration file of that path, or of that name in properties/protocol; ConfigError for none."""
-    return properties_file(os.fspath(name), "protocol", "config file")
 
 
 @functools.cache
@@ -200,6 +183,8 @@ class Config(RecBoleConfig):
             self.model_class.check_config(self)
 
     internal_config_dict: dict[str, Any]
+    # by key: the file that its default stands in
+    sources: dict[str, str]
     parameters: dict[str, list[str]]
     # by key that the model does not read although RecBole or this package documents it: why
     without_effect: dict[str, str]
@@ -258,29 +243,30 @@ class Config(RecBoleConfig):
         super()._load_internal_config_dict(model, model_class, dataset)
         stock = dict(self.internal_config_dict)
         recbole_model_yaml = RECBOLE_PROPERTIES / "model" / f"{model}.yaml"
-        merged: dict[str, Any] = {}
-        merge(merged, stock)
-        merge(merged, read_yaml(ours / "overall.yaml"))
+        layers: list[tuple[str, Mapping[str, Any]]] = [("RecBole", stock)]
+        layers.append(("overall.yaml", read_yaml(ours / "overall.yaml")))
+        own_yaml = f"model/{model}.yaml"
         if model_class.type == ModelType.GENERAL:
             # negatives of general models exclude the user's own items, as RecBole's default does
-            merged["repeatable"] = False
+            layers.append(("RecBole", {"repeatable": False}))
         if components.parts_of(model_class):
-            file = ours / "model" / f"{model}.yaml"
-            model_yaml = read_yaml(file) if file.is_file() else {}
-            parts, layers = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
-            for layer in layers:
-                merge(merged, layer)
-            merged.update(parts)
-        elif (ours / "model" / f"{model}.yaml").is_file():
-            merge(merged, read_yaml(ours / "model" / f"{model}.yaml"))
+            model_yaml = read_yaml(ours / own_yaml) if (ours / own_yaml).is_file() else {}
+            parts, found = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
+            names = [*(f"{PARTS[key][1]}/{part}.yaml" for key, part in parts.items()), own_yaml]
+            layers += [*zip(names, found, strict=True), (f"{model}.parts", parts)]
+        elif (ours / own_yaml).is_file():
+            layers.append((own_yaml, read_yaml(ours / own_yaml)))
         elif recbole_model_yaml.is_file():
             own = read_yaml(recbole_model_yaml)
-            merge(merged, own)
+            layers.append((f"RecBole's {own_yaml}", own))
             if own.get("loss_type") == "CE" and model_class.type == ModelType.SEQUENTIAL:
                 # RecBole refuses its own default of one negative for a cross-entropy model
-                merged["train_neg_sample_args"] = None
-        merge(merged, read_yaml(ours / "datasets.yaml").get(dataset) or {})
-        self.internal_config_dict = merged
+                layers.append(("config.py", {"train_neg_sample_args": None}))
+        layers.append(("datasets.yaml", read_yaml(ours / "datasets.yaml").get(dataset) or {}))
+        self.internal_config_dict = {}
+        for _, layer in layers:
+            merge(self.internal_config_dict, layer)
+        self.sources = {key: name for name, layer in layers for key in layer}
 
     def _get_final_config_dict(self) -> dict[str, Any]:
         self.without_effect = without_effect(self.model_class)
@@ -393,12 +379,3 @@ class Config(RecBoleConfig):
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
             content["train_neg_sample_args"] = None
         return content
-
-
-def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
-    """Update ``target``; ``eval_args`` key by key, so that a mode alone does not reset the split."""
-    for key, value in update.items():
-        if key == "eval_args" and isinstance(value, Mapping) and isinstance(target.get(key), Mapping):
-            target[key] = {**target[key], **value}
-        else:
-            target[key] = value

@@ -247,6 +247,32 @@ KEYS: dict[str, Key] = {
     for key in group
 }
 
+# what is set most often: shown by ``run --help``
+COMMON = (
+    "epochs",
+    "stopping_step",
+    "learning_rate",
+    "train_batch_size",
+    "hidden_size",
+    "n_layers",
+    "MAX_ITEM_LIST_LENGTH",
+    "loss_type",
+    "geometry",
+    "curvature",
+    "seed",
+    "eval_args",
+    "exclude_seen",
+    "metrics",
+    "topk",
+    "valid_metric",
+    "output_dir",
+    "resume",
+    "data_path",
+    "plugins",
+)
+# what a finished run may be evaluated with
+COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")
+
 
 def deciding(*what: str) -> frozenset[str]:
     """Return the names of the keys that decide one of ``what``."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,17 @@ def properties_file(name: str | Path, folder: str, what: str) -> Path:
     near = difflib.get_close_matches(path.name, beside, n=3) or difflib.get_close_matches(path.stem, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known by name: {', '.join(known)}"
     raise ConfigError(f"the {what} {str(name)!r} does not exist (looked in {Path.cwd()}); {hint}")
+
+
+def config_file(name: str | os.PathLike[str]) -> Path:
+    """Return the configuration file of that path, or of that name in properties/protocol; ConfigError for none."""
+    return properties_file(os.fspath(name), "protocol", "config file")
+
+
+def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
+    """Update ``target``; ``eval_args`` key by key, so that a mode alone does not reset the split."""
+    for key, value in update.items():
+        if key == "eval_args" and isinstance(value, Mapping) and isinstance(target.get(key), Mapping):
+            target[key] = {**target[key], **value}
+        else:
+            target[key] = value

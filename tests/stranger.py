@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 import recbole_hyper
@@ -15,17 +22,48 @@ CHECKOUT = Path(recbole_hyper.__file__).parents[1]
 INSTALLED = os.environ.get("RECBOLE_HYPER_PYTHON")
 
 
-def python(folder: Path, *arguments: str) -> str:
-    """Return what Python prints in ``folder``; AssertionError with its output where it fails."""
+@functools.cache
+def unpacked_wheel() -> Path:
+    """Return a folder that holds the package as its wheel installs it, made anew by this process, and nothing else."""
+    folder = Path(tempfile.mkdtemp(prefix="recbole-hyper-wheel-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source, wheels, site = (folder / name for name in ("source", "wheels", "site"))
+    # a copy: what an earlier build left in the checkout would get into the wheel
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("recbole_hyper", "properties"):
+        shutil.copytree(CHECKOUT / name, source / name, ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run([*build, f"--wheel-dir={wheels}", str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (wheel,) = wheels.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def python(folder: Path, *arguments: str, package: Path = CHECKOUT) -> str:
+    """Return what Python prints in ``folder``; AssertionError with its output where it fails.
+
+    Args:
+        folder: where it runs.
+        arguments: of Python.
+        package: the folder that the package is imported from, where no installed one is given.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     if INSTALLED is None:
-        environment["PYTHONPATH"] = str(CHECKOUT)
+        environment["PYTHONPATH"] = str(package)
     done = subprocess.run(
         [INSTALLED or sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
+
+
+def inline_commands(text: str) -> list[list[str]]:
+    """Return the words of each `recbole-hyper ...` between backticks, without the program."""
+    return [shlex.split(found) for found in re.findall(r"`recbole-hyper ([^`.][^`]*)`", text)]
 
 
 def write_orders(folder: Path) -> None:

@@ -10,9 +10,21 @@ ROOT = Path(recbole_hyper.__file__).parent
 # a stage may import its own and earlier ones
 STAGES = [
     {"errors"},
-    {"components", "files", "kernels", "keys", "matmul", "recbole_keys", "svd", "threads", "yaml_files"},
+    {
+        "components",
+        "files",
+        "kernels",
+        "keys",
+        "listing",
+        "matmul",
+        "recbole_files",
+        "recbole_keys",
+        "svd",
+        "threads",
+        "yaml_files",
+    },
     {"config_checks", "config_parts"},
-    {"config"},
+    {"config", "key_tables"},
     {"data", "protocols", "types"},
     {"compat"},
     {"curvature", "geometry"},

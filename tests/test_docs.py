@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.stranger import CHECKOUT, python, write_orders
+from recbole_hyper import cli
+from recbole_hyper import commands as commands_package
+from tests.stranger import CHECKOUT, inline_commands, python, unpacked_wheel, write_orders
 
 DOCS = CHECKOUT / "docs"
 PAGES = sorted(page.stem for page in DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+COMMANDS = {name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(commands_package.__path__)}
 FILE = re.compile(r"# (\S+\.py)\n")
 # so that a page takes seconds: what a reader types trains to early stopping
 SHORT = {
@@ -39,6 +43,15 @@ def test_pages_are_linked() -> None:
     assert [page for page in PAGES if f"{page}.md" not in text] == []
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_the_text_are_understood(page: str) -> None:
+    for words in inline_commands((DOCS / f"{page}.md").read_text(encoding="utf-8")):
+        if "--help" not in words:
+            # a bare name stands for the command in a sentence
+            assert len(words) == 1 or cli._parse(words).command == words[0]
+        assert words[0] in COMMANDS
+
+
 def test_every_block_has_a_language() -> None:
     """Only a block of sh, python or text can be told apart from what is executed."""
     for page in PAGES:
@@ -49,18 +62,20 @@ def test_every_block_has_a_language() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_every_block_works(page: str, tmp_path: Path) -> None:
+    package = unpacked_wheel()
     write_orders(tmp_path)
     for number, (language, text) in enumerate(blocks(page)):
         if language == "python":
             file = tmp_path / (match[1] if (match := FILE.match(text)) else f"block_{number}.py")
             file.write_text(text, encoding="utf-8")
-            python(tmp_path, file.name)
+            python(tmp_path, file.name, package=package)
             continue
         for program, *arguments in commands(text):
             if program == "pip":  # what it installs is here
                 continue
             if program == "python":
-                python(tmp_path, *arguments)
+                python(tmp_path, *arguments, package=package)
                 continue
             assert program == "recbole-hyper", program
-            python(tmp_path, "-m", "recbole_hyper", *arguments, *SHORT.get(arguments[0], []))
+            short = SHORT.get(arguments[0], [])
+            python(tmp_path, "-m", "recbole_hyper", *arguments, *short, package=package)

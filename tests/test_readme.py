@@ -7,13 +7,36 @@ import shlex
 import shutil
 from pathlib import Path
 
-from tests.stranger import CHECKOUT, python, write_orders
+import pytest
+
+from tests.stranger import CHECKOUT, inline_commands, python, unpacked_wheel, write_orders
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+FAST = ["--epochs=1", "--n_threads=1"]
+# what the commands of the table need beside what README shows of them, to be done in seconds
+MORE = {
+    "run": ["--model=Pop", "--dataset=shop"],
+    "compare": ["--dataset=shop"],
+    "sweep": ["--model=EASER", "--dataset=ml-100k", "--space=easer", "--budget=small", "--executor=local"],
+    "recommend": ["--k=3", "--output=three.csv"],
+    "export": ["--format=vectors", "--output=items.parquet"],
+    "report": ["saved"],
+    "reproduce": ["sce-table4-beauty", "--data_path=nowhere"],
+    "delta": ["--dataset=ml-100k", "--ranks", "16", "--sample_sizes", "100", "--repeats=2", "--no_figures", "--quiet"],
+    "attention": ["--output=attention.png"],
+    "prefix": ["--n_train=200", "--n_valid=50", "--n_test=50", "--epochs=1", "--output_dir=saved/prefix"],
+    "prepare": ["--list"],
+    "keys": ["--loss_type=sce"],
+}
+# what the placeholders of the table stand for
+NAMES = {"RUN": "saved/shop", "ITEM": "lamp", "A,B": "Pop,EASER", "MODEL": "SASRecCE", "KIND": "models"}
+# commands that end with an error, and what it says: the data set of the recipe is not there
+REFUSED = {"reproduce": "dataset 'amazon-beauty' was not found"}
 
 
 def section(title: str) -> str:
     """Return the text below a heading of README."""
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    return README.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def test_own_data_to_recommendations(tmp_path: Path) -> None:
@@ -53,3 +76,66 @@ def test_a_frame_to_recommendations(tmp_path: Path) -> None:
     python(tmp_path, "-c", f"{code}\nimport recbole_hyper\nassert len(found) == 10\nassert {again}.equals(found)")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orders.csv", "saved"]
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [Path(saved).name]
+
+
+def table_of_commands() -> list[list[str]]:
+    """Return the words of every command of the table, placeholders replaced."""
+    cells = re.findall(r"^\| (`.*?`) \|", section("Commands"), flags=re.MULTILINE)
+    spans = [span for cell in cells for span in re.findall(r"`(.*?)`", cell) if span != "recbole-hyper ..."]
+    names = re.compile("|".join(rf"\b{name}\b" for name in NAMES))
+    return [shlex.split(names.sub(lambda found: NAMES[found[0]], span)) for span in spans]
+
+
+@pytest.mark.slow
+def test_every_command_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
+    package = unpacked_wheel()
+
+    def typed(arguments: list[str]) -> str:
+        short = FAST if arguments[0] in ("run", "compare") else []
+        return python(tmp_path, "-m", "recbole_hyper", *arguments, *short, package=package)
+
+    write_orders(tmp_path)
+    parts = next(block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "my_parts" in block)
+    (tmp_path / "my_parts.py").write_text(parts)
+    # `make demo` is this in a checkout
+    demo = re.search(r"^demo:.*\n\t\S+ run_recbole_hyper.py (.*)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    typed(["run", *shlex.split(demo[1]), "--output_dir=saved/demo"])
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    plain = [line for language, block in blocks if not language for line in block.splitlines()]
+    lines = [line for line in plain if line.startswith("recbole-hyper ")]
+    assert len(lines) >= 4
+    for line in lines:
+        typed(shlex.split(line, comments=True)[1:])
+    for words in inline_commands(README):
+        typed([*words, "--help"] if len(words) == 1 else words)
+    for name in ("global_timepoint", "sampled_candidates", "temporal_users"):
+        typed(["run", "--model=Pop", "--dataset=ml-100k", f"--config_files={name}"])
+    dual = ["--hidden_size=16", "--n_layers=1", "--MAX_ITEM_LIST_LENGTH=8", "--output_dir=saved/dual"]
+    typed(["run", "--model=DualRec", "--dataset=ml-100k", *dual])
+    commands = table_of_commands()
+    assert len(commands) >= 12
+    for words in commands:
+        if words[0] == "attention":
+            words[1] = "saved/dual"
+        if words[0] in REFUSED:
+            with pytest.raises(AssertionError, match=REFUSED[words[0]]):
+                typed([*words, *MORE[words[0]]])
+        else:
+            typed([*words, *MORE.get(words[0], [])])
+
+
+@pytest.mark.slow
+def test_a_name_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+    package = unpacked_wheel()
+    run = ["run", "--model=Pop", "--dataset=ml-100k"]
+    for arguments, says in (
+        ([*run, "--config_files=global_timepont"], "did you mean global_timepoint?"),
+        (["sweep", "--model=EASER", "--dataset=ml-100k", "--space=easr"], "did you mean easer?"),
+        (["reproduce", "sce-table4-beaty"], "did you mean sce-table4-beauty"),
+        ([*run, "--loss_tpe=ce"], "did you mean loss_type"),
+        (["prepare", "ml-1n"], "ml-1m"),
+        (["list", "model"], "did you mean models?"),
+    ):
+        with pytest.raises(AssertionError, match=re.escape(says)):
+            python(tmp_path, "-m", "recbole_hyper", *arguments, package=package)
+    assert list(tmp_path.iterdir()) == []

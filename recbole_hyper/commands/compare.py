@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,56 +28,137 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "'EASER: {reg_weight: 64}', to that model. On the command line: --EASER.reg_weight=64",
     )
     parser.add_argument("--output_dir", help="a folder per model; finished ones are not run again")
+    parser.add_argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of the comparison: a model, with one seed of several or (None) that of its configuration."""
+
+    model: str
+    seed: int | None
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        """What a reader calls it."""
+        return self.model if self.seed is None else f"{self.model}, seed {self.seed}"
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """What it has beside the keys of its model."""
+        return {} if self.seed is None else {"seed": self.seed}
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; returns 1 if a model failed."""
     from recbole_hyper.config import ConfigError, config_files
-    from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
+    from recbole_hyper.evaluation.compare import caption, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table
-    from recbole_hyper.files import write_yaml
-    from recbole_hyper.runs.reuse import is_finished, resume_keys
+    from recbole_hyper.runs.seeds import read_seeds
 
     models = list(dict.fromkeys(name.strip() for name in arguments.models.split(",") if name.strip()))
     if not models:
         raise ConfigError(f"--models={arguments.models!r} names no model; such as --models=SASRecCE,Pop is expected")
+    seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
     settings = settings_per_model(models, config_files(arguments.config_files), arguments.keys)
     configs = check_all(models, arguments.dataset, settings, folder)
+    jobs = jobs_of(models, seeds, folder)
     # all of them before the first is trained
-    finished = {name: is_finished(configs[name], folder / name) for name in models}
+    plans = {job: _plan(job, configs[job.model], arguments.dataset, settings[job.model], folder) for job in jobs}
+    results, failed = run_all(plans, arguments.dataset, folder)
     metric = str(configs[models[0]]["valid_metric"]).lower()
 
-    results: dict[str, Any] = {}
-    failed: dict[str, str] = {}
-    for number, name in enumerate(models, 1):
-        target = folder / name
-        if finished[name]:
-            print(f"[{number}/{len(models)}] {name}: finished before, {target / 'result.json'}", flush=True)
-        else:
-            more = ": goes on, as more is asked for than it was run with" if (target / "result.json").is_file() else ""
-            print(f"[{number}/{len(models)}] {name}{more}", flush=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            keys = folder / f"{name}.yaml"
-            own = {"output_dir": str(target), **resume_keys(configs[name], target)}
-            write_yaml(keys, {**settings[name], **own})
-            message = run_alone(name, arguments.dataset, keys)
-            if message is not None:
-                failed[name] = message
-                print(f"{name} failed: {message}", file=sys.stderr, flush=True)
-                continue
-        results[name] = json.loads((target / "result.json").read_text(encoding="utf-8"))
-    if not results:
-        raise ValueError("no model gave a result: " + "; ".join(f"{name}: {text}" for name, text in failed.items()))
-
-    part = "test" if next(iter(results.values()))["test"] else "valid"
-    rows = comparison(results, {name: folder / name for name in results}, metric, part=part, failed=failed)
+    first = next(iter(results.values()))
+    part = "test" if first["test"] else "valid"
+    rows = rows_of(results, failed, metric, part)
     columns = shown_columns(rows, configs[models[0]]["topk"])
-    note = caption(next(iter(results.values())), metric, part)
+    note = caption(first, metric, part, seeds)
     paths = save_tables(folder, rows, columns, note)
     print(f"\n{table(text_rows(rows, columns, bold='*'), columns)}\n\n{note.replace('in bold', 'between stars')}")
     print(*paths, sep="\n")
     return 1 if failed else 0
+
+
+def jobs_of(models: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Job]:
+    """Return the runs of the comparison: one per model, or one per model and seed.
+
+    Raises:
+        ConfigError: seeds are asked for, and a model's folder holds a single run, or the other way round.
+    """
+    from recbole_hyper.runs.folder import require_no_seeds, require_no_single_run, seed_folder
+
+    for name in models:
+        (require_no_single_run if seeds else require_no_seeds)(folder / name)
+    if not seeds:
+        return [Job(name, None, folder / name) for name in models]
+    return [Job(name, seed, seed_folder(folder / name, seed)) for name in models for seed in seeds]
+
+
+def _plan(job: Job, config: Any, dataset: str, settings: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
+    """Return the keys of a run, None where it is finished."""
+    from recbole_hyper.runs.reuse import is_finished, resume_keys
+
+    if job.seed is not None:
+        config = _config(job.model, dataset, {**settings, **job.keys}, folder)
+    if is_finished(config, job.folder):
+        return None
+    return {**settings, **job.keys, "output_dir": str(job.folder), **resume_keys(config, job.folder)}
+
+
+def run_all(
+    plans: Mapping[Job, dict[str, Any] | None], dataset: str, folder: Path
+) -> tuple[dict[Job, dict[str, Any]], dict[Job, str]]:
+    """Run what is not finished, each in a process of its own; return the results, and a message for each that failed.
+
+    Raises:
+        ValueError: none gave a result.
+    """
+    from recbole_hyper.files import write_yaml
+
+    results: dict[Job, Any] = {}
+    failed: dict[Job, str] = {}
+    for number, (job, keys) in enumerate(plans.items(), 1):
+        file = job.folder / "result.json"
+        if keys is None:
+            print(f"[{number}/{len(plans)}] {job.label}: finished before, {file}", flush=True)
+        else:
+            more = ": goes on, as more is asked for than it was run with" if file.is_file() else ""
+            print(f"[{number}/{len(plans)}] {job.label}{more}", flush=True)
+            path = folder / f"{job.model}{'' if job.seed is None else f'-seed-{job.seed}'}.yaml"
+            write_yaml(path, keys)
+            message = run_alone(job.model, dataset, path)
+            if message is not None:
+                failed[job] = message
+                print(f"{job.label} failed: {message}", file=sys.stderr, flush=True)
+                continue
+        results[job] = json.loads(file.read_text(encoding="utf-8"))
+    if not results:
+        raise ValueError("no model gave a result: " + "; ".join(f"{job.label}: {text}" for job, text in failed.items()))
+    return results, failed
+
+
+def rows_of(
+    results: Mapping[Job, Mapping[str, Any]], failed: Mapping[Job, str], metric: str, part: str
+) -> list[dict[str, Any]]:
+    """Return the rows of the table; a model that failed with one of several seeds has no numbers."""
+    from recbole_hyper.evaluation.compare import comparison
+    from recbole_hyper.evaluation.seeds import comparison_over_seeds
+
+    messages: dict[str, str] = {}
+    for job, text in failed.items():
+        messages.setdefault(job.model, text if job.seed is None else f"seed {job.seed}: {text}")
+    if all(job.seed is None for job in (*results, *failed)):
+        folders = {job.model: job.folder for job in results}
+        return comparison({job.model: one for job, one in results.items()}, folders, metric, part=part, failed=messages)
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    places: dict[str, dict[int, Path]] = {}
+    for job, result in results.items():
+        if job.seed is not None and job.model not in messages:
+            found.setdefault(job.model, {})[job.seed] = result
+            places.setdefault(job.model, {})[job.seed] = job.folder
+    return comparison_over_seeds(found, places, metric, part=part, failed=messages)
 
 
 def settings_per_model(

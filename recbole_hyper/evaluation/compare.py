@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole.evaluator.register import smaller_metrics
 
 from recbole_hyper.evaluation.results import candidates_text
-from recbole_hyper.evaluation.statistics import TEST, StatisticsError, compare_runs, holm
+from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_runs, holm
 from recbole_hyper.files import write_text
 
+POOLED = (
+    "the cases of all seeds are pooled and paired by case and seed, and a user is flipped with all of its cases of all "
+    "seeds, so that it is a test for other users and these seeds"
+)
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
 
 
@@ -68,37 +72,55 @@ def comparison(
         failed: message by model, for models that gave no result.
     """
     require_one_split(results)
-    rows: dict[str, dict[str, Any]] = {}
-    for name, result in results.items():
-        seconds = result["seconds"]
-        rows[name] = {
-            "model": name,
-            **result[part],
-            "train_seconds": seconds.get("train", 0.0) + seconds.get("refit", 0.0),
-            "total_seconds": seconds["total"],
-            "peak_memory_mib": result["peak_memory_bytes"] / 2**20,
-            "parameters": result["parameters"],
-            "best_epoch": result["best_epoch"],
-        }
+    rows = {name: row_of(name, result, part) for name, result in results.items()}
+    add_tests(rows, metric, lambda name, best: compare_runs(folders[name], folders[best], metric, part))
+    return [*rows.values(), *failed_rows(failed or {})]
+
+
+def row_of(name: str, result: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """Return metrics and cost of one run, as a row of the table without the test."""
+    seconds = result["seconds"]
+    return {
+        "model": name,
+        **result[part],
+        "train_seconds": seconds.get("train", 0.0) + seconds.get("refit", 0.0),
+        "total_seconds": seconds["total"],
+        "peak_memory_mib": result["peak_memory_bytes"] / 2**20,
+        "parameters": result["parameters"],
+        "best_epoch": result["best_epoch"],
+    }
+
+
+def add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[str, str], Comparison]) -> None:
+    """Add difference, low, high, p_value and p_value_holm to the rows by model, for all but the best.
+
+    Args:
+        rows: changed; one that cannot be tested gets a note.
+        metric: what decides which row is the best.
+        test: called with the names of a model and of the best; StatisticsError where they cannot be tested.
+    """
     scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
-    if len(scored) > 1:
-        best = max(scored, key=lambda name: scored[name] * (-1 if is_smaller_better(metric) else 1))
-        p_values = {}
-        for name in scored:
-            if name == best:
-                continue
-            try:
-                tested = compare_runs(folders[name], folders[best], metric, part)
-            except StatisticsError as error:
-                rows[name]["note"] = str(error)
-                continue
-            rows[name].update(difference=tested.difference, low=tested.low, high=tested.high, p_value=tested.p_value)
-            p_values[name] = tested.p_value
-        for name, value in holm(p_values).items():
-            rows[name]["p_value_holm"] = value
-    for name, message in (failed or {}).items():
-        rows[name] = {"model": name, "note": f"failed: {message}"}
-    return list(rows.values())
+    if len(scored) < 2:
+        return
+    best = max(scored, key=lambda name: scored[name] * (-1 if is_smaller_better(metric) else 1))
+    p_values = {}
+    for name in scored:
+        if name == best:
+            continue
+        try:
+            tested = test(name, best)
+        except StatisticsError as error:
+            rows[name]["note"] = str(error)
+            continue
+        rows[name].update(difference=tested.difference, low=tested.low, high=tested.high, p_value=tested.p_value)
+        p_values[name] = tested.p_value
+    for name, value in holm(p_values).items():
+        rows[name]["p_value_holm"] = value
+
+
+def failed_rows(failed: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a row for each model that gave no result, from its message."""
+    return [{"model": name, "note": f"failed: {message}"} for name, message in failed.items()]
 
 
 def is_smaller_better(metric: str) -> bool:
@@ -130,7 +152,10 @@ def cell_text(column: str, value: Any) -> str:
 
 
 def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: str = "**") -> list[dict[str, str]]:
-    """Return the cells as text; the best value of each metric stands between two ``bold``."""
+    """Return the cells as text; the best value of each metric stands between two ``bold``.
+
+    A value with a deviation over seeds, in the column ``<name> std``, is followed by it.
+    """
     best: dict[str, float] = {}
     for column in columns:
         values = [row[column] for row in rows if "@" in column and row.get(column) is not None]
@@ -142,7 +167,9 @@ def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: s
         for column in columns:
             text = cell_text(column, row.get(column))
             marked = column in best and row.get(column) == best[column]
-            cells[column] = f"{bold}{text}{bold}" if marked else text
+            deviation = row.get(f"{column} std")
+            spread = "" if deviation is None else f" ± {cell_text(column, deviation)}"
+            cells[column] = (f"{bold}{text}{bold}" if marked else text) + spread
         result.append(cells)
     return result
 
@@ -150,31 +177,39 @@ def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: s
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Return a markdown table with the best value of each metric in bold."""
     lines = ["| " + " | ".join(columns) + " |"]
-    lines.append("|" + "|".join(" --- " if column in ("model", "note") else " ---: " for column in columns) + "|")
+    lines.append(
+        "|" + "|".join(" --- " if column in ("model", "metric", "note") else " ---: " for column in columns) + "|"
+    )
     for cells in text_rows(rows, columns):
         lines.append("| " + " | ".join(cells[column].replace("|", "\\|") for column in columns) + " |")
     return "\n".join(lines)
 
 
-def caption(result: Mapping[str, Any], metric: str, part: str = "test") -> str:
-    """Return what a reader must know to read the table: data, protocol, candidates, the test."""
+def caption(result: Mapping[str, Any], metric: str, part: str = "test", seeds: Sequence[int] = ()) -> str:
+    """Return what a reader must know to read the table: data, protocol, candidates, the test, and the seeds if many."""
     seen = "items of the history are excluded" if result["exclude_seen"] else "items of the history are candidates"
     mode = result["eval_args"]["mode"]
     ranked = candidates_text(mode.get(part, "full") if isinstance(mode, Mapping) else mode)
+    what = f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, {ranked}, {seen}, "
+    what += f"{result[f'n_{part}_cases']:,} {part} cases, "
+    tested = f"p_value_holm: {metric} against the best model, {TEST}, adjusted for the number of models (Holm)"
+    if not seeds:
+        return f"{what}seed {result['seed']}. Best in bold. {tested}."
     return (
-        f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, {ranked}, {seen}, "
-        f"{result[f'n_{part}_cases']:,} {part} cases, seed {result['seed']}. Best in bold. p_value_holm: {metric} "
-        f"against the best model, {TEST}, adjusted for the number of models (Holm)."
+        f"{what}seeds {', '.join(map(str, seeds))}: a value is the mean over the seeds, with the standard deviation "
+        f"(n - 1) behind ±. Best in bold. {tested}; {POOLED}."
     )
 
 
-def save_tables(folder: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], note: str) -> list[Path]:
-    """Write compare.csv with every column and compare.md with ``columns``; return their paths."""
+def save_tables(
+    folder: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], note: str, name: str = "compare"
+) -> list[Path]:
+    """Write <name>.csv with every column and <name>.md with ``columns``; return their paths."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _union(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    paths = [folder / "compare.csv", folder / "compare.md"]
+    paths = [folder / f"{name}.csv", folder / f"{name}.md"]
     write_text(paths[0], text.getvalue())
     write_text(paths[1], f"{markdown(rows, columns)}\n\n{note}\n")
     return paths

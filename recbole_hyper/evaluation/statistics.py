@@ -24,7 +24,7 @@ TEST = "sign-flip permutation of users' summed differences, two-sided"
 RESAMPLES = 5000
 FLIPS = 20000
 _CHUNK = 1 << 22  # drawn numbers at one time
-_KEYS = ["user_id", "item_id", "position", "timestamp"]
+_KEYS = ["seed", "user_id", "item_id", "position", "timestamp"]
 
 
 class StatisticsError(ValueError):
@@ -116,7 +116,10 @@ def compare_cases(
     flips: int = FLIPS,
     seed: int = 0,
 ) -> Comparison:
-    """Compare two runs by their tables of cases (cases_test.parquet).
+    """Compare two runs by their tables of cases (cases_test.parquet), or two models by those of several seeds.
+
+    With a column ``seed`` (:func:`pooled_cases`) a case is paired with the same case of the same seed, and a user is
+    drawn, or flipped, with all cases of all seeds: the seeds are those there are, users are what is resampled.
 
     Raises:
         StatisticsError: other cases or other numbers of candidates in the two tables, or a metric that is no mean over
@@ -149,13 +152,27 @@ def compare_cases(
 
 def compare_runs(first: Path, second: Path, metric: str, part: str = "test", **options: int | float) -> Comparison:
     """Compare two output folders by ``cases_<part>.parquet``; raises StatisticsError where one is missing."""
-    frames = []
-    for folder in (first, second):
-        path = Path(folder) / f"cases_{part}.parquet"
-        if not path.is_file():
-            raise StatisticsError(f"{path} does not exist; run with save_cases=True")
-        frames.append(pd.read_parquet(path))
-    return compare_cases(frames[0], frames[1], metric, **options)  # type: ignore[arg-type]
+    return compare_cases(_cases(first, part), _cases(second, part), metric, **options)  # type: ignore[arg-type]
+
+
+def pooled_cases(folders: Mapping[int, Path], part: str = "test") -> pd.DataFrame:
+    """Return the cases of all seeds below each other, with a column ``seed``.
+
+    Args:
+        folders: output folder by seed.
+        part: "test" or "valid".
+
+    Raises:
+        StatisticsError: a folder without saved cases.
+    """
+    return pd.concat([_cases(folder, part).assign(seed=seed) for seed, folder in folders.items()], ignore_index=True)
+
+
+def _cases(folder: Path, part: str) -> pd.DataFrame:
+    path = Path(folder) / f"cases_{part}.parquet"
+    if not path.is_file():
+        raise StatisticsError(f"{path} does not exist; run with save_cases=True")
+    return pd.read_parquet(path)
 
 
 def sign_flip_p_value(differences: Float64, flips: int, generator: np.random.Generator) -> float:

@@ -143,7 +143,7 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
 
 @component("losses", "rece")
 class ReducedCrossEntropy(Loss):
-    """RECE (Gusak et al. 2024): see ``reduced_cross_entropy``.
+    """RECE (Gusak et al. 2024), logits between chunks of sorted states and items: see ``reduced_cross_entropy``.
 
     Args:
         n_buckets: directions per round; None for sqrt(4 (1 + 2 n_extra_chunks) min(items, rows)), the code's rule.

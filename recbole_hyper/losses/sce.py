@@ -161,7 +161,7 @@ def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
 
 @component("losses", "sce")
 class ScalableCrossEntropy(Loss):
-    """SCE (Mezentsev et al. 2024): see ``scalable_cross_entropy``.
+    """SCE (Mezentsev et al. 2024), logits only in buckets of states and items: see ``scalable_cross_entropy``.
 
     Args:
         n_buckets: n_b; None for alpha * sqrt(n / beta), with n the supervised rows of the batch.

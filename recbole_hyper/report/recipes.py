@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import ConfigError, config_file, merge, properties_folder, read_yaml
-from recbole_hyper.yaml_files import properties_file
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.yaml_files import config_file, merge, properties_file, properties_folder, read_yaml
 
 # the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
 TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "rows", "published_only"}

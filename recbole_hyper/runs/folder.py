@@ -72,15 +72,34 @@ def claimed_folder(config: Config) -> Iterator[Path]:
             ``config`` does not continue.
         CheckpointError: a finished run that lacks what a resume goes on from.
     """
-    name = config["output_dir"]
-    if not name:
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        name = str(Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
-        config["output_dir"] = name
-    folder = Path(name)
+    folder = folder_of(config)
+    config["output_dir"] = config["output_dir"] or str(folder)
     with alone_in(folder):
         _require_free(config, folder)
         yield folder
+
+
+def folder_of(config: Config) -> Path:
+    """Return ``output_dir``, or where it is not given a name with model, data set and time."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+    return Path(config["output_dir"] or Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Return the folder of the run with ``seed``, among runs of several seeds."""
+    return folder / f"seed-{seed}"
+
+
+def require_no_single_run(folder: Path) -> None:
+    """Raise ConfigError where a folder for the runs of several seeds holds one run itself."""
+    if any((folder / name).is_file() for name in (CONFIG, RESULT)):
+        raise ConfigError(f"{folder} holds a single run; choose another output_dir for the runs of several seeds")
+
+
+def require_no_seeds(folder: Path) -> None:
+    """Raise ConfigError where a folder for one run holds the folders of several seeds."""
+    if any(folder.glob(f"seed-*/{CONFIG}")):
+        raise ConfigError(f"{folder} holds runs of several seeds; choose another output_dir, or give --seeds again")
 
 
 @contextlib.contextmanager
@@ -108,6 +127,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def _require_free(config: Config, folder: Path) -> None:
     """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
+    require_no_seeds(folder)
     if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
         return
     if not config["resume"]:

@@ -28,6 +28,7 @@ from recbole_hyper.evaluation.compare import (
 )
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import StatisticsError, compare_runs
+from recbole_hyper.files import read_json
 from recbole_hyper.runs.run import _print_summary
 from tests.conftest import SMALL, cycle_rows, write_inter
 
@@ -170,9 +171,15 @@ def run_here(calls: list[str]) -> Any:
     return runner
 
 
-def arguments(models: str, folder: Path, **keys: Any) -> argparse.Namespace:
+def arguments(models: str, folder: Path, seeds: str | None = None, **keys: Any) -> argparse.Namespace:
     return argparse.Namespace(
-        models=models, dataset="random", config_files="", output_dir=str(folder), keys=keys, traceback=False
+        models=models,
+        dataset="random",
+        config_files="",
+        output_dir=str(folder),
+        seeds=seeds,
+        keys=keys,
+        traceback=False,
     )
 
 
@@ -207,6 +214,63 @@ def test_the_command_runs_skips_and_reports(
     assert len(calls) == 4
     with pytest.raises(ConfigError, match=r"EASER: this run cannot be resumed .*reg_weight: 4.0 before, 7.0 now"):
         compare.main(arguments("EASER", folder, **{**common, "reg_weight": 7.0}))
+
+
+def test_models_over_seeds(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(compare, "run_alone", run_here(calls))
+    keys = {**SMALL, "data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5"}
+    keys["epochs"] = 1
+    assert compare.main(arguments("Pop,SASRecCE", tmp_path / "table", "7,8,9", **keys)) == 0
+    assert calls == ["Pop"] * 3 + ["SASRecCE"] * 3
+    printed = capsys.readouterr().out
+    assert "[5/6] SASRecCE, seed 8" in printed
+    assert "seeds 7, 8, 9: a value is the mean" in printed
+    assert "paired by case and seed" in printed
+    runs = [read_json(tmp_path / "table" / "SASRecCE" / f"seed-{seed}" / "result.json") for seed in (7, 8, 9)]
+    assert [run["seed"] for run in runs] == [7, 8, 9]
+    with open(tmp_path / "table" / "compare.csv", newline="") as file:
+        saved = {row["model"]: row for row in csv.DictReader(file)}
+    values = [run["test"]["ndcg@5"] for run in runs]
+    assert len(set(values)) > 1
+    assert float(saved["SASRecCE"]["ndcg@5"]) == pytest.approx(np.mean(values), abs=1e-12)
+    assert float(saved["SASRecCE"]["ndcg@5 std"]) == pytest.approx(np.std(values, ddof=1), abs=1e-12)
+    assert float(saved["Pop"]["ndcg@5 std"]) == 0.0
+    assert saved["Pop"]["seeds"] == "3"
+    assert f"{np.mean(values):.4f}" in (tmp_path / "table" / "compare.md").read_text()
+    # one more seed trains that one; fewer train nothing
+    assert compare.main(arguments("SASRecCE", tmp_path / "table", "9,10", **keys)) == 0
+    assert compare.main(arguments("SASRecCE", tmp_path / "table", "7", **keys)) == 0
+    assert calls[6:] == ["SASRecCE"]
+    # a folder is for one run or for seeds
+    with pytest.raises(ConfigError, match="SASRecCE holds runs of several seeds; choose another output_dir"):
+        compare.main(arguments("SASRecCE", tmp_path / "table", **keys))
+    compare.main(arguments("Pop", tmp_path / "single", **keys))
+    with pytest.raises(ConfigError, match="Pop holds a single run; choose another output_dir"):
+        compare.main(arguments("Pop", tmp_path / "single", "1,2", **keys))
+    with pytest.raises(ConfigError, match=r"Pop\.seed and seeds are both given"):
+        compare.main(arguments("Pop", tmp_path / "other", "1,2", **keys, **{"Pop.seed": 3}))
+
+
+def test_a_model_that_fails_with_one_seed_has_no_numbers(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = run_here([])
+
+    def fails(model: str, dataset: str, keys: Path) -> str | None:
+        bad = model == "EASER" and yaml.safe_load(keys.read_text())["seed"] == 2
+        return "too bad" if bad else inner(model, dataset, keys)
+
+    monkeypatch.setattr(compare, "run_alone", fails)
+    keys = {"data_path": str(random_data), "use_gpu": False, "topk": [5], "valid_metric": "NDCG@5", "reg_weight": 9.0}
+    assert compare.main(arguments("Pop,EASER", tmp_path, "1,2", **keys)) == 1
+    with open(tmp_path / "compare.csv", newline="") as file:
+        saved = {row["model"]: row for row in csv.DictReader(file)}
+    assert saved["EASER"]["note"] == "failed: seed 2: too bad"
+    assert saved["EASER"]["ndcg@5"] == ""
+    assert float(saved["Pop"]["ndcg@5"]) > 0
 
 
 def test_a_finished_run_is_taken_only_for_what_was_asked(

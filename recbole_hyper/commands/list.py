@@ -1,0 +1,124 @@
+"""``recbole-hyper list [KIND]``: what goes by its name, one line each."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recbole_hyper.listing import Entry
+
+HELP = "list models, losses, encoders, geometries, protocols, datasets, spaces or recipes"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all")
+    parser.add_argument("--plugins", default="", help="Python files with parts of your own, separated by commas")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print the entries of one kind with what each is, or the names of all kinds."""
+    from recbole_hyper.components import load_plugins
+    from recbole_hyper.errors import ConfigError
+
+    if arguments.kind is not None and arguments.kind not in KINDS:
+        near = difflib.get_close_matches(arguments.kind, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
+        raise ConfigError(f"there is no list of {arguments.kind!r}; {hint}")
+    load_plugins(file.strip() for file in arguments.plugins.strip("[]").split(",") if file.strip())
+    if arguments.kind is not None:
+        print("\n".join(lines(KINDS[arguments.kind]())))
+        return 0
+    for kind, entries in KINDS.items():
+        print("\n".join(summary(kind, entries())))
+    print(f"\nrecbole-hyper list KIND says what each is; KIND is one of {', '.join(KINDS)}")
+    return 0
+
+
+def lines(entries: list[Entry]) -> list[str]:
+    """Return a line per entry, and a heading for each group."""
+    width = max((len(entry.name) for entry in entries), default=0)
+    found, group = [], ""
+    for entry in entries:
+        if entry.group != group:
+            group = entry.group
+            found += ["", f"{group}:"]
+        found.append(f"{entry.name:<{width}}  {entry.about}".rstrip())
+    return found
+
+
+def summary(kind: str, entries: list[Entry]) -> list[str]:
+    """Return the names of a kind, by group, in lines of at most 100 characters."""
+    found = []
+    for group in dict.fromkeys(entry.group for entry in entries):
+        names = [entry.name for entry in entries if entry.group == group]
+        title = f"{kind} ({group})" if group else kind
+        text = f"{title}, {len(names)}: {', '.join(names)}"
+        found += textwrap.wrap(text, 100, subsequent_indent="    ", break_on_hyphens=False)
+    return found
+
+
+def _models() -> list[Entry]:
+    from recbole_hyper.listing import parts, stock_models
+
+    ours = parts("models")
+    names = {entry.name for entry in ours}
+    # ours takes the place of RecBole's model of its name
+    return ours + [entry for entry in stock_models() if entry.name not in names]
+
+
+def _family(family: str) -> Callable[[], list[Entry]]:
+    def found() -> list[Entry]:
+        from recbole_hyper.listing import parts
+
+        return parts(family)
+
+    return found
+
+
+def _protocols() -> list[Entry]:
+    from recbole_hyper.listing import Entry, files, parts
+
+    named = [Entry(one.name, one.about, "settings of papers, --config_files=NAME") for one in files("protocol")]
+    return [*parts("protocols"), *named]
+
+
+def _datasets() -> list[Entry]:
+    from recbole_hyper.listing import Entry
+    from recbole_hyper.yaml_files import properties_folder, read_yaml
+
+    known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "catalogue.yaml").items()}
+    here = sorted(file.stem for file in Path("dataset").glob("*/*.inter") if file.parent.name == file.stem)
+    found = [Entry(name, about) for name, about in known.items()]
+    return found + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]
+
+
+def _spaces() -> list[Entry]:
+    from recbole_hyper.listing import files
+
+    return files("sweep")
+
+
+def _recipes() -> list[Entry]:
+    from recbole_hyper.listing import Entry
+    from recbole_hyper.report.recipes import read_recipe, recipes
+
+    found = [read_recipe(name) for name in recipes()]
+    return [Entry(recipe.name, f"{recipe.about}; data set {recipe.dataset}") for recipe in found]
+
+
+KINDS: dict[str, Callable[[], list[Entry]]] = {
+    "models": _models,
+    "losses": _family("losses"),
+    "encoders": _family("encoders"),
+    "geometries": _family("geometry"),
+    "protocols": _protocols,
+    "datasets": _datasets,
+    "spaces": _spaces,
+    "recipes": _recipes,
+}

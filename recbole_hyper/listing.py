@@ -1,0 +1,111 @@
+"""What there is, by name, and what it is: read from docstrings and comments, so that no part is imported for it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from recbole_hyper import components
+from recbole_hyper.recbole_files import recbole_models
+from recbole_hyper.yaml_files import properties_folder
+
+# "SCE paper: recbole-hyper run --model=..." is about what follows
+_COMMAND = re.compile(r"\b(recbole-hyper|python) [^-]*--.*")
+_SENTENCE = re.compile(r"\.(?: (?=[A-Z])|$)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that goes by its name.
+
+    Attributes:
+        name: what is typed.
+        about: what it is, in one line; "" where nothing says it.
+        group: a heading for those that are told apart, "" for the others.
+    """
+
+    name: str
+    about: str
+    group: str = ""
+
+
+def first_sentence(text: str | None) -> str:
+    """Return the first sentence of a docstring or comment in one line, without marks of its markup."""
+    paragraph = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
+    return re.sub(r":math:|`|\*(?=\S)|(?<=\w)\*", "", _SENTENCE.split(paragraph)[0])
+
+
+def parts(family: str) -> list[Entry]:
+    """Return the parts of a family of components: those of the package, of plugins that were loaded, of entry points.
+
+    Args:
+        family: one of ``components.FAMILIES``.
+    """
+    folder = Path(__file__).parent / family
+    found = [
+        entry
+        for file in sorted(folder.glob("*.py"))
+        if not file.name.startswith("_")
+        for entry in _registered(file, family)
+    ]
+    found += [
+        Entry(name, first_sentence(cls.__doc__), "plugins")
+        for name, cls in sorted(components.plugin_parts(family).items())
+    ]
+    found += [
+        Entry(point.name, point.value, "installed packages") for point in entry_points(group=f"recbole_hyper.{family}")
+    ]
+    return sorted(found, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
+
+
+def _registered(file: Path, family: str) -> Iterator[Entry]:
+    """Yield the classes of a file that it registers in ``family``."""
+    for node in _classes(_parsed(file)):
+        for call in node.decorator_list:
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "component"):
+                continue
+            given = [value.value for value in call.args if isinstance(value, ast.Constant)]
+            if given and given[0] == family:
+                yield Entry(str([*given, node.name][1]), first_sentence(ast.get_docstring(node)))
+
+
+def _parsed(file: Path) -> ast.Module:
+    with warnings.catch_warnings():
+        # docstrings of RecBole have backslashes that mean nothing
+        warnings.simplefilter("ignore")
+        return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _classes(tree: ast.Module) -> list[ast.ClassDef]:
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def stock_models() -> list[Entry]:
+    """Return RecBole's general and sequential models, with the first sentence of their docstrings."""
+    found = []
+    for name, file in sorted(recbole_models().items()):
+        tree = _parsed(file)
+        own = next((ast.get_docstring(node) for node in _classes(tree) if node.name == name), None)
+        # "Reference:", then the paper in a line of its own
+        paper = (ast.get_docstring(tree) or "").partition("Reference:\n")[2].strip().partition("\n")[0]
+        found.append(Entry(name, first_sentence(own) or paper, f"RecBole, {file.parent.name.partition('_')[0]}"))
+    return sorted(found, key=lambda entry: entry.group)
+
+
+def files(folder: str) -> list[Entry]:
+    """Return the YAML files of ``properties/<folder>`` with the first sentence of the comment that they open with."""
+    paths = sorted((properties_folder() / folder).glob("*.yaml"))
+    return [Entry(path.stem, opening(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def opening(text: str) -> str:
+    """Return the first sentence of the comment that a YAML file opens with, the command to type left out."""
+    lines = [line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())]
+    return first_sentence(" ".join(filter(None, (_COMMAND.sub("", line) for line in lines))))

@@ -1,0 +1,54 @@
+"""What RecBole carries, found without importing it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from pathlib import Path
+
+MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
+# "epochs: 300   # (int) The number of training epochs."
+_COMMENT = re.compile(r"^(\w+):.*?# \((.+?)\)\s+(.*?)\s*$", flags=re.MULTILINE)
+
+
+@functools.cache
+def recbole_folder() -> Path:
+    """Return the folder of the installed package recbole."""
+    spec = importlib.util.find_spec("recbole")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the package recbole is not installed", name="recbole")
+    return Path(spec.origin).parent
+
+
+def recbole_models() -> dict[str, Path]:
+    """Return the file of every general and sequential model of RecBole, by model name."""
+    yamls = {path.stem.lower(): path.stem for path in (recbole_folder() / "properties" / "model").glob("*.yaml")}
+    return {
+        yamls.get(path.stem) or _class_of(path): path
+        for folder in MODEL_FOLDERS
+        for path in (recbole_folder() / "model" / folder).glob("*.py")
+        if not path.stem.startswith("_")
+    }
+
+
+def _class_of(path: Path) -> str:
+    """Return the class in a file that is called like it, whatever its capitals: Random has no YAML to tell them."""
+    names = re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return next((name for name in names if name.lower() == path.stem), path.stem)
+
+
+def recbole_comments(model: str | None = None) -> dict[str, tuple[str, str]]:
+    """Return what RecBole's YAML files say of a key, as its type and its meaning, by key.
+
+    Args:
+        model: whose YAML is read beside those of all models; one that RecBole does not have adds nothing.
+    """
+    folder = recbole_folder() / "properties"
+    files = [folder / "overall.yaml", folder / "dataset" / "sample.yaml", folder / "model" / f"{model}.yaml"]
+    found: dict[str, tuple[str, str]] = {}
+    for file in files:
+        if file.is_file():
+            for key, kind, about in _COMMENT.findall(file.read_text(encoding="utf-8")):
+                found[key] = (kind, about.rstrip("."))
+    return found

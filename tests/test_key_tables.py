@@ -1,0 +1,138 @@
+"""The tables of keys: each default is that of a bound configuration, its source the file that has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper import components
+from recbole_hyper.cli import main
+from recbole_hyper.config import Config, parse_keys
+from recbole_hyper.key_tables import BY_MODEL, COLUMNS, common_text, declared, of_model, typed
+from recbole_hyper.keys import COMMON, COMMON_OF_RANKING, KEYS
+from recbole_hyper.recbole_files import recbole_folder
+from recbole_hyper.runs.evaluate import EVALUATION_KEYS
+from recbole_hyper.yaml_files import properties_folder, read_yaml
+
+SOURCES = {
+    "RecBole": [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")],
+    "overall.yaml": [properties_folder() / "overall.yaml"],
+}
+
+
+def bound(model: str, **keys: str) -> Config:
+    return Config(model, config_dict={"interactions": "given", **keys})
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "HSASRecSCE", "DualRec", "EASER", "SASRec", "BPR", "GRU4Rec"])
+def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
+    config = bound(model)
+    rows = of_model(config)
+    assert len({row["key"] for row in rows}) == len(rows) > 30
+    for row in rows:
+        key, source = row["key"], row["source"]
+        default = config.internal_config_dict[key]
+        assert row["default"] == typed(default)
+        assert not config.ignores(key)
+        if key in KEYS:
+            KEYS[key].check(default) if default is not None else None
+        if source in SOURCES:
+            values = [read_yaml(file)[key] for file in SOURCES[source] if key in read_yaml(file)]
+        elif source.endswith(".parts"):
+            values = [components.parts_of(config.model_class)[key]]
+        elif source == "config.py":
+            values = [None]
+        else:
+            folder = recbole_folder() / "properties" if source.startswith("RecBole's") else properties_folder()
+            values = [read_yaml(folder / source.removeprefix("RecBole's "))[key]]
+        # RecBole's own entries of eval_args stay where ours name none
+        assert default in values or key == "eval_args", key
+        assert row["meaning"], key
+
+
+def test_what_a_model_does_not_read_is_left_out() -> None:
+    keys = {model: {row["key"] for row in of_model(bound(model))} for model in ("SASRecCE", "EASER", "BPR")}
+    assert "hidden_size" in keys["SASRecCE"]
+    assert "hidden_size" not in keys["EASER"] | keys["BPR"]
+    assert "reg_weight" in keys["EASER"] - keys["SASRecCE"]
+    assert "epochs" in keys["SASRecCE"] - keys["EASER"]
+    assert "embedding_size" in keys["BPR"] - keys["SASRecCE"]
+    assert not {"checkpoint_dir", "unused_col", "dataset_save_path"} & (keys["SASRecCE"] | keys["BPR"])
+
+
+def test_another_part_brings_its_keys() -> None:
+    rows = {row["key"]: row for row in of_model(bound("SASRecCE", loss_type="sce"))}
+    assert rows["sce_mix"]["source"] == "loss/sce.yaml"
+    assert "sce_mix" not in {row["key"] for row in of_model(bound("SASRecCE"))}
+
+
+def test_a_model_of_recbole_keeps_recboles_words() -> None:
+    rows = {row["key"]: row for row in of_model(bound("SASRec"))}
+    assert "BPR" in rows["loss_type"]["meaning"]
+    assert rows["loss_type"]["may be"] == "text"
+    assert rows["n_heads"]["meaning"] == "The number of attention heads for multi-head attention layer"
+    assert rows["n_heads"]["may be"] == "a whole number of at least 1"  # which is what is checked
+    assert rows["epochs"]["meaning"] == KEYS["epochs"].about
+
+
+def test_options_of_a_part_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(components._registry, "losses", dict(components._registry["losses"]))
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from recbole_hyper.components import component\nfrom recbole_hyper.losses.base import Loss\n\n\n"
+        '@component("losses", "mine")\nclass Mine(Loss):\n'
+        "    def __init__(self, *, gamma: float = 2.5) -> None:\n        super().__init__()\n\n"
+        "    def forward(self, states, targets, head, negatives=None):\n        return states.sum()\n"
+    )
+    rows = {row["key"]: row for row in of_model(bound("SASRecCE", loss_type="mine", plugins=str(file)))}
+    assert (rows["mine_gamma"]["default"], rows["mine_gamma"]["source"]) == ("2.5", "the loss mine")
+
+
+def test_every_declared_key_once() -> None:
+    rows = {row["key"]: row for row in declared()}
+    assert list(rows) == list(KEYS)
+    assert rows["epochs"]["default"] == "300"
+    assert rows["nonlinearity"] == {
+        "key": "nonlinearity",
+        "default": read_yaml(properties_folder() / "encoder" / "moebius_gru.yaml")["nonlinearity"],
+        "may be": "identity or tanh",
+        "source": "encoder/moebius_gru.yaml",
+        "meaning": KEYS["nonlinearity"].about,
+    }
+    assert rows["n_layers"]["default"] == BY_MODEL
+    assert [row for row in rows.values() if not all(row[column] for column in COLUMNS)] == []
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 3, 0.5, "ce", "[5,inf)", [1, 5], ["NDCG", "Hit"], {"mode": "full", "split": {"LS": "x"}}]
+)
+def test_defaults_are_spelled_as_they_are_typed(value: object) -> None:
+    assert parse_keys({"anything": typed(value)})["anything"] == value
+
+
+def test_common_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(set(COMMON)) == len(COMMON) < 25
+    assert set(COMMON) <= set(KEYS)
+    assert set(COMMON_OF_RANKING) <= EVALUATION_KEYS
+    text = common_text()
+    assert "\n  --epochs=300 " in text
+    assert f"\n  --hidden_size={BY_MODEL} " in text
+    for command in ("run", "compare", "sweep", "evaluate"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        printed = capsys.readouterr().out
+        assert "  --topk=[1, 5, 10] " in printed
+        assert "recbole-hyper keys MODEL" in printed
+        assert ("--epochs=300" in printed) == (command != "evaluate")
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "HSASRecCE", "--geometry=euclidean"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["key", "default"]
+    assert any(line.startswith("geometry ") and " euclidean " in line for line in lines)
+    assert main(["keys", "HSASReCE"]) == 1
+    assert "Did you mean HSASRecCE" in capsys.readouterr().err
+    assert main(["keys", "--epochs=3"]) == 1
+    assert "asks for the keys of a model; name it" in capsys.readouterr().err

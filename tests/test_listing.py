@@ -1,0 +1,142 @@
+"""What list tells: every part that there is, by the name under which it is found; nothing heavy is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper import components, listing
+from recbole_hyper.cli import main
+from recbole_hyper.commands.list import KINDS
+from recbole_hyper.config import model_class, recbole_models
+from recbole_hyper.report.recipes import recipes
+from recbole_hyper.yaml_files import properties_folder
+from tests.stranger import CHECKOUT
+
+
+def shown(capsys: pytest.CaptureFixture[str], *typed: str) -> dict[str, str]:
+    """Return what ``list`` prints, by name."""
+    assert main(["list", *typed]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line and not line.endswith(":")]
+    return {name: about.strip() for name, _, about in (line.partition(" ") for line in lines)}
+
+
+@pytest.mark.parametrize("family", components.FAMILIES)
+def test_every_part_is_told_by_its_registered_name(family: str) -> None:
+    entries = [entry for entry in listing.parts(family) if not entry.group]
+    own = {name for name in components.names(family) if components.resolve(family, name).__module__.startswith("recb")}
+    assert {entry.name for entry in entries} == own
+    assert [entry.name for entry in entries if not entry.about] == []
+    for entry in entries:
+        # the first words of the docstring of the class that has the name
+        text = components.resolve(family, entry.name).__doc__.replace("`", "")
+        assert entry.about.split()[0].strip("*") in text
+
+
+def test_models_of_recbole_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = KINDS["models"]()
+    groups = {entry.name: entry.group for entry in entries}
+    assert len(groups) == len(entries)
+    assert groups["BPR"] == "RecBole, general"
+    assert groups["SASRec"] == "RecBole, sequential"
+    assert groups["SASRecCE"] == groups["Pop"] == ""  # Pop is ours, whatever RecBole has
+    assert set(groups) == {*recbole_models(), *components.names("models")}
+    printed = shown(capsys, "models")
+    assert printed["GRU4Rec"].startswith("GRU4Rec is a model")
+    assert printed["BERT4Rec"].startswith("Fei Sun et al.")  # it has no docstring but a reference
+
+
+def test_a_model_of_recbole_goes_by_the_name_of_its_class() -> None:
+    assert recbole_models()["Random"].stem == "random"
+    assert model_class("Random").__name__ == "Random"
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder"), [("spaces", "sweep"), ("protocols", "protocol")], ids=["spaces", "protocols"]
+)
+def test_files_of_the_package(kind: str, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = shown(capsys, kind)
+    names = {file.stem for file in (properties_folder() / folder).glob("*.yaml")}
+    assert names <= set(printed)
+    assert [name for name in printed if not printed[name]] == []
+    assert not any("recbole-hyper sweep" in about for about in printed.values())
+
+
+def test_other_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(shown(capsys, "recipes")) == set(recipes())
+    assert {"ml-100k", "ml-1m", "amazon-beauty"} <= set(shown(capsys, "datasets"))
+    assert main(["list"]) == 0
+    everything = capsys.readouterr().out
+    for name in ("SASRecCE", "LightGCN", "sce", "moebius_gru", "poincare", "GT", "global_timepoint", "sasrec-ce"):
+        assert name in everything
+    assert max(map(len, everything.splitlines()[:-1])) <= 100
+
+
+def test_what_is_prepared_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dataset" / "shop").mkdir(parents=True)
+    (tmp_path / "dataset" / "shop" / "shop.inter").touch()
+    monkeypatch.chdir(tmp_path)
+    assert KINDS["datasets"]()[-1] == listing.Entry("shop", "", "prepared, in dataset/")
+
+
+def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "loss"]) == 1
+    assert "there is no list of 'loss'; did you mean losses?" in capsys.readouterr().err
+    assert main(["list", "xyz"]) == 1
+    assert "known: models, losses" in capsys.readouterr().err
+
+
+def test_parts_of_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(components._registry, "losses", dict(components._registry["losses"]))
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from recbole_hyper.components import component\nfrom recbole_hyper.losses.base import Loss\n\n\n"
+        '@component("losses", "mine")\nclass Mine(Loss):\n    """A loss of mine. It is short."""\n'
+    )
+    printed = shown(capsys, "losses", f"--plugins={file}")
+    assert printed["mine"] == "A loss of mine"
+    assert "ce" in printed
+    assert main(["list", "losses", "--plugins=gone.py"]) == 1
+    assert "plugins: 'gone.py' is no Python file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("One (Gusak et al. 2024): a *thing*. Two.", "One (Gusak et al. 2024): a thing"),
+        ("``{GT: 1}``: a\n    line.\n\n    More.", "{GT: 1}: a line"),
+        ("beta * x, as it is", "beta * x, as it is"),
+        (None, ""),
+    ],
+)
+def test_first_sentences(text: str | None, sentence: str) -> None:
+    assert listing.first_sentence(text) == sentence
+
+
+def test_the_comment_that_a_file_opens_with() -> None:
+    assert listing.opening("# recbole-hyper sweep --space=x\n# A paper, Figure\n# 6. More.\na: 1\n# b\n") == (
+        "A paper, Figure 6"
+    )
+    assert listing.opening("# SCE: recbole-hyper run --model=...\n# Users are held out.\n") == "SCE: Users are held out"
+    assert listing.opening("a: 1\n") == ""
+
+
+@pytest.mark.parametrize("typed", [["--help"], ["list"], ["list", "recipes"], ["run", "--help"], ["keys"]])
+def test_nothing_heavy_is_imported(typed: list[str]) -> None:
+    """Counting seconds would depend on the machine: torch and RecBole alone take several."""
+    code = (
+        "import sys\nfrom recbole_hyper.cli import main\n"
+        f"try:\n    main({typed!r})\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'recbole', 'pandas', 'ray'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_reader_that_goes_early() -> None:
+    command = f"{sys.executable} -m recbole_hyper list models | head -1"
+    done = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True)
+    assert done.stdout.startswith("DualFMLPRec")
+    assert done.stderr == ""
