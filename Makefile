@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-install check format docs clean
+.PHONY: help setup demo test test-slow test-install test-recbole check format docs clean
 
 help:
 	@grep -h '^# make' Makefile
@@ -30,6 +30,11 @@ test-install: setup
 	$(PYTHON) -m venv --clear build/venv
 	build/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[export]"
 	RECBOLE_HYPER_PYTHON=$(CURDIR)/build/venv/bin/python $(BIN)/python -m pytest -m "slow or not slow" tests/test_readme.py tests/test_docs.py
+
+# make test-recbole RECBOLE_TESTS=DIR runs RecBole's own tests, DIR being the folder tests of its repository at v1.2
+test-recbole: setup
+	$(if $(RECBOLE_TESTS),,$(error RECBOLE_TESTS=DIR is missing: the folder tests of RecBole's repository at v1.2))
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/recbole_suite/suite.py $(RECBOLE_TESTS) -q
 
 check: setup
 	$(BIN)/ruff check .

@@ -269,7 +269,7 @@ class Config(RecBoleConfig):
         self.sources = {key: name for name, layer in layers for key in layer}
 
     def _get_final_config_dict(self) -> dict[str, Any]:
-        self.without_effect = without_effect(self.model_class)
+        self.without_effect = self._unread()
         self._check_keys()
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
         read = {key: value for key, value in self.external_config_dict.items() if not self.ignores(key)}
@@ -320,10 +320,17 @@ class Config(RecBoleConfig):
     def _parts(self) -> Sequence[str]:
         return list(PARTS) if components.parts_of(self.model_class) else []
 
+    def _unread(self) -> dict[str, str]:
+        """Return the documented keys that the model does not read, and why."""
+        return without_effect(self.model_class)
+
+    def _known_keys(self) -> frozenset[str]:
+        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
+        return known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
+
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
-        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
-        known = known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
+        known = self._known_keys()
         for key, value in self.external_config_dict.items():
             if key in known:
                 # what asks for the default, as the configuration of an earlier run does, is no mistake

@@ -17,12 +17,15 @@ from tests.conftest import cycle_rows, write_inter
 
 def test_applying_again_changes_nothing() -> None:
     from recbole.data.dataset import Dataset
+    from recbole.quick_start import quick_start
 
-    before = (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update)
-    filters = len(warnings.filters)
+    def mended() -> tuple:
+        quick = (quick_start.get_model, quick_start.create_dataset, quick_start.objective_function, quick_start.tune)
+        return (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update, *quick)
+
+    before, filters = mended(), len(warnings.filters)
     compat.apply()
-    after = (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update)
-    assert after == before
+    assert mended() == before
     assert len(warnings.filters) <= filters + 3
 
 
@@ -60,7 +63,34 @@ import recbole_hyper
 from recbole.data.dataset import Dataset, SequentialDataset
 print(Dataset._remap.__module__, Dataset._load_feat.__module__, SequentialDataset._benchmark_presets.__module__)
 """
-    assert python(code).split() == 3 * ["recbole_hyper.compat"]
+    assert python(code).split() == 3 * ["recbole_hyper.compat.dataset"]
+
+
+NAMES = """
+from recbole.utils import get_model
+from recbole.config import Config
+from recbole.quick_start import run_recbole
+from recbole.trainer import Trainer
+"""
+
+
+@pytest.mark.parametrize("order", [f"import recbole_hyper{NAMES}", f"{NAMES}import recbole_hyper"])
+def test_recboles_names_are_mended_whichever_is_imported_first(order: str) -> None:
+    # the aliases let RecBole be imported without this package
+    code = f"""
+import numpy
+numpy.float, numpy.str = float, str
+{order}
+import recbole.config.configurator, recbole.quick_start.quick_start as quick, torch, pickle
+configurator = recbole.config.configurator
+print(get_model.mended, configurator.get_model is get_model is quick.get_model, quick.create_dataset.mended,
+      Trainer._save_checkpoint.__module__, Config.__new__.__module__,
+      any(item.__module__ == "recbole_hyper.compat.checkpoints"
+          for item in torch.serialization.get_safe_globals() if not isinstance(item, tuple)))
+"""
+    assert python(code).split() == [
+        *("True", "True", "True", "recbole_hyper.compat.checkpoints", "recbole_hyper.compat.names", "True")
+    ]
 
 
 def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +100,10 @@ def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pyt
         monkeypatch.setattr(Dataset, method, None)
     monkeypatch.setattr(pd, "__version__", "2.2.0")
     compat.apply()
-    assert Dataset._load_feat is compat._load_feat
-    assert Dataset._fill_nan is compat._fill_nan
-    assert Dataset._remap is compat._remap
-    assert Dataset._normalize is compat._normalize
+    assert Dataset._load_feat is compat.dataset._load_feat
+    assert Dataset._fill_nan is compat.dataset._fill_nan
+    assert Dataset._remap is compat.dataset._remap
+    assert Dataset._normalize is compat.dataset._normalize
 
 
 def test_numpy_names_that_exist_are_left_alone() -> None:

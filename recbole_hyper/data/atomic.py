@@ -80,6 +80,7 @@ def read_atomic(
     separator: str = "\t",
     seq_separator: str = " ",
     encoding: str | None = None,
+    empty_ids: bool = False,
 ) -> pd.DataFrame:
     """Read some columns of an atomic file.
 
@@ -91,6 +92,7 @@ def read_atomic(
         separator: between values.
         seq_separator: between the parts of a sequence.
         encoding: of the text; None is UTF-8.
+        empty_ids: an empty id is a missing value, as for RecBole, which leaves its row out; no error.
 
     Returns:
         A column per name: text for tokens, float64 for floats (NaN where missing), an array per row for sequences.
@@ -108,7 +110,7 @@ def read_atomic(
         if kind == "float":
             result[name] = pd.Series(column.numbers())
         elif kind == "token":
-            result[name] = (column.ids() if name in ids else column.texts()).to_pandas()
+            result[name] = (column.ids(empty_ids) if name in ids else column.texts()).to_pandas()
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
     return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
@@ -246,13 +248,15 @@ class Column:
     values: pa.ChunkedArray
     lines: npt.NDArray[np.int64]
 
-    def ids(self) -> pa.ChunkedArray:
-        """Return the values, none of which is empty or RecBole's name for padding."""
-        for word in ("", PAD):
+    def ids(self, empty: bool = False) -> pa.ChunkedArray:
+        """Return the values, none of which is RecBole's name for padding; null where empty, if that is allowed."""
+        for word in (PAD,) if empty else ("", PAD):
             same = pc.equal(self.values, word)
             if pc.any(same).as_py():
                 self.refuse(np.asarray(same), "RecBole's name for padding" if word else "no id; give every line one")
-        return self.values
+        return (
+            pc.if_else(pc.equal(self.values, ""), pa.scalar(None, pa.string()), self.values) if empty else self.values
+        )
 
     def texts(self) -> pa.ChunkedArray:
         """Return the values, null where missing."""

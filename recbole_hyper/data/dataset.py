@@ -203,6 +203,8 @@ class FeatureDataset(SequenceDataset):
     For models that ask for features; slow, and several times the size of a store.
     """
 
+    refuses_empty_ids = True
+
     def _from_scratch(self) -> None:
         self.source = Source.of(self.config)
         # columns that are read for val_interval alone

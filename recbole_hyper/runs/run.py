@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,31 +13,28 @@ from typing import Any
 import torch
 from recbole.utils import init_seed
 
-from recbole_hyper import components
-from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import candidates_text, commit, metrics_table, versions, write_cases
-from recbole_hyper.files import cache_folder, read_json, write_json, write_yaml
+from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
-from recbole_hyper.models.preflight import require_memory
-from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep
+from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
 from recbole_hyper.runs.resumed import reader_of_own, require_same_data
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.trainer import Evaluation, make_trainer
-from recbole_hyper.types import Cases, Ranks, Split
+from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
 
-CURVATURE = "curvature.json"
 LONGER = "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
 
 
@@ -116,14 +112,14 @@ def run_claimed(
         load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
-        _require_items(config, split)
-        _log_split(split)
+        require_items(config, split)
+        log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
-        memory = _memory_estimate(config, data, split)
+        memory = estimate_memory(config, data, split)
         if config["save_data"] and distributed.world()[0] == 0:
             keep(output_dir, config, data, split)
-        origin = _settle_curvature(config, data, split, output_dir)
+        origin = settle_curvature(config, data, split, output_dir)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
@@ -282,48 +278,6 @@ def _refit(
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
-def _require_items(config: Config, split: Split) -> None:
-    largest, items = max(config["topk"]), split.store.n_items - 1
-    if largest > items:
-        raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
-
-
-def _settle_curvature(config: Config, data: SequenceDataset, split: Split, output_dir: Path) -> dict[str, Any]:
-    """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
-    if not issubclass(config.model_class, HyperRecommender):
-        return {}
-    encoder = components.resolve("encoders", config["encoder"])
-    if not (components.resolve("geometry", config["geometry"]).curved or "curvature" in encoder.option_parameters()):
-        if config["curvature"] == "auto":
-            config["curvature"] = 1.0  # nothing is curved: no estimate is worth its time
-        return {}
-    value, kept = config["curvature"], output_dir / CURVATURE
-    if value != "auto":
-        # a resumed run finds the number in its configuration, and where it came from beside it
-        before = read_json(kept) if config["resume"] and kept.is_file() else {}
-        if before.get("curvature") == value and "origin" in before:
-            return before["origin"]
-        return {"curvature_origin": "learned" if value == "learn" else "given"}
-    from recbole_hyper.curvature import estimate_curvature
-
-    matrix = split.store.matrix(split.train_lengths)[:, 1:]
-    fingerprint = _train_fingerprint(split)
-    cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
-    estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
-    config["curvature"] = float(estimate.curvature)
-    logger.info(
-        "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
-        estimate.curvature, estimate.lower, estimate.upper, estimate.verdict,
-    )  # fmt: skip
-    origin = {
-        "curvature_origin": "estimated from the training data",
-        "curvature_interval": [float(estimate.lower), float(estimate.upper)],
-        "curvature_verdict": str(estimate.verdict),
-    }
-    write_json(kept, {"curvature": config["curvature"], "origin": origin})
-    return origin
-
-
 def _features(data: SequenceDataset) -> dict[str, Any]:
     """Return what result.json says of the features of items: type and size of each, and the digest of all."""
     found = data.item_features
@@ -331,18 +285,6 @@ def _features(data: SequenceDataset) -> dict[str, Any]:
         return {}
     columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
     return {"item_features": {"columns": columns, "fingerprint": found.fingerprint()}}
-
-
-def _memory_estimate(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
-    if not issubclass(config.model_class, HyperRecommender):
-        return {}
-    estimate = require_memory(config, split.store.n_items, data.item_features)
-    logger.info("estimated memory of a training step:\n%s", estimate.table())
-    return {"estimated_memory_bytes": {**dataclasses.asdict(estimate), "total": estimate.total}}
-
-
-def _train_fingerprint(split: Split) -> str:
-    return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
 
 
 def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str, Any]:
@@ -354,17 +296,6 @@ def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str
     found = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
     return {f"{evaluation.name}_intervals": found, "interval_method": method}
-
-
-def _log_split(split: Split) -> None:
-    parts: list[tuple[str, Cases]] = [("validation", split.valid), ("test", split.test)]
-    for name, cases in parts:
-        split.counts[f"{name} cases"] = len(cases)
-        if len(cases):
-            split.counts[f"{name} targets that repeat an item of their history"] = repeated_targets(cases)
-    split.counts["training interactions"] = int(split.train_lengths.sum())
-    for name, value in split.counts.items():
-        logger.info("%s: %s", name, value)
 
 
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:

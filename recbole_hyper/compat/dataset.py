@@ -1,56 +1,12 @@
-"""What recbole 1.2.0 needs to run on current numpy, scipy, pandas and torch.
-
-The only module that patches another package. Every shim says which RecBole code needs it, is applied once, right after
-the module that it mends is imported (at once where that was before recbole_hyper), and does nothing where the installed
-versions do not need it; RecBole's dataset alone is mended under every version of pandas, so that a file reads the same
-under all. Importing recbole_hyper thus imports none of these packages. Two gaps of RecBole are closed
-elsewhere: ``recbole.quick_start`` (needs ray at import) is replaced by :mod:`recbole_hyper.runs.run`, and its
-checkpoints (not loadable with ``weights_only``) by :mod:`recbole_hyper.training.checkpoint`.
-"""
+"""RecBole's dataset: one reading of the files whatever the version of pandas, and what pandas 3 broke."""
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def _restore_numpy_aliases(np: Any) -> None:
-    """Names that numpy 1.24 and 2.0 removed.
-
-    ``np.float`` and ``np.str`` are used by recbole.evaluator.metrics, recbole.data.interaction and
-    recbole.data.dataset; ``float_``, ``complex_`` and ``unicode_`` by ``Config.compatibility_settings``.
-    """
-    aliases: dict[str, Any] = {
-        "bool": np.bool_,
-        "int": np.int_,
-        "float": np.float64,
-        "complex": np.complex128,
-        "object": np.object_,
-        "str": np.str_,
-        "long": np.int_,
-        "unicode": np.str_,
-        "float_": np.float64,
-        "complex_": np.complex128,
-        "unicode_": np.str_,
-    }
-    for name, value in aliases.items():
-        if name not in np.__dict__:
-            setattr(np, name, value)
-
-
-def _restore_dok_update(sparse: Any) -> None:
-    """``dok_matrix._update``, gone since scipy 1.13: LightGCN, NGCF, GCMC, SpectralCF, NCL, KGIN, MCCLK."""
-    if not hasattr(sparse.dok_matrix, "_update"):
-        sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
@@ -90,6 +46,8 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
+        # RecBole drops such rows and says so; this package's own dataset names the line
+        empty_ids=not getattr(self, "refuses_empty_ids", False),
     )
     for field, type_name in columns.items():
         if type_name.endswith("seq"):
@@ -190,7 +148,7 @@ def _benchmark_presets(self: Any) -> None:
     self.inter_feat[self.item_list_length_field] = self.inter_feat[self.item_id_list_field].map(len)
 
 
-def _mend_dataset(module: Any) -> None:
+def mend_dataset(module: Any) -> None:
     """One reading of the files whatever the version of pandas, and what pandas 3 broke.
 
     recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell.
@@ -199,62 +157,5 @@ def _mend_dataset(module: Any) -> None:
         setattr(module.Dataset, method.__name__, method)
 
 
-def _mend_sequential_dataset(module: Any) -> None:
+def mend_sequential_dataset(module: Any) -> None:
     module.SequentialDataset._benchmark_presets = _benchmark_presets
-
-
-def _quiet_known_warnings() -> None:
-    """Warnings that RecBole's own code raises at every step and that its user cannot act on."""
-    warnings.filterwarnings("ignore", message=".*torch.cuda.amp.GradScaler.*", category=FutureWarning)
-    warnings.filterwarnings("ignore", message="The given NumPy array is not writable.*", category=UserWarning)
-    warnings.filterwarnings("ignore", message=".*escape sequence.*", module="recbole.*")
-
-
-# by the name of the module that it mends
-def _end_anomaly_detection(sine: Any) -> None:
-    """recbole's SINE switches torch's anomaly detection on for the whole process when it is imported."""
-    sine.torch.autograd.set_detect_anomaly(False)
-
-
-SHIMS: dict[str, Callable[[Any], None]] = {
-    "numpy": _restore_numpy_aliases,
-    "scipy.sparse": _restore_dok_update,
-    "recbole.data.dataset.dataset": _mend_dataset,
-    "recbole.data.dataset.sequential_dataset": _mend_sequential_dataset,
-    "recbole.model.sequential_recommender.sine": _end_anomaly_detection,
-}
-
-
-class _Mender(MetaPathFinder):
-    """Finds the modules of ``SHIMS`` as the other finders do, and mends each right after its code has run."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the spec of a module that is to be mended, None for any other."""
-        if fullname not in SHIMS:
-            return None
-        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, others), None)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_and_mend(module: ModuleType) -> None:
-            execute(module)
-            # a loader may serve more modules than one
-            if module.__name__ == fullname:
-                SHIMS[fullname](module)
-
-        spec.loader.exec_module = execute_and_mend  # type: ignore[method-assign]
-        return spec
-
-
-def apply() -> None:
-    """Apply every shim, now or when what it mends is imported; calling it again changes nothing."""
-    _quiet_known_warnings()
-    for name, shim in SHIMS.items():
-        if name in sys.modules:
-            shim(sys.modules[name])
-    if not any(isinstance(finder, _Mender) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Mender())

@@ -1,0 +1,172 @@
+"""RecBole's checkpoints load as torch loads by default: without running code that a file names.
+
+RecBole writes its Config into every checkpoint, and some models write scipy matrices or whole modules. Here the Config
+is written as plain values, and the classes that these files need are put on torch's list of safe ones. A file that
+names anything else is refused, by torch, with the name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Any
+
+from recbole_hyper.compat.finding import replace
+from recbole_hyper.compat.old_checkpoints import OldConfig, readable
+
+# of a Config: found again by the name of the model, or made anew
+_NOT_KEPT = ("model_class", "yaml_loader")
+
+
+# --- Config ----------------------------------------------------------------------------------------------------------
+def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return how a Config of RecBole's functions is pickled: a function of this module, and plain values."""
+    state = {key: value for key, value in vars(config).items() if key not in _NOT_KEPT}
+    return restored_config, (state, bool(getattr(type(config), "hosted", False)))
+
+
+def restored_config(state: dict[str, Any], hosted: bool) -> Any:
+    """Return the Config that :func:`plain_config` took apart.
+
+    The file is trusted with values only: the model is looked up by its name among those that are there.
+    """
+    from recbole.config import Config
+    from recbole.utils import get_model
+
+    cls = import_module("recbole_hyper.hosted.config").HostedConfig if hosted else Config
+    config = object.__new__(cls)
+    config.__dict__.update(state)
+    if hosted:
+        config.model_class = get_model(config.model)
+    return config
+
+
+def mend_config(configurator: Any) -> None:
+    """A Config is pickled as plain values; torch's safe loader knows what RecBole writes."""
+    from torch.serialization import add_safe_globals
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        if type(self) is configurator.Config:
+            return plain_config(self)
+        return object.__reduce_ex__(self, protocol)
+
+    configurator.Config.__reduce_ex__ = reduced
+    add_safe_globals([restored_config, OldConfig, configurator.Config, *_enumerations(), *_numpy(), *_scipy()])
+
+
+def _enumerations() -> list[Any]:
+    from recbole.utils import enum_type
+
+    return [cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__]
+
+
+def _numpy() -> list[Any]:
+    """Return what a pickled array or scalar names, by today's name and by that before numpy 2."""
+    import numpy as np
+    from numpy._core import multiarray
+
+    found: list[Any] = [np.ndarray, np.matrix, np.dtype]
+    # the types of dtypes have no names of their own in a pickle, but torch asks whether they may be restored
+    found += [type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU"]
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):
+        found += [(getattr(multiarray, name), f"{module}.{name}") for name in ("_reconstruct", "scalar")]
+    return found
+
+
+def _scipy() -> list[Any]:
+    import scipy.sparse
+
+    return [getattr(scipy.sparse, f"{form}_{kind}") for form in ("csr", "csc", "lil") for kind in ("matrix", "array")]
+
+
+# --- models and trainers ---------------------------------------------------------------------------------------------
+def mend_models(abstract: Any) -> None:
+    """``load_other_parameter``: a sparse matrix of a file is checked, since scipy's loops trust its indices."""
+
+    def load_other_parameter(self: Any, para: Any) -> None:
+        import scipy.sparse
+
+        for name, value in (para or {}).items():
+            if scipy.sparse.issparse(value):
+                (value.tocsr() if value.format == "lil" else value).check_format(full_check=True)
+            setattr(self, name, value)
+
+    abstract.AbstractRecommender.load_other_parameter = load_other_parameter
+
+
+def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+    """``Trainer._save_checkpoint``: the same content, in the pickle protocol that torch's safe loader reads.
+
+    The original writes protocol 4. Of the other parameters, modules are left out: SASRecF, GRU4RecF, FDSA, DIN and DIEN
+    name one that holds the whole dataset, and its tensors are in ``state_dict`` already.
+    """
+    from pathlib import Path
+
+    import torch
+    from recbole.utils import set_color
+
+    from recbole_hyper.files import replaced
+
+    if not self.config["single_spec"] and self.config["local_rank"] != 0:
+        return
+    file = kwargs.pop("saved_model_file", self.saved_model_file)
+    others = self.model.other_parameter()
+    state = {
+        "config": self.config,
+        "epoch": epoch,
+        "cur_step": self.cur_step,
+        "best_valid_score": float(self.best_valid_score),
+        "state_dict": self.model.state_dict(),
+        "other_parameter": {name: value for name, value in others.items() if not isinstance(value, torch.nn.Module)},
+        "optimizer": self.optimizer.state_dict(),
+    }
+    with replaced(Path(file)) as part:
+        torch.save(state, part)
+    if verbose:
+        self.logger.info(set_color("Saving current", "blue") + f": {file}")
+
+
+def _resume_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def resume_checkpoint(self: Any, resume_file: Any) -> None:
+        with readable(resume_file) as file:
+            original(self, file)
+        self.saved_model_file = str(resume_file)
+
+    return resume_checkpoint
+
+
+def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def evaluate(
+        self: Any, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
+    ) -> Any:
+        with readable(model_file or self.saved_model_file) if load_best_model else nullcontext(model_file) as file:
+            return original(self, eval_data, load_best_model, file, show_progress)
+
+    return evaluate
+
+
+def mend_trainer(trainer: Any) -> None:
+    """A checkpoint is written so that it can be read safely, and to a temporary name first; older ones are read too."""
+    if trainer.Trainer._save_checkpoint is _save_checkpoint:
+        return
+    trainer.Trainer._save_checkpoint = _save_checkpoint
+    trainer.Trainer.resume_checkpoint = _resume_checkpoint(trainer.Trainer.resume_checkpoint)
+    trainer.Trainer.evaluate = _evaluate(trainer.Trainer.evaluate)
+
+
+def mend_quick_start(quick_start: Any) -> None:
+    """``load_data_and_model`` reads older files too."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def load_data_and_model(model_file: Any) -> Any:
+            with readable(model_file) as file:
+                return original(file)
+
+        return load_data_and_model
+
+    replace(quick_start, "load_data_and_model", make)

@@ -1,0 +1,255 @@
+"""RecBole's own functions with this package's models by name.
+
+Inside RecBole's functions a name that both have (Pop) means RecBole's model, as its scripts and tables expect; ours of
+that name is run by :func:`recbole_hyper.run`. What these shims lead to stands in :mod:`recbole_hyper.hosted`, which is
+imported when a model of this package is asked for, and not before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.compat.finding import replace
+
+# where RecBole looks for a model, in this order
+FOLDERS = tuple(
+    f"{kind}_recommender" for kind in ("general", "context_aware", "sequential", "knowledge_aware", "exlib")
+)
+# by its name: what comes before the stage of hosted imports nothing of it
+_HOSTED = "recbole_hyper.hosted"
+
+
+def _is_hosted(config: Any) -> bool:
+    """Return whether RecBole's functions are at work for a model of this package."""
+    return bool(getattr(type(config), "hosted", False))
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+def _model_files() -> dict[str, str]:
+    """Return the module of every model of RecBole by its name in small letters."""
+    import recbole
+
+    root = Path(recbole.__file__).parent / "model"
+    return {
+        file.stem: f"recbole.model.{folder}.{file.stem}"
+        for folder in reversed(FOLDERS)
+        for file in (root / folder).glob("*.py")
+        if file.stem != "__init__"
+    }
+
+
+def _get_model(name: str) -> type:
+    """Return RecBole's model class of that name, else that of this package.
+
+    RecBole's own function ends, for any name that it does not know, in the import of lightgbm and xgboost.
+
+    Raises:
+        ConfigError: no model has the name; the message lists the nearest.
+        ModuleNotFoundError: the model needs a package that is not installed; the message says which.
+    """
+    from recbole_hyper import components
+    from recbole_hyper.errors import ConfigError
+
+    files = _model_files()
+    module = _imported(name, files[name.lower()]) if name.lower() in files else None
+    if hasattr(module, name):
+        return getattr(module, name)
+    ours = components.names("models")
+    if name in ours:
+        return components.resolve("models", name)
+    # a class is called as RecBole's YAML file of it
+    import recbole
+
+    written = {file.stem.lower(): file.stem for file in Path(recbole.__file__).parent.glob("properties/model/*.yaml")}
+    known = {**{stem: written.get(stem, stem) for stem in files}, **{one.lower(): one for one in ours}}
+    near = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)]
+    raise ConfigError(
+        f"{name!r} is the name of no model of RecBole and of none of this package. "
+        + (f"Did you mean {', '.join(near)}? " if near else "")
+        + f"Models of this package: {', '.join(ours)}"
+    )
+
+
+def _imported(name: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"RecBole's {name} needs the package {error.name!r}, which is not installed", name=error.name
+        ) from error
+
+
+def mend_utils(utils: Any) -> None:
+    """``get_model`` knows this package's models; ``get_flops`` counts on a batch that they can read."""
+    replace(utils, "get_model", lambda original: _get_model)
+    replace(utils, "get_flops", _get_flops)
+
+
+def _get_flops(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def get_flops(model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not _is_hosted(getattr(dataset, "config", None)):
+            return original(model, dataset, *arguments, **keywords)
+        cases = import_module(f"{_HOSTED}.data").cases_to_count(model, dataset)
+        return 1 if cases is None else original(model, cases, *arguments, **keywords)
+
+    return get_flops
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+def mend_config(configurator: Any) -> None:
+    """``Config`` of a model of this package is :class:`recbole_hyper.hosted.config.HostedConfig`."""
+
+    def new(
+        cls: type,
+        model: Any = None,
+        dataset: str | None = None,
+        config_file_list: Sequence[Any] | None = None,
+        config_dict: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if cls is configurator.Config and _names_ours(model, config_file_list or (), config_dict or {}):
+            cls = import_module(f"{_HOSTED}.config").HostedConfig
+        return object.__new__(cls)
+
+    configurator.Config.__new__ = new
+
+
+def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether the model that RecBole's Config would take is of this package; parts of ``plugins`` are loaded."""
+    from recbole_hyper import components
+
+    plugins = _given("plugins", files, settings)
+    if plugins:
+        components.load_plugins([plugins] if isinstance(plugins, str) else plugins)
+    named = _given("model", files, settings) if model is None else model
+    cls = _get_model(named) if isinstance(named, str) else named
+    return isinstance(cls, type) and issubclass(cls, components.Model)
+
+
+def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
+    """Return the value of a key as RecBole takes it: from the command line, else the dictionary, else the last file."""
+    import yaml
+
+    for word in sys.argv[1:]:
+        if word.startswith(f"--{key}="):
+            return word.partition("=")[2]
+    if key in settings:
+        return settings[key]
+    found = None
+    for file in files:
+        try:
+            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue  # what is wrong with it is said where it is read
+        found = content.get(key, found) if isinstance(content, dict) else found
+    return found
+
+
+# --- data and trainer ------------------------------------------------------------------------------------------------
+def mend_data(data: Any) -> None:
+    """``create_dataset`` and ``data_preparation`` make data and split by this package's protocols for its models."""
+
+    def leading(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def function(config: Any, *arguments: Any) -> Any:
+                if not _is_hosted(config):
+                    return original(config, *arguments)
+                return getattr(import_module(f"{_HOSTED}.data"), name)(config, *arguments)
+
+            return function
+
+        return make
+
+    for name in ("create_dataset", "data_preparation"):
+        replace(data, name, leading(name))
+
+
+def mend_trainer(trainer: Any) -> None:
+    """A trainer of RecBole that is made for a model of this package is one that can train it.
+
+    The class that ``get_trainer`` returns, or that a script names, stays RecBole's; so does a user's own.
+    """
+
+    def new(cls: type, config: Any = None, *_arguments: Any, **_keywords: Any) -> Any:
+        if cls.__module__ == trainer.__name__ and _is_hosted(config):
+            cls = import_module(f"{_HOSTED}.trainer").hosted_trainer(cls)
+        return object.__new__(cls)
+
+    trainer.AbstractTrainer.__new__ = new
+
+
+# --- quick start -----------------------------------------------------------------------------------------------------
+class _Tune:
+    """ray.tune, with the ``report(**metrics)`` that RecBole knows: ray 2 takes a dictionary, and only in a trial."""
+
+    def __init__(self, tune: Any) -> None:
+        self._tune = tune
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tune, name)
+
+    def report(self, **metrics: Any) -> None:
+        """Report to ray where a trial of it runs."""
+        if self.in_trial():
+            self._tune.report(dict(metrics))
+
+    def in_trial(self) -> bool:
+        """Return whether a trial of ray runs in this process."""
+        return self._tune.get_context().get_trial_id() is not None
+
+
+def objective_function(
+    config_dict: Mapping[str, Any] | None = None, config_file_list: Sequence[str] | None = None, saved: bool = True
+) -> dict[str, Any]:
+    """RecBole's objective function; a worker of ray that unpickles it by its name here has the shims.
+
+    In a trial of ray the metrics stand in what is returned too: ray takes that for one more report.
+    """
+    quick_start = import_module("recbole.quick_start.quick_start")
+    result = quick_start.objective_function.__wrapped__(config_dict, config_file_list, saved)
+    return {**result["test_result"], **result} if quick_start.tune.in_trial() else result
+
+
+def _run(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        from recbole_hyper.errors import ConfigError
+
+        given = inspect.signature(original).bind(*arguments, **keywords)
+        given.apply_defaults()
+        of: dict[str, Any] = given.arguments
+        processes, world = of["nproc"], of["world_size"]
+        several = processes != 1 or world > 0
+        if several and _names_ours(of["model"], of["config_file_list"] or (), of["config_dict"] or {}):
+            raise ConfigError(
+                f"nproc={processes}, world_size={world}: RecBole's distributed training does not take models of this "
+                "package; recbole_hyper.run trains in num_workers processes"
+            )
+        return original(*arguments, **keywords)
+
+    return run
+
+
+def mend_quick_start(quick_start: Any) -> None:
+    """``tune.report`` of the ray that is installed, and an objective function that brings the shims along.
+
+    Its ``run`` would start processes without the shims: it says so where a model of this package is named.
+    """
+    replace(quick_start, "run", _run)
+    if not isinstance(quick_start.tune, _Tune):
+        quick_start.tune = _Tune(quick_start.tune)
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        objective_function.__wrapped__ = original  # type: ignore[attr-defined]
+        return objective_function
+
+    replace(quick_start, "objective_function", make)

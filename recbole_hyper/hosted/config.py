@@ -1,0 +1,125 @@
+"""The configuration of a model of this package that is asked for through RecBole's own ``Config``."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from recbole.utils import get_model
+
+from recbole_hyper import components
+from recbole_hyper.compat.checkpoints import plain_config
+from recbole_hyper.config import Config, ConfigError, merge
+
+logger = logging.getLogger("recbole_hyper")
+
+# what RecBole's scripts and their like take from the command line themselves; no setting of a model
+SCRIPT_OPTIONS = frozenset(
+    (
+        *("config_files", "params_file", "output_file", "display_file", "tool", "model_list", "valid_metric_bigger"),
+        *("nproc", "ip", "port", "world_size", "group_offset", "run_times"),
+    )
+)
+# what is read by recbole_hyper.run alone, and why
+_FOLDER = "RecBole's functions keep one file in checkpoint_dir; recbole_hyper.run keeps a folder"
+_REPORT = "only recbole_hyper.run writes it"
+RUN_ONLY = {
+    **dict.fromkeys(("output_dir", "save_data", "checkpoint_step"), _FOLDER),
+    **dict.fromkeys(("save_cases", "confidence", "protocol_report"), _REPORT),
+    "ray_address": "RecBole's functions train in one process",
+}
+# what would change the outcome: the values that ask for nothing, and what to do
+REFUSED = {
+    "resume": ((None, False), "give the checkpoint to trainer.resume_checkpoint(file)"),
+    "refit": ((None, False), "recbole_hyper.run trains the final model on train + validation"),
+    "num_workers": ((None, 1), "recbole_hyper.run trains in more processes"),
+}
+
+
+class HostedConfig(Config):
+    """This package's configuration behind RecBole's ``Config(...)``: the same keys, defaults and checks.
+
+    As in RecBole, the command line is read too, words of the form ``--key=value``, and wins over the dictionary, which
+    wins over the files. A word of it that is no key is warned of: a script may have options of its own. Names of models
+    are RecBole's first, as in its other functions.
+
+    Raises:
+        ConfigError: as :class:`recbole_hyper.config.Config`; and a key that only ``recbole_hyper.run`` can honour.
+    """
+
+    # what the shims ask of a configuration
+    hosted: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: str | type | None = None,
+        dataset: str | None = None,
+        config_file_list: Sequence[Any] | None = None,
+        config_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(model, dataset, config_file_list, config_dict)
+        for key, (nothing, advice) in REFUSED.items():
+            if self[key] not in nothing:
+                raise ConfigError(f"{key}={self[key]!r} has no meaning in RecBole's own functions: {advice}")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return how a checkpoint holds it: as plain values."""
+        return plain_config(self)
+
+    def _load_cmd_line(self) -> dict[str, Any]:
+        words = [] if "ipykernel_launcher" in sys.argv[0] else sys.argv[1:]
+        given: dict[str, str] = {}
+        for word in words:
+            key, equals, value = word.removeprefix("--").partition("=")
+            if not word.startswith("--") or not equals:
+                logger.warning("the word %r of the command line is not of the form --key=value, and is not read", word)
+            elif key in given and given[key] != value:
+                raise ConfigError(f"--{key} is given twice, as {given[key]!r} and as {value!r}")
+            elif key not in SCRIPT_OPTIONS:
+                given[key] = value
+        return self._convert_config_dict(given)
+
+    def _merge_external_config_dict(self) -> None:
+        merge(self.variable_config_dict, self.cmd_config_dict)
+        for given in (self.file_config_dict, self.variable_config_dict):
+            # RecBole's name of it
+            if given.get("loss_type") == "CE":
+                given["loss_type"] = "ce"
+        super()._merge_external_config_dict()
+
+    def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
+        named = model or self.external_config_dict.get("model")
+        cls = get_model(named) if isinstance(named, str) else named
+        if inspect.isclass(cls) and not isinstance(named, str):
+            _require_own_name(cls)
+        return super()._get_model_and_dataset(cls, dataset)
+
+    def _unread(self) -> dict[str, str]:
+        found = {**super()._unread(), **RUN_ONLY}
+        found.pop("checkpoint_dir", None)
+        return found
+
+    def _check_keys(self) -> None:
+        known = self._known_keys()
+        for key in [key for key in self.cmd_config_dict if key not in known]:
+            logger.warning("--%s of the command line is no key of this configuration, and is not read", key)
+            self.external_config_dict.pop(key, None)
+        super()._check_keys()
+
+
+def _require_own_name(cls: type) -> None:
+    """Raise where RecBole's functions, which pass a model on by its name, would come to another class or to none."""
+    components.name_of("models", cls)
+    try:
+        found = get_model(cls.__name__)
+    except ValueError:
+        components.component("models")(cls)
+        return
+    if found is not cls:
+        raise ConfigError(
+            f"RecBole's own functions find a model by its name, and {cls.__name__!r} is {components.path_of(found)} "
+            f"there; run {components.path_of(cls)} by recbole_hyper.run"
+        )

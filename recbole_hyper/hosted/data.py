@@ -1,0 +1,135 @@
+"""What RecBole's ``create_dataset`` and ``data_preparation`` return for a model of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from recbole.data.dataloader import FullSortEvalDataLoader
+from recbole.utils import ModelType
+
+from recbole_hyper.components import parts_of
+from recbole_hyper.config import ConfigError
+from recbole_hyper.data.dataset import SequenceDataset, read_dataset
+from recbole_hyper.data.loader import WindowLoader, case_interaction
+from recbole_hyper.models._linear import OneStep
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
+from recbole_hyper.runs.run import evaluations
+from recbole_hyper.training.trainer import Evaluation
+from recbole_hyper.types import Cases, Split
+
+
+def create_dataset(config: Any) -> SequenceDataset:
+    """Return the filtered data set, as a run of this package reads it."""
+    if config["n_threads"]:
+        torch.set_num_threads(int(config["n_threads"]))
+    return read_dataset(config)
+
+
+def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData, CaseData]:
+    """Split ``dataset`` as ``eval_args`` says; ``curvature: auto`` of ``config`` becomes a number here.
+
+    Raises:
+        ConfigError: a dataset that is not :func:`create_dataset`'s, or one too small for ``topk``; a model that needs
+            more memory than there is.
+        ProtocolError: a split that cannot be made.
+    """
+    if not isinstance(dataset, SequenceDataset):
+        raise ConfigError(
+            f"{config['model']} needs the dataset that create_dataset(config) returns, not a {type(dataset).__name__}"
+        )
+    split = make_split(dataset.store, config)
+    require_items(config, split)
+    log_split(split)
+    estimate_memory(config, dataset, split)
+    settle_curvature(config, dataset, split)
+    training = dataset.restrict(split.store, split.train_lengths)
+    valid, test = evaluations(split, training)
+    return TrainingData(config, training, split), CaseData(config, valid, training), CaseData(config, test, training)
+
+
+class TrainingData:
+    """The training part: what RecBole's scripts take for a training loader.
+
+    Attributes:
+        dataset: the training part alone, from which the model is built.
+    """
+
+    def __init__(self, config: Any, training: SequenceDataset, split: Split) -> None:
+        self.config, self.split = config, split
+        self.dataset = self._dataset = training
+
+    def batches(self, model: Any) -> Any:
+        """Return the batches of an epoch as ``model`` wants them."""
+        return model.training_loader(self.dataset, self.split.store, self.split.train_lengths, self.config)
+
+    @cached_property
+    def _loader(self) -> Any:
+        if not parts_of(self.config.model_class):
+            return OneStep(self.dataset)
+        return WindowLoader(self.dataset, self.split.store, self.split.train_lengths, self.config)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+class CaseData:
+    """The validation or the test part: what RecBole's scripts take for an evaluation loader.
+
+    The trainer ranks ``evaluation``. Whoever asks for more, as RecBole's case study does, gets RecBole's own loader of
+    the same cases, which is made then.
+    """
+
+    def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
+        self.config, self.evaluation, self._training = config, evaluation, training
+
+    @cached_property
+    def _loader(self) -> FullSortEvalDataLoader:
+        cases = self.evaluation.cases
+        rows = self._training.copy(case_interaction(cases, int(self.config["MAX_ITEM_LIST_LENGTH"]), self.config))
+        sampler = None
+        if self.config["MODEL_TYPE"] != ModelType.SEQUENTIAL:
+            sampler = SimpleNamespace(used_ids=_used(cases, self._training.user_num))
+        return FullSortEvalDataLoader(self.config, rows, sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self.evaluation) and len(self._loader)
+
+    def __bool__(self) -> bool:
+        return len(self.evaluation) > 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def _used(cases: Cases, n_users: int) -> Any:
+    """Return for each user the items of the histories and targets of its cases."""
+    used = np.array([set() for _ in range(n_users)])
+    store = cases.store
+    for row, start, end, target in zip(cases.rows, cases.starts, cases.ends, cases.targets.tolist(), strict=True):
+        first = store.offsets[row]
+        used[store.users[row]].update(store.items[first + start : first + end].tolist(), [target])
+    return used
+
+
+def cases_to_count(model: Any, dataset: SequenceDataset) -> Any:
+    """Return a few rows for which RecBole counts the operations of ``model``; None where a fit is all there is."""
+    if not parts_of(type(model)):
+        return None
+    store = dataset.store
+    rows = np.argsort(store.lengths)[-2:]
+    cases = Cases.build(store, rows, store.lengths[rows] - 1)
+    return dataset.copy(case_interaction(cases, int(dataset.config["MAX_ITEM_LIST_LENGTH"]), dataset.config))

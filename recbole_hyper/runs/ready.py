@@ -1,0 +1,100 @@
+"""What stands between data that were read and split, and the model: checks, estimates, and what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper import components
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.files import cache_folder, read_json, write_json
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.models.preflight import require_memory
+from recbole_hyper.protocols.base import repeated_targets
+from recbole_hyper.types import Cases, Split
+
+logger = logging.getLogger("recbole_hyper")
+
+CURVATURE = "curvature.json"
+
+
+def require_items(config: Config, split: Split) -> None:
+    """Raise ConfigError where ``topk`` asks for more items than there are."""
+    largest, items = max(config["topk"]), split.store.n_items - 1
+    if largest > items:
+        raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
+
+
+def settle_curvature(
+    config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
+) -> dict[str, Any]:
+    """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it.
+
+    Where there is an ``output_dir``, the origin of the number is kept in it for a resumed run.
+    """
+    if not issubclass(config.model_class, HyperRecommender):
+        return {}
+    encoder = components.resolve("encoders", config["encoder"])
+    if not (components.resolve("geometry", config["geometry"]).curved or "curvature" in encoder.option_parameters()):
+        if config["curvature"] == "auto":
+            config["curvature"] = 1.0  # nothing is curved: no estimate is worth its time
+        return {}
+    value, kept = config["curvature"], output_dir / CURVATURE if output_dir else None
+    if value != "auto":
+        # a resumed run finds the number in its configuration, and where it came from beside it
+        before = read_json(kept) if config["resume"] and kept and kept.is_file() else {}
+        if before.get("curvature") == value and "origin" in before:
+            return before["origin"]
+        return {"curvature_origin": "learned" if value == "learn" else "given"}
+    from recbole_hyper.curvature import estimate_curvature
+
+    matrix = split.store.matrix(split.train_lengths)[:, 1:]
+    fingerprint = _train_fingerprint(split)
+    cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
+    estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
+    config["curvature"] = float(estimate.curvature)
+    logger.info(
+        "curvature %.4g estimated from the training data (%.4g to %.4g), verdict: %s",
+        estimate.curvature, estimate.lower, estimate.upper, estimate.verdict,
+    )  # fmt: skip
+    origin = {
+        "curvature_origin": "estimated from the training data",
+        "curvature_interval": [float(estimate.lower), float(estimate.upper)],
+        "curvature_verdict": str(estimate.verdict),
+    }
+    if kept:
+        write_json(kept, {"curvature": config["curvature"], "origin": origin})
+    return origin
+
+
+def estimate_memory(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
+    """Return what result.json says of the memory of a training step.
+
+    Raises:
+        ConfigError: it needs more than there is.
+    """
+    if not issubclass(config.model_class, HyperRecommender):
+        return {}
+    estimate = require_memory(config, split.store.n_items, data.item_features)
+    logger.info("estimated memory of a training step:\n%s", estimate.table())
+    return {"estimated_memory_bytes": {**dataclasses.asdict(estimate), "total": estimate.total}}
+
+
+def _train_fingerprint(split: Split) -> str:
+    return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
+
+
+def log_split(split: Split) -> None:
+    """Count the cases of ``split`` and log its counts."""
+    parts: list[tuple[str, Cases]] = [("validation", split.valid), ("test", split.test)]
+    for name, cases in parts:
+        split.counts[f"{name} cases"] = len(cases)
+        if len(cases):
+            split.counts[f"{name} targets that repeat an item of their history"] = repeated_targets(cases)
+    split.counts["training interactions"] = int(split.train_lengths.sum())
+    for name, value in split.counts.items():
+        logger.info("%s: %s", name, value)
