@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
     """``Dataset._load_feat``: values are taken as they stand in the file, by :mod:`recbole_hyper.data.atomic`.
 
-    The original's ``pd.read_csv`` joins lines between quotation marks, drops ids such as NA, and takes lines of any
-    width; under pandas 3 it also calls ``split`` on the float of an empty sequence.
+    The original's ``pd.read_csv`` joins lines between quotation marks and drops ids such as NA; under pandas 3 it also
+    calls ``split`` on the float of an empty sequence. Lines of another width than the header are taken, with a warning.
     """
     from recbole.utils import FeatureSource, FeatureType
 
@@ -46,8 +46,8 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
-        # RecBole drops such rows and says so; this package's own dataset names the line
-        empty_ids=not getattr(self, "refuses_empty_ids", False),
+        # RecBole takes such lines as far as they go; this package's own dataset names them
+        lenient=not getattr(self, "refuses_faulty_lines", False),
     )
     for field, type_name in columns.items():
         if type_name.endswith("seq"):

@@ -8,6 +8,8 @@ Wholly blank lines are passed over. Whatever else differs from this is one error
 from __future__ import annotations
 
 import codecs
+import dataclasses
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+
+logger = logging.getLogger("recbole_hyper")
 
 TYPES = ("token", "float", "token_seq", "float_seq")
 PAD = "[PAD]"
@@ -80,7 +84,7 @@ def read_atomic(
     separator: str = "\t",
     seq_separator: str = " ",
     encoding: str | None = None,
-    empty_ids: bool = False,
+    lenient: bool = False,
 ) -> pd.DataFrame:
     """Read some columns of an atomic file.
 
@@ -92,7 +96,8 @@ def read_atomic(
         separator: between values.
         seq_separator: between the parts of a sequence.
         encoding: of the text; None is UTF-8.
-        empty_ids: an empty id is a missing value, as for RecBole, which leaves its row out; no error.
+        lenient: as RecBole reads: an empty id is a missing value, what a line holds beyond the columns of the header is
+            left out, and what it lacks is missing.
 
     Returns:
         A column per name: text for tokens, float64 for floats (NaN where missing), an array per row for sequences.
@@ -103,14 +108,14 @@ def read_atomic(
             finite, bytes that are no text, NUL, carriage returns inside a line; with the number of the line.
     """
     (text,) = Text.pieces(path, header(path, separator, encoding), separator, encoding)
-    read, lines = text.columns(list(columns))
+    read, lines = (text.of_even_width() if lenient else text).columns(list(columns))
     result = {}
     for name, kind in columns.items():
         column = read[name]
         if kind == "float":
             result[name] = pd.Series(column.numbers())
         elif kind == "token":
-            result[name] = (column.ids(empty_ids) if name in ids else column.texts()).to_pandas()
+            result[name] = (column.ids(lenient) if name in ids else column.texts()).to_pandas()
         else:
             result[name] = pd.Series(column.sequences(seq_separator, kind == "float_seq"), dtype=object)
     return pd.DataFrame(result).set_axis(pd.Index(lines - 2))
@@ -168,6 +173,25 @@ class Text:
             self._refuse_at(
                 self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; write all ends the same"
             )
+
+    def of_even_width(self) -> Text:
+        """Return the lines cut, or filled with empty values, to the width of the header; blank lines stay."""
+        width, lines = len(self.entries), self.data.split(b"\n")
+        uneven = [
+            row for row, line in enumerate(lines) if line.count(self.separator) + 1 != width and line.strip(b"\r")
+        ]
+        for row in uneven:
+            line = lines[row].removesuffix(b"\r")
+            values = [*line.split(self.separator), *[b""] * width][:width]
+            lines[row] = self.separator.join(values) + lines[row][len(line) :]
+        if not uneven:
+            return self
+        logger.warning(
+            "%s: %d lines hold more or fewer values than the %d columns of the header, the first is line %d; what is "
+            "beyond them is not read",
+            self.path, len(uneven), width, uneven[0] + self.first,
+        )  # fmt: skip
+        return dataclasses.replace(self, data=b"\n".join(lines))
 
     def columns(self, names: list[str]) -> tuple[dict[str, Column], npt.NDArray[np.int64]]:
         """Return the values of some columns as they stand there, and the (n,) lines of the rows; no blank lines."""

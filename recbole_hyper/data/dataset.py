@@ -203,7 +203,7 @@ class FeatureDataset(SequenceDataset):
     For models that ask for features; slow, and several times the size of a store.
     """
 
-    refuses_empty_ids = True
+    refuses_faulty_lines = True
 
     def _from_scratch(self) -> None:
         self.source = Source.of(self.config)

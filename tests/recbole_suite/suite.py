@@ -1,4 +1,4 @@
-"""RecBole's own test suite after ``import recbole_hyper``: ``python tests/recbole/suite.py FOLDER [pytest arguments]``.
+"""RecBole's own test suite after ``import recbole_hyper``: ``python suite.py FOLDER [pytest arguments]``.
 
 FOLDER is the folder ``tests`` of RecBole's repository at v1.2; nothing is fetched. The suite runs in an empty folder in
 which it is found as ``tests``, as its own paths expect. What it is known not to pass stands in exceptions.yaml.
