@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from recbole_hyper.curvature import gromov_delta
 from recbole_hyper.curvature.distances import euclidean_distances
 from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, search_base
-from recbole_hyper.kernels import gromov as _kernels
 from tests.reference.gromov import delta_fixed_base, delta_four_points, shortest_paths, tree_distances
 
 
@@ -225,15 +224,3 @@ def test_rounding_of_a_matrix_of_distances_is_accepted(scale: float, base: int |
 def test_faults_say_what_is_wrong(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gromov_delta(**arguments)
-
-
-def test_compiling_needs_no_writable_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = _kernels.njit
-
-    def refuse(function: object, *, cache: bool = False, **options: object) -> object:
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(function, **options)
-
-    monkeypatch.setattr(_kernels, "njit", refuse)
-    assert _kernels._compile(lambda x: x + 1)(1) == 2

@@ -32,6 +32,7 @@ FEW: dict[str, dict[str, Any]] = {
     "HSASRecSCE": {"sce_bucket_size_y": 20},
     "SASRecBCEPlus": {"n_negatives": 8},
     "SASRecSampledCE": {"n_negatives": 8},
+    "eSASRec": {"n_negatives": 8},
 }
 GT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
 # some models have a protocol of candidates, and lists, of their own
