@@ -11,8 +11,13 @@ from recbole_hyper import compat
 compat.apply()
 
 __version__ = "0.1.0"
-_MODULES = {"load": "runs.load", "recommend": "runs.recommend", "recommend_all": "runs.batch", "run": "runs.run"}
-_MODULES["run_seeds"] = "runs.seeds"
+_MODULES = {
+    "load": "runs.load",
+    "recommend": "runs.recommend",
+    "recommend_all": "runs.batch",
+    "run": "runs.run",
+    "run_seeds": "runs.seeds",
+}
 _MODELS = {
     "dual_fmlprec": "DualFMLPRec",
     "dual_gru4rec": "DualGRU4Rec",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
@@ -21,12 +22,15 @@ def recbole_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def recbole_models() -> dict[str, Path]:
-    """Return the file of every general and sequential model of RecBole, by model name."""
+def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
+    """Return the file of every model of RecBole in ``folders``, by model name; by default general and sequential ones.
+
+    Of two models of one name that of the later folder counts.
+    """
     yamls = {path.stem.lower(): path.stem for path in (recbole_folder() / "properties" / "model").glob("*.yaml")}
     return {
         yamls.get(path.stem) or _class_of(path): path
-        for folder in MODEL_FOLDERS
+        for folder in folders
         for path in (recbole_folder() / "model" / folder).glob("*.py")
         if not path.stem.startswith("_")
     }

@@ -33,19 +33,6 @@ def _is_hosted(config: Any) -> bool:
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
-def _model_files() -> dict[str, str]:
-    """Return the module of every model of RecBole by its name in small letters."""
-    import recbole
-
-    root = Path(recbole.__file__).parent / "model"
-    return {
-        file.stem: f"recbole.model.{folder}.{file.stem}"
-        for folder in reversed(FOLDERS)
-        for file in (root / folder).glob("*.py")
-        if file.stem != "__init__"
-    }
-
-
 def _get_model(name: str) -> type:
     """Return RecBole's model class of that name, else that of this package.
 
@@ -57,19 +44,17 @@ def _get_model(name: str) -> type:
     """
     from recbole_hyper import components
     from recbole_hyper.errors import ConfigError
+    from recbole_hyper.recbole_files import recbole_models
 
-    files = _model_files()
-    module = _imported(name, files[name.lower()]) if name.lower() in files else None
+    stock = recbole_models(FOLDERS[::-1])
+    file = {path.stem: path for path in stock.values()}.get(name.lower())
+    module = None if file is None else _imported(name, f"recbole.model.{file.parent.name}.{file.stem}")
     if hasattr(module, name):
         return getattr(module, name)
     ours = components.names("models")
     if name in ours:
         return components.resolve("models", name)
-    # a class is called as RecBole's YAML file of it
-    import recbole
-
-    written = {file.stem.lower(): file.stem for file in Path(recbole.__file__).parent.glob("properties/model/*.yaml")}
-    known = {**{stem: written.get(stem, stem) for stem in files}, **{one.lower(): one for one in ours}}
+    known = {one.lower(): one for one in (*stock, *ours)}
     near = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)]
     raise ConfigError(
         f"{name!r} is the name of no model of RecBole and of none of this package. "

@@ -86,6 +86,13 @@ def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
 
 
+def headline(result: Mapping[str, Any]) -> str:
+    """Return what was run and how it was ranked, in a line without the seed."""
+    seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
+    ranked = candidates_text(result["eval_args"]["mode"])
+    return f"{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}"
+
+
 def metrics_table(result: Mapping[str, Any]) -> str:
     """Return the metrics of validation and test as a table, with their intervals where the result has some."""
     parts = [part for part in ("valid", "test") if result.get(part)]

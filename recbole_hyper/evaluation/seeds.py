@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.evaluation.compare import add_tests, failed_rows, require_one_split, row_of
-from recbole_hyper.evaluation.results import candidates_text
+from recbole_hyper.evaluation.results import headline
 from recbole_hyper.evaluation.statistics import compare_cases, pooled_cases
 
 # the columns of the short table of one model; a mean is followed by its deviation
@@ -54,12 +54,9 @@ def metric_rows(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]
 
 def metric_caption(results: Mapping[int, Mapping[str, Any]]) -> str:
     """Return what a reader must know to read the table of one model's seeds."""
-    first = next(iter(results.values()))
-    seen = "seen items excluded" if first["exclude_seen"] else "seen items are candidates"
     return (
-        f"{first['model']} on {first['dataset']}: {first['protocol']}, {candidates_text(first['eval_args']['mode'])}, "
-        f"{seen}, seeds {', '.join(map(str, results))}. Mean and standard deviation (n - 1) over the seeds; split and "
-        "candidates are the same in all of them."
+        f"{headline(next(iter(results.values())))}, seeds {', '.join(map(str, results))}. Mean and standard deviation "
+        "(n - 1) over the seeds; split and candidates are the same in all of them."
     )
 
 

@@ -91,6 +91,19 @@ class OutputHead(nn.Module):
         """Number of items, padding included."""
         return self.weight.shape[0]
 
+    def of_step(self) -> OutputHead:
+        """Return the head that the loss of one training step scores with: this one, unless its matrix is computed."""
+        return self
+
+    def numbered(self, items: Tensor) -> Tensor:
+        """Return the rows that ``items`` have in the head of a step; of items that it leaves out, 0."""
+        return items
+
+    @property
+    def n_of_step(self) -> int:
+        """Number of items of the head of a step, padding included."""
+        return self.n_items
+
     def logits(self, states: Tensor, items: Tensor | None = None) -> Tensor:
         """Return the logits (n, m) of states (n, d) for ``items`` (m,), or for all items (padding included)."""
         weight, offset = self._select(items)

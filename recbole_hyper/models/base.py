@@ -137,11 +137,9 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         matrix = dataset.inter_matrix("csr")
         matrix.sort_indices()
         offsets, items = torch.from_numpy(matrix.indptr).long(), torch.from_numpy(matrix.indices).long()
-        n_items = self.n_items
-        if isinstance(self.head, FeaturedHead):
-            # negatives are numbered as the head of a step numbers them
-            items, n_items = self.head.numbers[items], len(self.head.shown)
-        return NegativeSampler(n_items, offsets.to(self.device), items.to(self.device))
+        # negatives are numbered as the head of a step numbers them
+        items = self.head.numbered(items)
+        return NegativeSampler(self.head.n_of_step, offsets.to(self.device), items.to(self.device))
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -155,7 +153,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             ValueError: a batch of (prefix, target) rows, in which no future can be read, for an encoder that reads it.
         """
         users = interaction[self.USER_ID]
-        head = self.head.of_step() if isinstance(self.head, FeaturedHead) else self.head
+        head = self.head.of_step()
         if TARGET_LIST not in interaction:
             if self.encoder.reads_future:
                 raise ValueError(f"this encoder trains on windows; batches without {TARGET_LIST!r} hold no future")
@@ -178,8 +176,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
         """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
-        if isinstance(self.head, FeaturedHead):
-            targets = self.head.numbers[targets]
+        targets = self.head.numbered(targets)
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
         loss = self.loss(states, targets, head, negatives)
         self.loss_terms = dict(self.loss.statistics)

@@ -196,14 +196,22 @@ class FeaturedHead(OutputHead):
     def of_step(self) -> OutputHead:
         """Return the head of one training step: its matrix is computed once, and holds the trained items alone.
 
-        ``numbers`` (n_items,) says which row an item has there. Items that were not trained on are no negatives: their
-        features would learn that nobody chooses them.
+        Items that were not trained on are no negatives: their features would learn that nobody chooses them.
         """
         weight, offset = self.weight, self.offset
         if len(self.shown) < self.n_items:
             weight = F.embedding(self.shown, weight)
             offset = None if offset is None else offset[self.shown]
         return OutputHead(self.geometry, weight, offset=offset, curvature=self.curvature, padding_idx=self.padding_idx)
+
+    def numbered(self, items: Tensor) -> Tensor:
+        """Return the rows that ``items`` have in the head of a step; of items that were not trained on, 0."""
+        return self.numbers[items]
+
+    @property
+    def n_of_step(self) -> int:
+        """Number of items of the head of a step, padding included."""
+        return len(self.shown)
 
 
 def feature_bytes(features: ItemFeatures, width: int, tokens: int, *, fusion: str, matrices: int) -> FeatureBytes:

@@ -13,7 +13,10 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.types import Cases, Int64, Split
 
-_EXPECTED = "{valid: 0.1, test: 0.2} is expected, two shares of the items, above 0 and less than 1 together; seed and "
+_EXPECTED = (
+    "{valid: 0.1, test: 0.2} is expected, two shares of the items, above 0 and less than 1 together; seed and among "
+    "may be added"
+)
 
 
 @component("protocols", "CI")
@@ -60,7 +63,7 @@ class ColdItems(Protocol):
         given = self.argument
         keys = {"valid", "test", "seed", "among"}
         if not isinstance(given, dict) or not {"valid", "test"} <= set(given) <= keys:
-            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}among may be added")
+            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}")
         shares, seed, among = (
             {part: given[part] for part in ("valid", "test")},
             given.get("seed", 2020),
@@ -68,7 +71,7 @@ class ColdItems(Protocol):
         )
         numbers = all(isinstance(share, float) and 0 < share < 1 for share in shares.values())
         if not numbers or sum(shares.values()) >= 1:
-            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}among may be added")
+            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}")
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise ProtocolError(f"split {{CI: ...}}: seed={seed!r}; a whole number of at least 0 is expected")
         if among not in ("all", "cold"):

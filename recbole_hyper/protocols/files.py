@@ -15,9 +15,8 @@ class Files(Protocol):
 
     The history of a validation case is what the training file holds of its user, that of a test case what the training
     and the validation file hold: the items that RecBole's evaluation knows of the user then. Cases of one user and file
-    share it. With ``successive: true`` they are asked one after
-    another in time order, the earlier ones in the history of the later. Cases of users without any earlier interaction
-    are left out and counted.
+    share it. With ``successive: true`` they are asked one after another in time order, the earlier ones in the history
+    of the later. Cases of users without any earlier interaction are left out and counted.
 
     Where a row holds a history of its own and its target (``item_id_list``, ``item_id``), that is the case.
     """

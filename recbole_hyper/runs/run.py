@@ -18,7 +18,7 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import candidates_text, commit, metrics_table, versions, write_cases
+from recbole_hyper.evaluation.results import commit, headline, metrics_table, versions, write_cases
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
@@ -299,9 +299,7 @@ def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str
 
 
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
-    seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
-    ranked = candidates_text(result["eval_args"]["mode"])
-    print(f"\n{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}, seed {result['seed']}")
+    print(f"\n{headline(result)}, seed {result['seed']}")
     compiled = result["seconds"].get("compile")
     print(
         f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "

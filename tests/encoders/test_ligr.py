@@ -10,8 +10,7 @@ from recbole_hyper import load, run
 from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.ligr import LiGREncoder
 from tests.conftest import LEARN
-
-SEQUENCES = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7, 9], [3, 2]]
+from tests.encoders.test_transformer import SEQUENCES, padded
 
 
 def encoder(**options: object) -> LiGREncoder:
@@ -21,14 +20,6 @@ def encoder(**options: object) -> LiGREncoder:
     made = LiGREncoder(table, **{**settings, **options})
     made.table = table  # keeps the shared table alive
     return made.double().eval()
-
-
-def padded(sequences: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = torch.tensor([len(sequence) for sequence in sequences])
-    items = torch.zeros(len(sequences), int(lengths.max()), dtype=torch.long)
-    for row, sequence in enumerate(sequences):
-        items[row, : len(sequence)] = torch.tensor(sequence)
-    return items, lengths
 
 
 def loop(made: LiGREncoder, sequence: list[int]) -> torch.Tensor:
