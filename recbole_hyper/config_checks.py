@@ -72,6 +72,11 @@ def check_combinations(config: Mapping[str, Any]) -> None:
             f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
+    if config.get("lr_schedule") and config.get("lr_plateau"):
+        raise ConfigError(
+            f"lr_schedule={config['lr_schedule']!r} and lr_plateau={config['lr_plateau']!r} both set the rate; "
+            "choose one"
+        )
     if config.get("selected_features") and config.get("interactions") == "given":
         raise ConfigError("selected_features needs the .item file of a data set; a frame of interactions has none")
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:

@@ -114,6 +114,8 @@ KEYS: dict[str, Key] = {
             ("weight_decay", "float >= 0 or ~", "L2 inside the learner"),
             ("clip_grad_norm", "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
             ("lr_plateau", "dict or ~", "{factor: 0.5, patience: 5} lowers the rate after stale validations"),
+            ("lr_schedule", "cosine, linear or ~", "the rate falls to 0 at the last of the epochs; ~ keeps it"),
+            ("warmup_ratio", _PROBABILITY, "share of the epochs over which the rate rises from 0"),
             ("manifold_learning_rate", "float > 0 or ~", "of parameters on a manifold; ~ is learning_rate"),
             ("stabilize", "int >= 1", "steps between projections of manifold parameters"),
             ("rowwise_update", "bool", "adam skips items without gradient in a step"),

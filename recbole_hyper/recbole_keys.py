@@ -95,7 +95,8 @@ NO_EFFECT = (
     NoEffect(
         (
             "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
-            "weight_decay", "enable_amp", "enable_scaler", "lr_plateau",
+            "weight_decay", "enable_amp", "enable_scaler", "lr_plateau", "lr_schedule",
+            "warmup_ratio",
         ),
         "the model is fitted in one step",
         _one_step,

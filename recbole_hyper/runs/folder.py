@@ -18,6 +18,7 @@ from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json
+from recbole_hyper.runs.kept import ABOUT, DATA
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 
 CONFIG, RESULT, REFIT = "config.yaml", "result.json", "refit"
@@ -129,6 +130,7 @@ def _require_free(config: Config, folder: Path) -> None:
     """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
     require_no_seeds(folder)
     if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
+        _require_nothing_of_others(folder)
         return
     if not config["resume"]:
         raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
@@ -146,6 +148,18 @@ def _require_free(config: Config, folder: Path) -> None:
         )
 
 
+def _require_nothing_of_others(folder: Path) -> None:
+    """Raise ConfigError where a new run in ``folder`` would write over what no run put there."""
+    found = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
+    # a run that was killed before it had a configuration leaves its data, complete
+    if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
+        found.append(DATA)
+    if found:
+        raise ConfigError(
+            f"{folder} holds {', '.join(found)} but no run, which would be written over; choose another output_dir"
+        )
+
+
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """Return the result of the run in ``folder`` that ``config`` continues, {} where it has none yet.
 
@@ -155,6 +169,11 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """
     begun = read_begun(folder)
     _require_same_run(config, begun, folder)
+    if (config["lr_schedule"] or config["warmup_ratio"]) and begun.get("epochs") != config["epochs"]:
+        raise ConfigError(
+            f"{folder}: the learning rate follows a schedule over epochs={begun.get('epochs')}, and "
+            f"epochs={config['epochs']} is asked for; choose another output_dir"
+        )
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     # config.yaml may be that of a resume which was killed before it had a result
     for file, before in ((CONFIG, begun), (RESULT, result.get("config", {}))):

@@ -39,6 +39,7 @@ from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun, lent_log
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import build_optimizer, build_scheduler
 from recbole_hyper.training.riemannian import restore_training_state
+from recbole_hyper.training.schedule import RateSchedule
 from recbole_hyper.types import Cases, Ranks, Split
 
 # RecBole's trainers and models of these hold state that is in no parameter and no optimizer
@@ -124,9 +125,15 @@ class RunTrainer:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self.scheduler = build_scheduler(self.optimizer, config)
+        self.schedule: RateSchedule | None = None
+        if config["lr_schedule"] or config["warmup_ratio"]:
+            # the epochs of the configuration also for a refit of fewer: it repeats the rates of the run that chose them
+            self.schedule = RateSchedule(
+                self.optimizer, config["lr_schedule"], config["warmup_ratio"] or 0.0, config["epochs"]
+            )
         # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
         self.eval_step = config["eval_step"]
-        self._step = 0
+        self._step = self._n_steps = 0
         self._terms: Counter = Counter()
         self._best_other: dict[str, Any] | None = None
         # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
@@ -178,10 +185,13 @@ class RunTrainer:
 
     @property
     def is_best_last(self) -> bool:
-        """Whether the last epoch of all that were asked for is the best one, so that more might be better."""
-        fitted_at_once = self.config["MODEL_TYPE"] == ModelType.TRADITIONAL
+        """Whether the last epoch of all that were asked for is the best one, so that more might be better.
+
+        Never where the learning rate fell to 0 with it.
+        """
+        over = self.config["MODEL_TYPE"] == ModelType.TRADITIONAL or bool(self.config["lr_schedule"])
         validated = bool(self.history) and "valid_seconds" in self.history[-1]
-        return validated and not fitted_at_once and self.best_epoch + 1 == len(self.history) == self.epochs
+        return validated and not over and self.best_epoch + 1 == len(self.history) == self.epochs
 
     def _after_validation(self, epoch: int, score: float) -> None:
         if self.scheduler is not None:
@@ -193,7 +203,7 @@ class RunTrainer:
     def _train_epoch(
         self, train_data: Any, epoch_idx: int, loss_func: Callable | None = None, show_progress: bool = False
     ) -> Any:
-        self._epoch, self._step, self._terms = epoch_idx, 0, Counter()
+        self._epoch, self._step, self._n_steps, self._terms = epoch_idx, 0, len(train_data), Counter()
         if self.scheduler is not None and epoch_idx - 1 in self.plateau_scores:
             self.scheduler.step(self.plateau_scores[epoch_idx - 1])
         watch = Stopwatch()
@@ -206,7 +216,7 @@ class RunTrainer:
         self.peak_memory["train"] = max(self.peak_memory["train"], memory.bytes)
         steps = max(1, self._step)
         row: dict[str, Any] = {"epoch": epoch_idx, "train_seconds": seconds}
-        if self.scheduler is not None:
+        if self.scheduler is not None or self.schedule is not None:
             row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         mean = tuple(part / steps for part in total) if isinstance(total, tuple) else float(total or 0.0) / steps
         row["train_loss"] = sum(mean) if isinstance(mean, tuple) else mean
@@ -225,6 +235,8 @@ class RunTrainer:
 
     def _observed(self, loss_func: Callable) -> Callable:
         def observed(interaction: Any) -> Any:
+            if self.schedule is not None:
+                self.schedule.set_rates(self._epoch, self._step, self._n_steps)
             self._step += 1
             losses = loss_func(interaction)
             self._terms.update(getattr(self.model, "loss_terms", {}))

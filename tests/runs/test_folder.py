@@ -202,3 +202,23 @@ def test_a_full_disk_is_one_line(
     whole = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole"))
     assert again["test"] == whole["test"]
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test"] == whole["test"]
+
+
+@pytest.mark.parametrize("name", ["data/notes.txt", "train.csv", "model.safetensors", "refit/notes.txt"])
+def test_what_no_run_wrote_is_not_written_over(name: str, random_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).write_text("mine")
+    before = contents(out)
+    with pytest.raises(ConfigError, match=rf"holds {name.split('/')[0]} but no run.*choose another output_dir"):
+        run("SASRecCE", "random", config_dict=settings(random_data, out))
+    assert contents(out) | {".run.lock": b""} == before | {".run.lock": b""}
+
+
+def test_a_folder_that_only_has_data_of_a_killed_run_is_taken(random_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    keys = settings(random_data, out, epochs=1)
+    run("SASRecCE", "random", config_dict=keys)
+    for file in [file for file in out.iterdir() if file.is_file()]:
+        file.unlink()
+    assert run("SASRecCE", "random", config_dict=keys)["epochs"] == 1
