@@ -14,9 +14,9 @@ from recbole_hyper import commands
 from recbole_hyper.keys import COMMON, COMMON_OF_RANKING
 
 # subcommands that take configuration keys as --key=value beside their own options
-TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep"}
+TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep", "tune"}
 # those whose help ends with the keys that are set most often, and which of them
-COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "evaluate": COMMON_OF_RANKING}
+COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "tune": COMMON, "evaluate": COMMON_OF_RANKING}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 HELP = "try the settings of a space, select on validation, test the winner once"
 
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--executor", default="ray", help="ray (default), or local: one after another, no Ray")
     parser.add_argument("--max_concurrent", type=int, help="most trials at a time; default: as many as fit")
     parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
-    parser.add_argument("--time_budget", type=float, help="seconds for the search; the rest can be resumed")
+    parser.add_argument("--time_budget", type=duration, help="of the search: 90s, 30m, 1h30m; the rest can be resumed")
     parser.add_argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here")
     parser.add_argument("--n_seeds", type=int, default=1, help="tested runs of the winner, for mean and spread")
 
@@ -68,3 +69,13 @@ def parse_resources(text: str) -> dict[str, float]:
     if not set(found) <= {"cpu", "gpu"}:
         raise ConfigError(f"resources={text!r}: cpu=NUMBER and gpu=NUMBER are expected, separated by a comma")
     return found
+
+
+def duration(text: str) -> float:
+    """Return the seconds of ``text``: 90, 90s, 30m, 1.5h or 1h30m; argparse tells of anything else."""
+    found = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
+    try:
+        hours, minutes, seconds = (float(part or 0) for part in found.groups()) if found and text.strip() else ()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a time such as 90s, 30m or 1h30m is expected") from None
+    return 3600 * hours + 60 * minutes + seconds

@@ -402,7 +402,8 @@ def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space)
     for key in space.keys:
         if key in fixed and key in space.domains:
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
-        if key in ("output_dir", "resume", "model", "dataset", "epochs_done") or key not in known:
+        set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
+        if key in set_here or key not in known:
             # a key that the sweep sets is no misspelling of itself
             near = [] if key in known else difflib.get_close_matches(key, known, n=3)
             hint = "; the sweep sets it" if key in known else f"; did you mean {' or '.join(near)}?" if near else ""

@@ -1,0 +1,50 @@
+"""``recbole-hyper tune --model=NAME --dataset=NAME --time_budget=1h``: a sweep that needs no space and no choice."""
+
+from __future__ import annotations
+
+import argparse
+
+from recbole_hyper.commands.sweep import duration, parse_resources
+
+HELP = "search the bundled space of a model on validation for a given time, and test the winner once"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options; every other ``--key=value`` is a configuration key of all trials."""
+    parser.add_argument("--model", help="a model of this package")
+    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
+    parser.add_argument(
+        "--time_budget",
+        type=duration,
+        default=3600.0,
+        help="of the search: 90s, 30m, 1h30m; default 1h. A winner that was not trained to its end is trained beside it",
+    )
+    parser.add_argument("--space", default="tune", help="search space; default: tune, of properties/sweep")
+    parser.add_argument("--num_samples", type=int, default=50, help="most trials; default 50")
+    parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
+    parser.add_argument("--executor", default="ray", help="ray (default), or local: one after another, none stopped")
+    parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
+    parser.add_argument("--n_seeds", type=int, default=1, help="tested runs of the winner, for mean and spread")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Draw settings at random, let those that fall behind go, and test the best; see :func:`recbole_hyper.sweep.sweep`."""
+    from recbole_hyper.config import config_files
+    from recbole_hyper.sweep import sweep
+
+    resumed = bool(arguments.keys.get("resume"))
+    sweep(
+        arguments.model,
+        arguments.dataset,
+        space=None if resumed else arguments.space,
+        config_files=config_files(arguments.config_files),
+        config_dict=arguments.keys,
+        search="random",
+        num_samples=arguments.num_samples,
+        scheduler="asha" if arguments.executor == "ray" else "none",
+        executor=arguments.executor,
+        resources=parse_resources(arguments.resources),
+        time_budget=arguments.time_budget,
+        n_seeds=arguments.n_seeds,
+    )
+    return 0

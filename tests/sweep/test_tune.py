@@ -1,0 +1,66 @@
+"""``recbole-hyper tune``: its space fits every model, and a search in a given time ends with a tested winner."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recbole_hyper.cli import main
+from recbole_hyper.commands.sweep import duration
+from recbole_hyper.config import Config
+from recbole_hyper.key_tables import of_model
+from recbole_hyper.listing import parts
+from recbole_hyper.sweep.proposals import list_trials
+from recbole_hyper.sweep.space import read_space
+from tests.sweep.conftest import FAST
+
+MODELS = [entry.name for entry in parts("models") if entry.name != "Pop"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_space_varies_keys_that_the_model_reads(model: str) -> None:
+    config = Config(model, config_dict={"interactions": "given"})
+    read = {row["key"] for row in of_model(config)}
+    trials = list_trials(read_space("tune", model, "full"), "random", 8, 1, config.final_config_dict)
+    assert len({trial.name for trial in trials}) > 2
+    for trial in trials:
+        assert set(trial.settings) <= read
+        Config(model, config_dict={"interactions": "given", **trial.settings})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("1.5h", 5400), ("1h30m", 5400), ("1h1m1s", 3661)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "soon", "1d", "1.2.3m", "-5"])
+def test_other_words_are_no_durations(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="a time such as 90s, 30m or 1h30m is expected"):
+        duration(text)
+
+
+def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    free = ("hidden_size", "train_batch_size")
+    fixed = [f"--{key}={value}" for key, value in keys.items() if key not in free]
+    out = tmp_path / "tuned"
+    asked = ["tune", "--model=SASRecCE", "--dataset=tiny", "--executor=local", "--time_budget=5m", "--num_samples=3"]
+    assert main([*asked, *fixed, f"--output_dir={out}"]) == 0
+    outcome = json.loads((out / "sweep.json").read_text())
+    assert outcome["trials"] == {"finished": 3}
+    assert set(outcome["best"]["settings"]) == {
+        "learning_rate", "train_batch_size", "hidden_size", "weight_decay", "hidden_dropout_prob", "attn_dropout_prob"
+    }  # fmt: skip
+    assert (out / outcome["best_runs"][0] / "result.json").is_file()
+    assert outcome["test"]["ndcg@5"] > 0
+    # the same again, with one trial more
+    more = [word for word in asked if not word.startswith("--num_samples")]
+    assert main([*more, "--num_samples=4", *fixed, f"--output_dir={out}", "--resume=True"]) == 0
+    assert json.loads((out / "sweep.json").read_text())["trials"] == {"finished": 4}
+    assert FAST["epochs"] == 2
+    assert "selected by validation ndcg@5" in capsys.readouterr().out
