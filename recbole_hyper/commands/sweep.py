@@ -75,7 +75,8 @@ def duration(text: str) -> float:
     """Return the seconds of ``text``: 90, 90s, 30m, 1.5h or 1h30m; argparse tells of anything else."""
     found = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?", text.strip())
     try:
-        hours, minutes, seconds = (float(part or 0) for part in found.groups()) if found and text.strip() else ()
+        if found is None or not text.strip():
+            raise ValueError(text)
+        return sum(size * float(part or 0) for size, part in zip((3600, 60, 1), found.groups(), strict=True))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: a time such as 90s, 30m or 1h30m is expected") from None
-    return 3600 * hours + 60 * minutes + seconds

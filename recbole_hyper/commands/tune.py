@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time_budget",
         type=duration,
         default=3600.0,
-        help="of the search: 90s, 30m, 1h30m; default 1h. A winner that was not trained to its end is trained beside it",
+        help="of the search: 90s, 30m, 1h30m; default 1h. a winner that was stopped is then trained to its end",
     )
     parser.add_argument("--space", default="tune", help="search space; default: tune, of properties/sweep")
     parser.add_argument("--num_samples", type=int, default=50, help="most trials; default 50")
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Draw settings at random, let those that fall behind go, and test the best; see :func:`recbole_hyper.sweep.sweep`."""
+    """Draw settings at random, let those that fall behind go, and test the best (``recbole_hyper.sweep.sweep``)."""
     from recbole_hyper.config import config_files
     from recbole_hyper.sweep import sweep
 
