@@ -71,7 +71,12 @@ def test_a_table_holds_its_data_sets_and_their_own_settings() -> None:
     assert movies.settings["MAX_ITEM_LIST_LENGTH"] == 200
     assert (movies.settings["valid_metric"], movies.settings["topk"]) == ("Hit@10", [10])
     row = movies.rows["HSASRecCE"]
-    assert row.settings == {"train_windows": "last", "curvature": 0.015283691692054992}
+    code = {"train_windows": "last", "attention_init": "fused", "attend_pads": True}
+    assert row.settings == {**code, "curvature": 0.015283691692054992}
+    assert movies.rows["SASRecCE"].settings == {**code, "item_bias": True}
+    # FMLP-Rec's own code lowers no rate
+    assert beauty.settings["lr_plateau"] == {"factor": 0.5, "patience": 5, "threshold": 1e-4}
+    assert beauty.rows["FMLP-Rec"].settings["lr_plateau"] is None
     assert (row.space, row.search, row.num_samples, row.small) == (
         "hsasrec-code", "random", 60, {"MAX_ITEM_LIST_LENGTH": 50},
     )  # fmt: skip
