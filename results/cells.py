@@ -1,0 +1,122 @@
+"""The published cells beside ours: results/cells.yaml names the runs, their result files give every figure.
+
+    python results/cells.py       # writes results/cells.md and results/cells.png
+
+The command of a row is what its configuration has beside the defaults of the model and the protocol, so that a row
+cannot name another command than the one that it ran.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import yaml
+
+from recbole_hyper.config import Config, config_files
+from recbole_hyper.report.differences import canonical, read_settings
+
+HERE = Path(__file__).parent
+FILES = {"global timepoint": "global_timepoint", "temporal users": "temporal_users"}
+SHOWN = {"ndcg@10": "NDCG@10", "hit@10": "HR@10", "mrr@100": "MRR", "itemcoverage@10": "COV@10"}
+
+
+def command(result: dict[str, Any]) -> str:
+    """Return what trains such a run: the keys that are not the defaults."""
+    model, dataset, asked = result["model"], result["dataset"], result["config"]
+    protocol = FILES.get(result["protocol"], "")
+    default = Config(model, dataset, config_files(protocol), {"interactions": "given"})
+    usual = read_settings(model, default.plain())
+    differing = {
+        key: value
+        for key, value in read_settings(model, asked).items()
+        if key in usual and canonical(usual[key]) != canonical(value) and key not in ("interactions", "load_col")
+    }
+    if "curvature_interval" in result:
+        differing["curvature"] = "auto"
+    measured = {key: asked[key] for key in ("seed", "metrics", "topk", "valid_metric") if asked[key] != default[key]}
+    words = [f"--model={model}", f"--dataset={dataset}", *([f"--config_files={protocol}"] if protocol else [])]
+    for key, value in (measured | differing).items():
+        text = yaml.safe_dump(value, default_flow_style=True, width=10**6).strip().removesuffix("\n...")
+        words.append(f'"--{key}={text}"' if " " in text else f"--{key}={text}")
+    return "recbole-hyper run " + " ".join(words)
+
+
+def figure_text(results: list[dict[str, Any]], metric: str) -> str:
+    """Return the mean of a test metric, with its interval (one seed) or deviation (several)."""
+    values = [result["test"][metric] for result in results if metric in result["test"]]
+    if not values:
+        return "-"
+    text = _short(statistics.fmean(values))
+    if len(values) > 1:
+        return f"{text} ± {_short(statistics.stdev(values))}"
+    low, high = results[0].get("test_intervals", {}).get(metric, (None, None))
+    return text if low is None else f"{text} ({_short(low)}-{_short(high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}".removeprefix("0")
+
+
+def row_text(row: dict[str, Any], metrics: list[str]) -> str:
+    """Return the line of the table of a row of cells.yaml."""
+    results = [json.loads((HERE / f"run_{name}.json").read_text()) for name in row["runs"]]
+    first, published = results[0], row.get("published", {})
+    epochs = f"{first['best_epoch'] + 1} of {first['epochs']}"
+    minutes = statistics.fmean(result["seconds"]["train"] for result in results) / 60
+    cells = [row["row"], *(figure_text(results, metric) for metric in metrics)]
+    cells += [", ".join(_short(published[metric]) if metric in published else "-" for metric in metrics)]
+    cells += [str(len(results)), epochs, f"{minutes:.0f}", row["verdict"], f"`{command(first)}`"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def draw(groups: list[dict[str, Any]], file: Path) -> None:
+    """Draw ours over the published value, a dot for each NDCG@10 (or MRR where that is what is published)."""
+    points = []
+    for group in groups:
+        for row in group["rows"]:
+            results = [json.loads((HERE / f"run_{name}.json").read_text()) for name in row["runs"]]
+            metric = next((name for name in ("ndcg@10", "mrr@100") if name in row.get("published", {})), None)
+            if metric is not None:
+                ours = statistics.fmean(result["test"][metric] for result in results)
+                interval = results[0].get("test_intervals", {}).get(metric, (ours, ours))
+                points.append((f"{group['short']}: {row['row']}", ours, interval, row["published"][metric]))
+    points.reverse()
+    figure, axes = plt.subplots(figsize=(8, 0.27 * len(points) + 0.9))
+    for place, (_, ours, (low, high), published) in enumerate(points):
+        axes.plot([low / published, high / published], [place, place], color="#4477aa", lw=1.5)
+        axes.plot(ours / published, place, "o", color="#4477aa", ms=5)
+    axes.axvline(1, color="#888888", lw=1)
+    axes.set_yticks(range(len(points)), [name for name, *_ in points], fontsize=8)
+    axes.set_xlabel("ours / published, test NDCG@10 (MRR where NDCG is not published); bars: 95 % intervals", fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=130)
+
+
+def main() -> None:
+    """Write the table and the figure."""
+    content = yaml.safe_load((HERE / "cells.yaml").read_text())
+    lines = ["# Every published cell that was reached for", "", content["about"].strip()]
+    for group in content["groups"]:
+        metrics = group["metrics"]
+        head = ["row", *(SHOWN[name] for name in metrics), "published", "seeds", "epochs", "minutes", "verdict", "command"]
+        lines += ["", f"## {group['title']}", ""]
+        lines += [group["about"].strip(), ""] if "about" in group else []
+        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += [row_text(row, metrics) for row in group["rows"]]
+    lines += ["", "## Not reached", "", content["missing"].strip(), ""]
+    (HERE / "cells.md").write_text("\n".join(lines))
+    draw(content["groups"], HERE / "cells.png")
+
+
+if __name__ == "__main__":
+    main()
