@@ -34,8 +34,10 @@ from recbole_hyper.training.cluster import cluster
 from recbole_hyper.training.shared import mapped, share
 from recbole_hyper.types import Ranks, Split
 
-# below the folder of the run: its data, which every process maps into memory
-SHARED = "shared"
+# below the folder of the run, removed at its end, and so of a name that no one else gives a folder: the data, which every
+# process maps into memory, and what Ray writes
+SCRATCH = ".workers"
+SHARED = f"{SCRATCH}/data"
 
 
 def world() -> tuple[int, int]:
@@ -198,14 +200,13 @@ def run_workers(
             _worker,
             train_loop_config=arguments,
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu),
-            run_config=RunConfig(name="workers", storage_path=str(folder / "ray")),
+            run_config=RunConfig(name="workers", storage_path=str(folder / SCRATCH / "ray")),
         )
         try:
             trainer.fit()
         except Exception as error:
             raise RuntimeError(f"training on {workers} workers failed: {error}") from error
-    for name in (SHARED, "ray"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return read_json(folder / "result.json")
 
 
