@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from recbole_hyper import compat
+from recbole_hyper.threads import limit_spinning
 
+limit_spinning()
 compat.apply()
 
 __version__ = "0.1.0"

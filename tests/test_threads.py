@@ -1,0 +1,31 @@
+"""How torch's threads wait for each other, as the environment of the process says before torch is loaded."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from recbole_hyper.threads import SPINS
+
+ASKED = "import recbole_hyper, os; print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, f"{SPINS} None"),
+        ({"GOMP_SPINCOUNT": "7"}, "7 None"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None ACTIVE"),
+    ],
+)
+def test_spinning_is_limited_unless_the_environment_says_how(given: dict[str, str], wanted: str) -> None:
+    clean = {key: value for key, value in os.environ.items() if key not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", ASKED], env=clean | given, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == wanted
+
+
+def test_torch_is_not_loaded_before() -> None:
+    code = "import recbole_hyper.threads, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
