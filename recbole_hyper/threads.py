@@ -1,4 +1,4 @@
-"""Threads: how torch's wait for each other, and those of work that holds no interpreter lock (Arrow, compiled loops)."""
+"""Threads: how those of torch wait, and those of work that holds no interpreter lock (Arrow, compiled loops)."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from recbole_hyper.training.cluster import cluster
 from recbole_hyper.training.shared import mapped, share
 from recbole_hyper.types import Ranks, Split
 
-# below the folder of the run, removed at its end, and so of a name that no one else gives a folder: the data, which every
-# process maps into memory, and what Ray writes
+# below the folder of the run, and removed at its end: the data, which every process maps into memory, and what Ray
+# writes; no one else gives a folder this name
 SCRATCH = ".workers"
 SHARED = f"{SCRATCH}/data"
 
