@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-
 # turns of a loop; libgomp's own default is 300,000, a millisecond
 SPINS = "1000"
 
