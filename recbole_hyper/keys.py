@@ -221,7 +221,7 @@ KEYS: dict[str, Key] = {
             ("resume", "bool", "continue the run in output_dir from its last checkpoint"),
             ("checkpoint_dir", "str", "no effect: everything is in output_dir"),
             ("checkpoint_step", "int >= 1", "epochs between two resumable checkpoints"),
-            ("n_threads", "int >= 1 or ~", "torch threads; ~ leaves torch's choice"),
+            ("n_threads", "int >= 1 or ~", "torch threads; ~ is torch's choice, within what affinity and cgroup allow"),
             ("num_workers", "int >= 1", "processes of data-parallel training, started by Ray Train"),
             ("ray_address", "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),
             ("memory_limit", "int >= 1 or ~", "bytes that training may take; ~ is what is free"),

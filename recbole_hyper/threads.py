@@ -24,12 +24,26 @@ def limit_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
+def processors() -> int:
+    """Return what the affinity of this process and the quota of its cgroup, such as a container's, leave it."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
+
+
 def default_threads() -> int:
-    """``NUMBA_NUM_THREADS`` or ``OMP_NUM_THREADS`` where set, else the processors of this process."""
+    """``NUMBA_NUM_THREADS`` or ``OMP_NUM_THREADS`` where set, else :func:`processors`."""
     for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
         if os.environ.get(name, "").isdigit():
             return max(1, int(os.environ[name]))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors()
+
+
+def use_threads(count: int | None) -> None:
+    """Let torch compute with ``count`` threads; None: its own choice, but no more than :func:`processors`."""
+    import torch
+
+    torch.set_num_threads(min(torch.get_num_threads(), processors()) if count is None else count)
 
 
 class Pool(ThreadPoolExecutor):

@@ -29,3 +29,20 @@ def test_torch_is_not_loaded_before() -> None:
     code = "import recbole_hyper.threads, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_torch_gets_no_more_threads_than_the_process_may_use() -> None:
+    code = """
+import os, torch
+from recbole_hyper.threads import default_threads, processors, use_threads
+before = torch.get_num_threads()
+os.environ["LOKY_MAX_CPU_COUNT"] = "1"  # as a container of one processor
+use_threads(None)
+print(before, torch.get_num_threads(), processors(), default_threads())
+use_threads(3)
+print(torch.get_num_threads())
+"""
+    clean = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    environment = clean | {"OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "1", "1", "2", "3"]

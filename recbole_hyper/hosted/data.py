@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from recbole.data.dataloader import FullSortEvalDataLoader
 from recbole.utils import ModelType
 
@@ -20,14 +19,14 @@ from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
 from recbole_hyper.runs.run import evaluations
+from recbole_hyper.threads import use_threads
 from recbole_hyper.training.trainer import Evaluation
 from recbole_hyper.types import Cases, Split
 
 
 def create_dataset(config: Any) -> SequenceDataset:
     """Return the filtered data set, as a run of this package reads it."""
-    if config["n_threads"]:
-        torch.set_num_threads(int(config["n_threads"]))
+    use_threads(config["n_threads"])
     return read_dataset(config)
 
 

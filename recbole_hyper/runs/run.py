@@ -27,6 +27,7 @@ from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_re
 from recbole_hyper.runs.kept import keep
 from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
 from recbole_hyper.runs.resumed import reader_of_own, require_same_data
+from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
@@ -101,8 +102,7 @@ def run_claimed(
     """Do what :func:`run` does in a folder that the caller, or the process that started it, has claimed."""
     start, watch, compiled = perf_counter(), Stopwatch(), COMPILING.seconds
     with logging_to(output_dir, config["state"]):
-        if config["n_threads"]:
-            torch.set_num_threads(int(config["n_threads"]))
+        use_threads(config["n_threads"])
         init_seed(config["seed"], config["reproducibility"])
         data, split = (read or read_data)(config)
         if not test:
@@ -126,6 +126,7 @@ def run_claimed(
             **provenance(config, split),
             "ties": "a target ranks behind every candidate with an equal score",
             "workers": distributed.world()[1],
+            "threads": torch.get_num_threads(),
             **origin,
             **_features(data),
             **memory,
