@@ -1,6 +1,6 @@
 """The difference of two finished runs over the same cases, with its interval.
 
-    python results/paired.py RUN OTHER [valid|test] [metric]      # OTHER minus RUN, 95 % interval over users, p-value
+python results/paired.py RUN OTHER [valid|test] [metric]      # OTHER minus RUN, 95 % interval over users, p-value
 """
 
 import sys
