@@ -55,6 +55,13 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         )
 
 
+def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys by which the learning rate follows a schedule over ``epochs``; {} where it does not."""
+    # no .get: RecBole's Config has none
+    given = {key: config[key] for key in ("lr_schedule", "warmup_ratio") if key in config}
+    return {key: value for key, value in given.items() if value}
+
+
 def check_load_col(columns: Any) -> None:
     """Raise ConfigError unless ``load_col`` names columns by atomic file."""
     mapping = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
@@ -72,11 +79,9 @@ def check_combinations(config: Mapping[str, Any]) -> None:
             f"rowwise_update: true goes with learner: adam and no weight_decay, which touches every row; "
             f"got learner={learner!r}, weight_decay={decay!r}"
         )
-    if config.get("lr_schedule") and config.get("lr_plateau"):
-        raise ConfigError(
-            f"lr_schedule={config['lr_schedule']!r} and lr_plateau={config['lr_plateau']!r} both set the rate; "
-            "choose one"
-        )
+    if config.get("lr_plateau") and (schedule := schedule_keys(config)):
+        key, value = next(iter(schedule.items()))
+        raise ConfigError(f"{key}={value!r} and lr_plateau={config['lr_plateau']!r} both set the rate; choose one")
     if config.get("selected_features") and config.get("interactions") == "given":
         raise ConfigError("selected_features needs the .item file of a data set; a frame of interactions has none")
     if config.get("log_wandb") and importlib.util.find_spec("wandb") is None:

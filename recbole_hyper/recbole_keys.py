@@ -95,8 +95,7 @@ NO_EFFECT = (
     NoEffect(
         (
             "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
-            "weight_decay", "enable_amp", "enable_scaler", "lr_plateau", "lr_schedule",
-            "warmup_ratio",
+            "weight_decay", "enable_amp", "enable_scaler", "lr_plateau", "lr_schedule", "warmup_ratio",
         ),
         "the model is fitted in one step",
         _one_step,

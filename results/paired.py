@@ -1,14 +1,17 @@
-"""The difference of two finished runs over the same cases, with its interval.
+"""The difference of two finished runs over the same cases, OTHER minus RUN: 95 % interval over users, p-value.
 
-python results/paired.py RUN OTHER [valid|test] [metric]      # OTHER minus RUN, 95 % interval over users, p-value
+python results/paired.py RUN OTHER [--part=valid] [--metric=ndcg@10]
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from recbole_hyper.evaluation.statistics import compare_runs
 
-first, second = Path(sys.argv[1]), Path(sys.argv[2])
-part, metric = (sys.argv[3:] + ["valid", "ndcg@10"][len(sys.argv) - 3 :])[:2]
-found = compare_runs(second, first, metric, part)
-print(found)
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("run", type=Path)
+parser.add_argument("other", type=Path)
+parser.add_argument("--part", default="valid", choices=("valid", "test"))
+parser.add_argument("--metric", default="ndcg@10")
+arguments = parser.parse_args()
+print(compare_runs(arguments.other, arguments.run, arguments.metric, arguments.part))

@@ -11,22 +11,27 @@ HELP = "try the settings of a space, select on validation, test the winner once"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key of all trials."""
     parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
-    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
     parser.add_argument(
         "--space", help="search space: a name in properties/sweep, a YAML or one of RecBole's hyper files"
     )
     parser.add_argument(
         "--budget", default="full", help="full (default), or small: the small space that the file holds"
     )
-    parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
     parser.add_argument("--search", default="grid", help="grid (default), random or optuna")
     parser.add_argument("--num_samples", type=int, help="draws of a random (10) or optuna (20) search; grids: repeats")
     parser.add_argument("--scheduler", default="none", help="none (default), or asha to stop trials that fall behind")
     parser.add_argument("--executor", default="ray", help="ray (default), or local: one after another, no Ray")
     parser.add_argument("--max_concurrent", type=int, help="most trials at a time; default: as many as fit")
-    parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
     parser.add_argument("--time_budget", type=duration, help="of the search: 90s, 30m, 1h30m; the rest can be resumed")
     parser.add_argument("--ray_address", help="a running Ray cluster, host:port; default: one is started here")
+    add_shared_arguments(parser)
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every search has, whoever chooses its space."""
+    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
+    parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
+    parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
     parser.add_argument("--n_seeds", type=int, default=1, help="tested runs of the winner, for mean and spread")
 
 

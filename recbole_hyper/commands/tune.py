@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from recbole_hyper.commands.sweep import duration, parse_resources
+from recbole_hyper.commands.sweep import add_shared_arguments, duration, parse_resources
 
 HELP = "search the bundled space of a model on validation for a given time, and test the winner once"
 
@@ -12,7 +12,6 @@ HELP = "search the bundled space of a model on validation for a given time, and 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key of all trials."""
     parser.add_argument("--model", help="a model of this package")
-    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
     parser.add_argument(
         "--time_budget",
         type=duration,
@@ -21,10 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--space", default="tune", help="search space; default: tune, of properties/sweep")
     parser.add_argument("--num_samples", type=int, default=50, help="most trials; default 50")
-    parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
     parser.add_argument("--executor", default="ray", help="ray (default), or local: one after another, none stopped")
-    parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
-    parser.add_argument("--n_seeds", type=int, default=1, help="tested runs of the winner, for mean and spread")
+    add_shared_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ complete or not at all, so that a call that was stopped goes on where the parts 
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from recbole_hyper.files import digest, read_json, write_json
 from recbole_hyper.runs.load import identity, load
 from recbole_hyper.serving.recommender import Asked
 from recbole_hyper.serving.stream import Question, about_users, write_recommendations
+from recbole_hyper.threads import processors
 from recbole_hyper.training.cluster import cluster
 
 ASKED = "asked.json"
@@ -97,7 +97,7 @@ def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, addre
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False
-        threads = max(1, (os.cpu_count() or 1) // workers)
+        threads = max(1, processors() // workers)
         parts = ray.data.from_items([{"part": number} for number in missing], override_num_blocks=len(missing))
         done = parts.map_batches(
             PartWriter, fn_constructor_args=(*arguments, threads), batch_size=1, concurrency=workers

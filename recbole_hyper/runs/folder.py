@@ -16,6 +16,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config_checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json
 from recbole_hyper.runs.kept import ABOUT, DATA
@@ -169,7 +170,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """
     begun = read_begun(folder)
     _require_same_run(config, begun, folder)
-    if (config["lr_schedule"] or config["warmup_ratio"]) and begun.get("epochs") != config["epochs"]:
+    if schedule_keys(config) and begun.get("epochs") != config["epochs"]:
         raise ConfigError(
             f"{folder}: the learning rate follows a schedule over epochs={begun.get('epochs')}, and "
             f"epochs={config['epochs']} is asked for; choose another output_dir"

@@ -399,10 +399,11 @@ def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space)
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
     known = all_known_keys() | set(base.internal_config_dict)
+    # a condition may name the model and the data set, a domain may not
+    set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
     for key in space.keys:
         if key in fixed and key in space.domains:
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
-        set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
         if key in set_here or key not in known:
             # a key that the sweep sets is no misspelling of itself
             near = [] if key in known else difflib.get_close_matches(key, known, n=3)

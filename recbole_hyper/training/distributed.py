@@ -29,6 +29,7 @@ from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.threads import processors
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.cluster import cluster
 from recbole_hyper.training.shared import mapped, share
@@ -182,7 +183,7 @@ def run_workers(
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     use_gpu = torch.cuda.is_available() and bool(config["use_gpu"])
     folder = output_dir.absolute()
-    threads = int(config["n_threads"] or max(1, (os.cpu_count() or 1) // workers))
+    threads = int(config["n_threads"] or max(1, processors() // workers))
     share(*(read or read_data)(config), folder / SHARED)
     settings = {**config.plain(), "num_workers": 1, "n_threads": threads, "show_progress": False}
     settings["data_path"] = str(Path(settings["data_path"]).absolute())

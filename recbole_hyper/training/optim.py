@@ -1,4 +1,4 @@
-"""The optimizer of a run: RecBole's names, parameter groups, betas, and the fused kernels where torch has them."""
+"""The optimizer of a run and its rates: RecBole's names, parameter groups, betas, and torch's fused kernels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from recbole_hyper.config import ConfigError
+from recbole_hyper.config_checks import schedule_keys
 from recbole_hyper.training.riemannian import CURVATURES, LEARNERS, riemannian_optimizer
 from recbole_hyper.training.rowwise import RowwiseAdam
+from recbole_hyper.training.schedule import RateSchedule
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
@@ -70,3 +72,14 @@ def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.opti
     mode: Literal["min", "max"] = "max" if config["valid_metric_bigger"] else "min"
     named = {"factor": 0.5, "patience": 5, "threshold": 0.0, **settings}
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **named)
+
+
+def build_schedule(optimizer: torch.optim.Optimizer, config: Any) -> RateSchedule | None:
+    """Return the schedule of ``lr_schedule`` and ``warmup_ratio``, None where neither is set.
+
+    It is over the ``epochs`` of the configuration also for a refit of fewer, which repeats the rates of the run that
+    chose them.
+    """
+    if not schedule_keys(config):
+        return None
+    return RateSchedule(optimizer, config["lr_schedule"], config["warmup_ratio"] or 0.0, config["epochs"])

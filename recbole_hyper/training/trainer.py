@@ -37,9 +37,8 @@ from recbole_hyper.training.checkpoint import (
 )
 from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun, lent_loggers
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.optim import build_optimizer, build_scheduler
+from recbole_hyper.training.optim import build_optimizer, build_schedule, build_scheduler
 from recbole_hyper.training.riemannian import restore_training_state
-from recbole_hyper.training.schedule import RateSchedule
 from recbole_hyper.types import Cases, Ranks, Split
 
 # RecBole's trainers and models of these hold state that is in no parameter and no optimizer
@@ -125,12 +124,7 @@ class RunTrainer:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self.scheduler = build_scheduler(self.optimizer, config)
-        self.schedule: RateSchedule | None = None
-        if config["lr_schedule"] or config["warmup_ratio"]:
-            # the epochs of the configuration also for a refit of fewer: it repeats the rates of the run that chose them
-            self.schedule = RateSchedule(
-                self.optimizer, config["lr_schedule"], config["warmup_ratio"] or 0.0, config["epochs"]
-            )
+        self.schedule = build_schedule(self.optimizer, config)
         # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
         self.eval_step = config["eval_step"]
         self._step = self._n_steps = 0
@@ -187,9 +181,9 @@ class RunTrainer:
     def is_best_last(self) -> bool:
         """Whether the last epoch of all that were asked for is the best one, so that more might be better.
 
-        Never where the learning rate fell to 0 with it.
+        Never where the learning rate follows a schedule, which no resume makes longer.
         """
-        over = self.config["MODEL_TYPE"] == ModelType.TRADITIONAL or bool(self.config["lr_schedule"])
+        over = self.config["MODEL_TYPE"] == ModelType.TRADITIONAL or self.schedule is not None
         validated = bool(self.history) and "valid_seconds" in self.history[-1]
         return validated and not over and self.best_epoch + 1 == len(self.history) == self.epochs
 
