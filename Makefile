@@ -20,7 +20,7 @@ demo: setup
 	$(BIN)/python run_recbole_hyper.py --model=HSASRecCE --dataset=ml-100k
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

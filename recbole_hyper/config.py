@@ -28,6 +28,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper import components
 from recbole_hyper.config_checks import (
+    check_auto,
     check_combinations,
     check_eval_args,
     check_load_col,
@@ -178,6 +179,7 @@ class Config(RecBoleConfig):
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
         check_values(self.external_config_dict, self.final_config_dict, self.internal_config_dict)
         check_combinations(self.final_config_dict)
+        check_auto(self.final_config_dict, self.model_class)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
         if issubclass(self.model_class, components.Model):
             self.model_class.check_config(self)

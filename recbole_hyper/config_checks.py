@@ -38,7 +38,7 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
     keys.check(final, defaults)
     for key, value in final.items():
         # models of RecBole have rates of their own names
-        if key.endswith("dropout_prob") and not keys.matches("float in [0, 1)", value):
+        if key.endswith("dropout_prob") and value != keys.AUTO and not keys.matches("float in [0, 1)", value):
             raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
     clip = final.get("clip_grad_norm")
     if clip is not None and not set(clip) <= {"max_norm", "norm_type"}:
@@ -53,6 +53,15 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         raise ConfigError(
             f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected, factor in (0, 1)"
         )
+
+
+def check_auto(config: Mapping[str, Any], model: type) -> None:
+    """Raise ConfigError where a model that finds no settings by itself is given ``auto``."""
+    if components.parts_of(model):
+        return
+    for key, value in config.items():
+        if value == keys.AUTO and key in keys.KEYS and not keys.is_text(key):
+            raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
 
 
 def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ METRICS = "metrics"  # of these, what is computed of the ranks alone
 PLACE = "place"  # where, how fast and how loud: no number of the result
 GROWS = "grows"  # a resumed run may raise it, never lower it
 
+AUTO = "auto"  # the value that says: find one in the training data
+
 
 @dataclass(frozen=True)
 class Key:
@@ -119,19 +121,19 @@ KEYS: dict[str, Key] = {
             ("manifold_learning_rate", "float > 0 or ~", "of parameters on a manifold; ~ is learning_rate"),
             ("stabilize", "int >= 1", "steps between projections of manifold parameters"),
             ("rowwise_update", "bool", "adam skips items without gradient in a step"),
-            ("train_batch_size", "int >= 1", "sequences (not rows) in a batch"),
+            ("train_batch_size", "int >= 1 or auto", "sequences (not rows) in a batch"),
             ("train_windows", "all, last or random", "every interaction a target; the last L; one random window"),
             ("drop_last", "bool", "leave out the last, smaller batch of an epoch"),
             ("eval_step", "int >= 0", "epochs between two validations; 0 is none"),
             ("stopping_step", "int >= 0", "validations without a better score before training stops"),
-            ("MAX_ITEM_LIST_LENGTH", "int >= 1", "newest items of a history that a model sees"),
+            ("MAX_ITEM_LIST_LENGTH", "int >= 1 or auto", "newest items of a history that a model sees"),
             ("hidden_size", "int >= 1", "width of items and states"),
             ("inner_size", "int >= 1 or ~", "width inside the feed-forward part; ~ is hidden_size"),
             ("n_layers", "int >= 1", "layers or blocks"),
             ("n_heads", "int >= 1", "attention heads; divides hidden_size"),
             ("hidden_act", "relu, gelu or swish", "inside the feed-forward part"),
-            ("hidden_dropout_prob", _PROBABILITY, "dropout outside the attention weights"),
-            ("attn_dropout_prob", _PROBABILITY, "dropout of attention weights"),
+            ("hidden_dropout_prob", "float in [0, 1) or auto", "dropout outside the attention weights"),
+            ("attn_dropout_prob", "float in [0, 1) or auto", "dropout of attention weights"),
             ("dropout_prob", _PROBABILITY, "dropout of recurrent encoders"),
             ("layer_norm_eps", "float > 0", "added to the variance"),
             ("norm_placement", "query, pre or post", "where a block normalises"),

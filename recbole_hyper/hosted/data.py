@@ -17,7 +17,13 @@ from recbole_hyper.data.dataset import SequenceDataset, read_dataset
 from recbole_hyper.data.loader import WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
+from recbole_hyper.runs.ready import (
+    estimate_memory,
+    log_split,
+    require_items,
+    settle_curvature,
+    settle_data_defaults,
+)
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.trainer import Evaluation
@@ -31,7 +37,7 @@ def create_dataset(config: Any) -> SequenceDataset:
 
 
 def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData, CaseData]:
-    """Split ``dataset`` as ``eval_args`` says; ``curvature: auto`` of ``config`` becomes a number here.
+    """Split ``dataset`` as ``eval_args`` says; what is ``auto`` in ``config`` becomes a number here.
 
     Raises:
         ConfigError: a dataset that is not :func:`create_dataset`'s, or one too small for ``topk``; a model that needs
@@ -45,6 +51,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
     split = make_split(dataset.store, config)
     require_items(config, split)
     log_split(split)
+    settle_data_defaults(config, split)
     estimate_memory(config, dataset, split)
     settle_curvature(config, dataset, split)
     training = dataset.restrict(split.store, split.train_lengths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from recbole.utils import InputType
 from torch import Tensor, nn
 
 from recbole_hyper import components
+from recbole_hyper.data.data_defaults import stand_ins
 from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.loader import WindowLoader
@@ -96,6 +98,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def check_config(cls, config: Any) -> None:
         """Build every part over a few items, so that a bad value fails before any data are read."""
+        config = copy.copy(config)
+        config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
         with torch.random.fork_rng(devices=[]):
             try:
                 require_one_sequence(config)

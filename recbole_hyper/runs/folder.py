@@ -211,7 +211,7 @@ def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> N
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
         if not config.ignores(key)
         and now.get(key) != earlier.get(key)
-        and not (key == "curvature" and now.get(key) == "auto")
+        and now.get(key) != keys.AUTO  # the earlier run found the number
     )
     if changed:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])

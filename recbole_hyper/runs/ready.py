@@ -10,6 +10,7 @@ from typing import Any
 
 from recbole_hyper import components
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.data_defaults import TrainingStatistics, settled, unsettled
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.files import cache_folder, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
@@ -20,6 +21,7 @@ from recbole_hyper.types import Cases, Split
 logger = logging.getLogger("recbole_hyper")
 
 CURVATURE = "curvature.json"
+DATA_DEFAULTS = "data_defaults.json"
 
 
 def require_items(config: Config, split: Split) -> None:
@@ -27,6 +29,29 @@ def require_items(config: Config, split: Split) -> None:
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
         raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
+
+
+def settle_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
+    """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json.
+
+    Where there is an ``output_dir``, it is kept there for a resumed run, whose configuration has the numbers.
+    """
+    kept = output_dir / DATA_DEFAULTS if output_dir else None
+    if not (asked := unsettled(config)):
+        return {"data_defaults": read_json(kept)} if config["resume"] and kept and kept.is_file() else {}
+    statistics = TrainingStatistics.of(split)
+    found = settled(asked, statistics)
+    for key, value in found.items():
+        config[key] = value
+    logger.info(
+        "auto: %s (%d sequences, %.1f interactions an item, three quarters of the sequences of at most %d items)",
+        ", ".join(f"{key}={value}" for key, value in found.items()),
+        statistics.n_sequences, statistics.interactions_per_item, statistics.three_quarters,
+    )  # fmt: skip
+    said = {"settled": found, "statistics": dataclasses.asdict(statistics)}
+    if kept:
+        write_json(kept, said)
+    return {"data_defaults": said}
 
 
 def settle_curvature(

@@ -25,7 +25,13 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep
-from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
+from recbole_hyper.runs.ready import (
+    estimate_memory,
+    log_split,
+    require_items,
+    settle_curvature,
+    settle_data_defaults,
+)
 from recbole_hyper.runs.resumed import reader_of_own, require_same_data
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
@@ -116,6 +122,7 @@ def run_claimed(
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
+        defaults = settle_data_defaults(config, split, output_dir)
         memory = estimate_memory(config, data, split)
         if config["save_data"] and distributed.world()[0] == 0:
             keep(output_dir, config, data, split)
@@ -127,6 +134,7 @@ def run_claimed(
             "ties": "a target ranks behind every candidate with an equal score",
             "workers": distributed.world()[1],
             "threads": torch.get_num_threads(),
+            **defaults,
             **origin,
             **_features(data),
             **memory,

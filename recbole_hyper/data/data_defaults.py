@@ -1,0 +1,92 @@
+"""What ``auto`` stands for: settings that follow from the size and density of the training data.
+
+The rules are two lines through settings that were chosen on validation (results/records.md): Amazon Beauty and Sports,
+16 interactions an item, and MovieLens-1M, 270.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recbole_hyper.keys import AUTO
+from recbole_hyper.types import Split
+
+_WINDOWS = (50, 100, 200)
+# (log2 of the interactions of an item, dropout) at both ends; in between a line
+_SPARSE, _DENSE = (4.0, 0.6), (8.0, 0.3)
+_STEPS_OF_AN_EPOCH = 100
+_SMALLEST_BATCH, _LARGEST_BATCH = 32, 512
+
+
+@dataclass(frozen=True)
+class TrainingStatistics:
+    """What the rules look at, of the training part alone.
+
+    Attributes:
+        n_sequences: sequences with at least two items, from which something is learned.
+        interactions_per_item: mean over the items that occur.
+        three_quarters: length that three quarters of these sequences do not exceed.
+    """
+
+    n_sequences: int
+    interactions_per_item: float
+    three_quarters: int
+
+    @classmethod
+    def of(cls, split: Split) -> TrainingStatistics:
+        """Look at the first ``train_lengths`` of each sequence of ``split``."""
+        lengths = np.asarray(split.train_lengths)
+        learned = lengths[lengths >= 2]
+        counts = np.asarray(split.store.matrix(split.train_lengths).sum(axis=0)).ravel()[1:]
+        return cls(
+            n_sequences=len(learned),
+            interactions_per_item=float(counts[counts > 0].mean()) if counts.any() else 0.0,
+            three_quarters=int(np.quantile(learned, 0.75, method="higher")) if len(learned) else 0,
+        )
+
+
+def dropout(statistics: TrainingStatistics) -> float:
+    """Return .6 up to 16 interactions an item, .3 from 256, and between them what lies on the line over their log."""
+    (low, most), (high, least) = _SPARSE, _DENSE
+    share = (math.log2(max(statistics.interactions_per_item, 1.0)) - low) / (high - low)
+    return round(most + (least - most) * min(1.0, max(0.0, share)), 2)
+
+
+def window(statistics: TrainingStatistics) -> int:
+    """Return the least of 50, 100 and 200 that holds three quarters of the sequences whole; 200 where none does."""
+    return next((length for length in _WINDOWS if length >= statistics.three_quarters), _WINDOWS[-1])
+
+
+def batch_size(statistics: TrainingStatistics) -> int:
+    """Return the power of two, from 32 to 512, that makes an epoch about a hundred steps."""
+    wanted = max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)
+    return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, 2 ** round(math.log2(wanted))))
+
+
+RULES: dict[str, Callable[[TrainingStatistics], float]] = {
+    "hidden_dropout_prob": dropout,
+    "attn_dropout_prob": dropout,
+    "MAX_ITEM_LIST_LENGTH": window,
+    "train_batch_size": batch_size,
+}
+
+
+def unsettled(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys of ``config`` that are ``auto`` and wait for the training data."""
+    # no .get: RecBole's Config has none
+    return [key for key in RULES if key in config and config[key] == AUTO]
+
+
+def settled(keys: list[str], statistics: TrainingStatistics) -> dict[str, Any]:
+    """Return what ``auto`` is for each of ``keys``."""
+    return {key: RULES[key](statistics) for key in keys}
+
+
+def stand_ins(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values that ``auto`` may turn out to be, for checks before any data are read."""
+    return settled(unsettled(config), TrainingStatistics(n_sequences=1, interactions_per_item=1.0, three_quarters=1))

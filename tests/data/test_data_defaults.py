@@ -1,0 +1,101 @@
+"""``auto``: what the rules make of training data, what a run makes of it, and where it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recbole.data import create_dataset, data_preparation
+
+from recbole_hyper import run
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.data_defaults import RULES, TrainingStatistics, settled
+from recbole_hyper.files import read_json
+from recbole_hyper.hosted.config import HostedConfig
+from recbole_hyper.training.build import read_data
+from tests.conftest import SMALL
+
+AUTO = dict.fromkeys(RULES, "auto")
+
+
+def statistics(sequences: int, per_item: float, three_quarters: int) -> TrainingStatistics:
+    return TrainingStatistics(n_sequences=sequences, interactions_per_item=per_item, three_quarters=three_quarters)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (statistics(22_363, 12.7, 7), (0.6, 50, 256)),  # Amazon Beauty
+        (statistics(35_598, 12.3, 7), (0.6, 50, 256)),  # Amazon Sports
+        (statistics(6_040, 268, 206), (0.3, 200, 64)),  # MovieLens-1M
+        (statistics(3, 0.0, 2), (0.6, 50, 32)),
+        (statistics(10**7, 64, 100), (0.45, 100, 512)),
+    ],
+)
+def test_the_rules(known: TrainingStatistics, expected: tuple[float, int, int]) -> None:
+    found = settled(list(RULES), known)
+    assert found["hidden_dropout_prob"] == found["attn_dropout_prob"]
+    assert (found["hidden_dropout_prob"], found["MAX_ITEM_LIST_LENGTH"], found["train_batch_size"]) == expected
+
+
+@given(st.integers(0, 10**9), st.floats(0, 1e9), st.integers(0, 10**6))
+def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_item: float, length: int) -> None:
+    found = settled(list(RULES), statistics(sequences, per_item, length))
+    assert 0.3 <= found["hidden_dropout_prob"] <= 0.6
+    assert found["MAX_ITEM_LIST_LENGTH"] in (50, 100, 200)
+    assert found["MAX_ITEM_LIST_LENGTH"] >= min(length, 200)
+    assert found["train_batch_size"] in (32, 64, 128, 256, 512)
+
+
+def test_statistics_are_those_of_the_training_part(random_data: Path) -> None:
+    _, split = read_data(Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)}))
+    rows = [
+        list(split.store.items[start : start + n])
+        for start, n in zip(split.store.offsets, split.train_lengths, strict=False)
+    ]
+    learned = sorted(len(row) for row in rows if len(row) > 1)
+    found = TrainingStatistics.of(split)
+    assert found.n_sequences == len(learned)
+    total = sum(map(len, rows))
+    assert found.interactions_per_item == pytest.approx(total / len({item for row in rows for item in row}))
+    assert sum(length <= found.three_quarters for length in learned) >= 0.75 * len(learned)
+    assert sum(length < found.three_quarters for length in learned) <= 0.75 * len(learned)
+
+
+def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_path: Path) -> None:
+    def keys(name: str, **more: Any) -> dict[str, Any]:
+        return {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / name), **more}
+
+    found = run("SASRecCE", "random", config_dict=keys("auto", **AUTO))
+    numbers = found["data_defaults"]["settled"]
+    assert set(numbers) == set(RULES)
+    assert {key: found["config"][key] for key in RULES} == numbers
+    assert found["valid"] == run("SASRecCE", "random", config_dict=keys("given", **numbers))["valid"]
+    # a resumed run has the numbers in its folder, also where auto is asked for again
+    more = run("SASRecCE", "random", config_dict=keys("auto", **AUTO, epochs=3, resume=True))
+    assert more["data_defaults"] == found["data_defaults"]
+    assert read_json(tmp_path / "auto" / "result.json")["epochs"] == 3
+    assert "data_defaults" not in run("SASRecCE", "random", config_dict=keys("plain"))
+    with pytest.raises(ConfigError, match=r"hidden_dropout_prob: 0\.6 before, 0\.1 now"):
+        run("SASRecCE", "random", config_dict=keys("auto", **{**AUTO, "hidden_dropout_prob": 0.1}, resume=True))
+
+
+def test_recboles_functions_settle_it_too(random_data: Path) -> None:
+    config = HostedConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
+    training, *_ = data_preparation(config, create_dataset(config))
+    _, split = read_data(config)
+    assert {key: config[key] for key in RULES} == settled(list(RULES), TrainingStatistics.of(split))
+    assert next(iter(training))["item_id_list"].shape[0] <= config["train_batch_size"]
+
+
+@pytest.mark.parametrize("model", ["SASRec", "EASER"])
+def test_models_that_settle_nothing_refuse_it(model: str, random_data: Path) -> None:
+    keys = {"data_path": str(random_data), "train_batch_size": "auto"}
+    if model == "EASER":  # which reads no batch size at all
+        assert Config(model, "random", config_dict=keys)["train_batch_size"] != "auto"
+        return
+    with pytest.raises(ConfigError, match="train_batch_size='auto': SASRec takes a number"):
+        Config(model, "random", config_dict=keys)
