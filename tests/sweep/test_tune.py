@@ -62,5 +62,4 @@ def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, caps
     more = [word for word in asked if not word.startswith("--num_samples")]
     assert main([*more, "--num_samples=4", *fixed, f"--output_dir={out}", "--resume=True"]) == 0
     assert json.loads((out / "sweep.json").read_text())["trials"] == {"finished": 4}
-    assert FAST["epochs"] == 2
     assert "selected by validation ndcg@5" in capsys.readouterr().out
