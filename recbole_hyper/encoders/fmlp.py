@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from recbole_hyper.components import component
 from recbole_hyper.encoders.activations import activation
 from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero, positions_from_end
+from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
 
 FILTERS = ("causal", "circular")
@@ -24,8 +25,8 @@ class FrequencyFilter(nn.Module):
     convolution :math:`y_i = \sum_\delta w_\delta x_{(i - \delta) \bmod N}` with the real kernel :math:`w = irfft(W)`.
 
     * ``circular`` is that layer. Every position but the last sees later items through the wrap.
-    * ``causal`` applies the same kernel without the wrap, :math:`y_i = \sum_{\delta \le i} w_\delta x_{i - \delta}`, by
-      transforms of length 2N. At the last position of a full window nothing wraps: there both agree exactly.
+    * ``causal`` applies the same kernel without the wrap, :math:`y_i = \sum_{\delta \le i} w_\delta x_{i - \delta}`.
+      At the last position of a full window nothing wraps: there both agree exactly.
 
     Args:
         length: N.
@@ -53,8 +54,7 @@ class FrequencyFilter(nn.Module):
             return self._convolved(nn.functional.pad(inputs, (0, 0, self.length - 1, 0)))
         # ortho on both sides scales the product once, so the kernel is the plain inverse transform
         kernel = torch.fft.irfft(torch.view_as_complex(self.weight), n=self.length, dim=0)[:length]
-        spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
-        return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
+        return causal_convolution(inputs, kernel)
 
     def _convolved(self, inputs: Tensor) -> Tensor:
         """Return the convolution (B, L, d) of ``inputs`` (B, N - 1 + L, d) with w, without transforms.

@@ -16,7 +16,6 @@ from recbole_hyper.key_tables import of_model
 from recbole_hyper.listing import parts
 from recbole_hyper.sweep.proposals import list_trials
 from recbole_hyper.sweep.space import read_space
-from tests.sweep.conftest import FAST
 
 MODELS = [entry.name for entry in parts("models") if entry.name != "Pop"]
 

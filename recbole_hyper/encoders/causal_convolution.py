@@ -1,0 +1,55 @@
+"""One filter per coordinate over a sequence, each place seeing what comes before it: by products or by transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# on a CPU products of L x L matrices take 0.2 to 0.7 of the time of transforms up to here, and more beyond
+_LONGEST_PRODUCT = 256
+
+
+def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
+    r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}`, (B, L, d).
+
+    Short sequences on a CPU go through a matrix for each coordinate, d L L numbers in all; others through transforms of
+    length 2 L.
+
+    Args:
+        inputs: x, (B, L, d).
+        kernel: w, (L, d).
+    """
+    length = inputs.shape[1]
+    if inputs.device.type == "cpu" and length <= _LONGEST_PRODUCT:
+        return _by_products(inputs, kernel)
+    spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
+    return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
+
+
+def _by_products(inputs: Tensor, kernel: Tensor) -> Tensor:
+    batch, length, width = inputs.shape
+    # as one transposed matrix: torch copies it six times faster than a permutation of three dimensions
+    columns = inputs.reshape(batch * length, width).t().contiguous().view(width, batch, length)
+    found = torch.bmm(columns, _Toeplitz.apply(kernel))
+    return found.view(width, batch * length).t().contiguous().view(batch, length, width)
+
+
+class _Toeplitz(torch.autograd.Function):
+    """The matrices T (d, L, L) of filters w (L, d): T[c, j, i] is w[i - j, c], 0 where i < j."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Tensor) -> Tensor:
+        length = len(kernel)
+        return F.pad(kernel.t(), (length - 1, 0)).unfold(1, length, 1).flip(1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        width, length, _ = gradient.shape
+        # with L more numbers behind, row j starts L + 1 after row j - 1: its diagonals become columns
+        skewed = gradient.new_zeros(width, length * length + length)
+        torch.triu(gradient, out=skewed[:, : length * length].view(width, length, length))
+        return skewed.as_strided((width, length, length), (skewed.shape[1], length + 1, 1)).sum(1).t()
