@@ -7,8 +7,8 @@ Every peer trains in a process and an environment of its own (build/peers/<peer>
 benchmarks/peers/requirements-<peer>.txt when it is first asked for) on the same leave-one-out split. Each ``--every``
 seconds of training its ten best items for each user are written, seen items left out, and all peers' lists are ranked
 here by one evaluator. The clock counts training and the making of batches, not the lists. Validation draws the curve
-and chooses the point; the test is looked at there, once. A peer that cannot be had or fails has its reason in the table.
-Peers that finished before with the same settings are taken from build/peers/runs.
+and chooses the point; the test is looked at there, once. A peer that cannot be had, or fails, has its reason in the
+table. Peers that finished before with the same settings are taken from build/peers/runs.
 """
 
 from __future__ import annotations
@@ -96,9 +96,14 @@ def ready(name: str, arguments: argparse.Namespace) -> tuple[Path, dict[str, str
         folder, told["source"] = checkout(peer, arguments.build, getattr(arguments, peer.environment), make=make)
         told["checkout"] = str(folder.absolute())
     if not peer.environment:
-        told["source"] = f"{commit() or 'no commit'}"[:12]
+        told["source"] = short(commit())
     python = Path(own[name]) if name in own else interpreter(peer, arguments.build, make=make)
     return python.absolute(), told
+
+
+def short(name: str | None) -> str:
+    """Return a commit in 12 digits, and "+" where files were changed."""
+    return "no commit" if name is None else name[:12] + name[40:]
 
 
 def judged(facts: dict[str, Any], split: PeerSplit, folder: Path) -> dict[str, Any]:

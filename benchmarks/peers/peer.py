@@ -1,8 +1,8 @@
-"""What the scripts of all peers share: settings, split, clock and lists. It needs torch alone, whatever the environment.
+"""What the scripts of all peers share: settings, split, clock and lists. It needs torch alone.
 
-A script is run as ``python <peer>_run.py SETTINGS.json`` in an empty folder. It builds its model, calls :meth:`Run.begin`
-with a function that scores histories, and :meth:`Run.step` after every training step until that returns False. The
-clock stands while lists are made. What is written into the folder:
+A script is run as ``python <peer>_run.py SETTINGS.json`` in an empty folder. It builds its model, calls
+:meth:`Run.begin` with a function that scores histories, and :meth:`Run.step` after every training step until that
+returns False. The clock stands while lists are made. What is written into the folder:
 
 * ``valid_<n>.tsv``, ``test_<n>.tsv``: user, item, rank of the n-th point in time, seen items left out
 * ``points.jsonl``: a line a point: steps and seconds of training until then

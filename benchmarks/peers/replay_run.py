@@ -1,4 +1,7 @@
-"""RePlay's SasRec with the cross-entropy over all items, read from parquet and trained by Lightning as in its example."""
+"""RePlay's SasRec with the cross-entropy over all items, read from parquet and trained by Lightning as in its example.
+
+Its ParquetModule takes the padding of a column from the key "padding", whatever its docstring says.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def main() -> None:
     )
     batches = ParquetModule(
         batch_size=settings["batch"],
-        metadata={"train": {"item_id": {"shape": length + 1, "padding_value": items}}},
+        metadata={"train": {"item_id": {"shape": length + 1, "padding": items}}},
         transforms={"train": make_default_sasrec_transforms(schema)["train"]},
         train_path="train.parquet",
     )

@@ -1,4 +1,4 @@
-"""The environments of peers below build/peers, made from the requirements files, and checkouts of those without package."""
+"""The environments of peers, made from the requirements files, and checkouts of those that are no package."""
 
 from __future__ import annotations
 
