@@ -9,6 +9,10 @@ seconds of training its ten best items for each user are written, seen items lef
 here by one evaluator. The clock counts training and the making of batches, not the lists. Validation draws the curve
 and chooses the point; the test is looked at there, once. A peer that cannot be had, or fails, has its reason in the
 table. Peers that finished before with the same settings are taken from build/peers/runs.
+
+Width, blocks, heads, dropout, L, batch, learning rate and threads are equal; what else a peer has (loss, norms, betas
+of Adam, how histories are cut) is its own. pmixer and gSASRec-pytorch are cloned at a pinned commit; ``--pmixer=DIR``
+and ``--gsasrec=DIR`` name a checkout where no network is.
 """
 
 from __future__ import annotations
@@ -205,8 +209,14 @@ def write_results(results: list[dict[str, Any]], arguments: argparse.Namespace, 
     write_json(output.with_suffix(".json"), content)
     text = markdown(results, quality)
     drawn = figure(results, settings, output.with_suffix(".png"))
-    head = f"{arguments.dataset}, {arguments.minutes:g} minutes, {arguments.threads} threads, seed {arguments.seed}"
-    write_text(output.with_suffix(".md"), f"`{command}`: {head}\n\n{text}\n")
+    place = content["machine"]
+    head = (
+        f"`{command}`\n\n{arguments.dataset} (data {split.meta['data_fingerprint'][:12]}), "
+        f"{arguments.minutes:g} minutes of training for each peer, "
+        f"{arguments.threads} threads of {place['cores']}, {place['processor']}, "
+        f"seed {arguments.seed}, commit {short(commit())}."
+    )
+    write_text(output.with_suffix(".md"), f"{head}\n\n{text}\n")
     print(f"\n{text}\n\n{output}.json, .md{' and .png' if drawn else ''}")
 
 

@@ -51,7 +51,7 @@ def main() -> None:
         packages=("recbole", "numpy", "pandas"),
         steps=len(batches),
         targets=len(training),
-        notes=f"a row for each prefix; {config['train_batch_size']} rows in a batch, RecBole's default",
+        notes=f"a row for each prefix, {config['train_batch_size']} rows (its default) in a batch; older numpy, pandas",
     )
     model.train()
     while True:
