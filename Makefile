@@ -50,9 +50,9 @@ docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
 
-# make bench-<name> runs benchmarks/bench_<name>.py
+# make bench-<name> runs benchmarks/bench_<name>.py; ARGS="--minutes=1" are its options
 bench-%: setup
-	$(BIN)/python benchmarks/bench_$*.py
+	$(BIN)/python benchmarks/bench_$*.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,97 @@
+"""The curves of peers, what the table says of each, and the figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from recbole_hyper.files import replaced
+
+# a result is what bench_peers writes of a peer: its facts, "curve", "chosen", "valid" and "test", or "failed"
+Result = Mapping[str, Any]
+QUALITY = "ndcg@10"
+# share of the best peer's validation score that is "the same quality" where none is given
+SHARE = 0.9
+
+
+def seconds_of_epoch(result: Result) -> tuple[float, bool]:
+    """Return the seconds of an epoch and whether they are scaled from a part of one.
+
+    The median of whole epochs, the first one left out where there are others: it warms up.
+    """
+    epochs = result["epochs"]
+    if epochs:
+        return float(median(epochs[1:] or epochs)), False
+    return result["train_seconds"] * result["steps_per_epoch"] / result["steps"], True
+
+
+def minutes_to(curve: Sequence[Mapping[str, float]], quality: float) -> float | None:
+    """Return the minutes of training after which validation first has ``quality``, None for never."""
+    return next((point["seconds"] / 60 for point in curve if point[QUALITY] >= quality), None)
+
+
+def default_quality(results: Sequence[Result]) -> float:
+    """Return the quality that peers are timed to: a share of the best validation score of any."""
+    best = [point[QUALITY] for result in results if "failed" not in result for point in result["curve"]]
+    return round(SHARE * max(best), 4) if best else 0.0
+
+
+def row_of(result: Result, quality: float) -> dict[str, str]:
+    """Return the cells of a peer's row."""
+    row = {"peer": result["label"]}
+    if "failed" in result:
+        return row | {"version": f"not run: {result['failed']}"}
+    seconds, scaled = seconds_of_epoch(result)
+    reached = minutes_to(result["curve"], quality)
+    return row | {
+        "version": result["version"],
+        "s / epoch": f"{seconds:.2f}" + (" (scaled)" if scaled else ""),
+        "targets": f"{result['targets_per_epoch']:,}",
+        "epochs": f"{result['steps'] / result['steps_per_epoch']:.1f}",
+        "peak MiB": f"{result['peak_memory_bytes'] / 2**20:,.0f}",
+        "NDCG@10 valid": f"{result['valid'][QUALITY]:.4f}",
+        "at min": f"{result['chosen']['seconds'] / 60:.2f}",
+        "NDCG@10 test": f"{result['test'][QUALITY]:.4f}",
+        "HR@10 test": f"{result['test']['hit@10']:.4f}",
+        f"min to {quality:g}": "-" if reached is None else f"{reached:.2f}",
+    }
+
+
+def markdown(results: Sequence[Result], quality: float) -> str:
+    """Return the table of all peers, and what differs between them."""
+    rows = [row_of(result, quality) for result in results]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += [f"| {' | '.join(row.get(name, '-').replace('|', '/') for name in columns)} |" for row in rows]
+    notes = [f"* {result['label']}: {result['notes']}." for result in results if result.get("notes")]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def figure(results: Sequence[Result], settings: Mapping[str, Any], file: Path) -> bool:
+    """Draw validation NDCG@10 against seconds of training; False where no peer has a curve."""
+    drawn = [result for result in results if "failed" not in result]
+    if not drawn:
+        return False
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    chart, axes = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
+    for result in drawn:
+        seconds = [point["seconds"] for point in result["curve"]]
+        axes.plot(
+            seconds, [point[QUALITY] for point in result["curve"]], marker="o", markersize=2, linewidth=1.3,
+            label=result["label"], linestyle="-" if result["peer"].startswith("ours") else "--",
+        )  # fmt: skip
+    label = f"seconds of training on {settings['dataset']}, {settings['threads']} threads"
+    axes.set(xscale="log", xlabel=label, ylabel="NDCG@10, validation", ylim=(0, None))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, loc="upper left", fontsize=7)
+    with replaced(file) as part:
+        chart.savefig(part, dpi=140, format=file.suffix[1:])
+    plt.close(chart)
+    return True

@@ -1,0 +1,460 @@
+"""benchmarks/bench_peers.py without any peer: split files, lists, clock, table, and scripts that fail in every way."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import write_inter
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def load(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sys.path.insert(0, str(BENCHMARKS))
+bench = load(BENCHMARKS / "bench_peers.py")
+peer = load(BENCHMARKS / "peers" / "peer.py")
+environments = sys.modules["peers.driver.environments"]
+lists = sys.modules["peers.driver.lists"]
+running = sys.modules["peers.driver.running"]
+split_files = sys.modules["peers.driver.split"]
+tables = sys.modules["peers.driver.tables"]
+
+# times with ties, which stay in file order; users of 1 to 6 interactions
+ROWS = [
+    ("a", "x", 5), ("b", "y", 1), ("a", "y", 5), ("c", "x", 1), ("a", "z", 3), ("b", "x", 1), ("a", "w", 5),
+    ("b", "z", 0), ("a", "v", 9), ("b", "w", 1), ("d", "x", 4), ("d", "y", 2), ("d", "z", 3), ("e", "v", 1),
+    ("e", "w", 1), ("a", "u", 9),
+]  # fmt: skip
+
+
+def read(file: Path) -> list[tuple[int, ...]]:
+    return [tuple(map(int, line.split("\t"))) for line in file.read_text().splitlines()[1:]]
+
+
+@pytest.fixture
+def split(tmp_path: Path):
+    data = write_inter(tmp_path / "data", "tied", ROWS)
+    return split_files.make_split(tmp_path / "splits", "tied", str(data))
+
+
+# --- split -----------------------------------------------------------------------------------------------------------
+def slow_leave_one_out() -> dict[str, tuple[list[str], list[str], list[str]]]:
+    """Training, validation and test items of each user, by loops: the last two interactions of those with 4 or more."""
+    histories: dict[str, list[tuple[int, int, str]]] = {}
+    for place, (user, item, when) in enumerate(ROWS):
+        histories.setdefault(user, []).append((when, place, item))
+    parts = {}
+    for user, rows in histories.items():
+        items = [item for _, _, item in sorted(rows)]
+        held = 2 if len(items) >= 4 else 1 if len(items) == 3 else 0
+        train = items[: len(items) - held]
+        parts[user] = (train, items[-2:-1] if held == 2 else [], items[-1:] if held else [])
+    return parts
+
+
+def test_split_files_are_leave_one_out_in_file_order(split) -> None:
+    parts = slow_leave_one_out()
+    train: dict[int, list[int]] = {}
+    for user, item, position in read(split.folder / "train.tsv"):
+        train.setdefault(user, []).append(item)
+        assert position == len(train[user]) - 1
+    # numbers are the split's own; the order of users and items by first appearance is RecBole's
+    users = {name: number for number, name in enumerate(dict.fromkeys(user for user, _, _ in ROWS), start=1)}
+    items = {name: number for number, name in enumerate(dict.fromkeys(item for _, item, _ in ROWS), start=1)}
+    assert train == {users[user]: [items[item] for item in part[0]] for user, part in parts.items()}
+    for name, at in (("valid.tsv", 1), ("held_out/targets.tsv", 2)):
+        expected = {
+            (users[user], items[part[at][0]], len(part[0]) + (at == 2 and bool(part[1])))
+            for user, part in parts.items()
+            if part[at]
+        }
+        assert set(read(split.folder / name)) == expected
+    assert {user for (user,) in read(split.folder / "test_users.tsv")} == {users[u] for u, p in parts.items() if p[2]}
+    assert split.meta["n_items"] == len(items) + 1
+
+
+def test_no_file_of_peers_holds_a_test_target(split) -> None:
+    held = {(user, item) for user, item, _ in read(split.folder / "held_out" / "targets.tsv")}
+    told = [row[:2] for name in ("train.tsv", "valid.tsv") for row in read(split.folder / name)]
+    assert held
+    assert not held & set(told)
+    assert len(held) + len(told) == len(ROWS)
+
+
+def test_split_is_written_once(split, tmp_path: Path) -> None:
+    before = (split.folder / "train.tsv").stat().st_mtime_ns
+    again = split_files.make_split(tmp_path / "splits", "tied", str(tmp_path / "data"))
+    assert again.folder == split.folder
+    assert (split.folder / "train.tsv").stat().st_mtime_ns == before
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+def write_lists(file: Path, rows: list[tuple[int, int, int]], header: str = "user\titem\trank") -> Path:
+    file.write_text("\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    return file
+
+
+def test_lists_are_scored_as_by_hand(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    users, n_items, k = np.array([7, 2, 9, 4, 5]), 30, 10
+    targets = draw.integers(1, n_items, len(users))
+    made = {
+        user: draw.permutation(np.arange(1, n_items))[:size].tolist()
+        for user, size in zip(users.tolist(), (10, 3, 10, 0, 10), strict=True)
+    }
+    # one is found in the third place
+    made[7] = [item for item in made[7] if item != targets[0]]
+    made[7].insert(2, int(targets[0]))
+    del made[5]
+    rows = [(int(user), item, rank) for user, items in made.items() for rank, item in enumerate(items[:k], start=1)]
+    order = draw.permutation(len(rows))
+    file = write_lists(tmp_path / "lists.tsv", [rows[at] for at in order])
+    found = lists.read_lists(file, users, np.empty((0, 2), dtype=np.int64), n_items, k)
+    gain = hits = 0.0
+    for user, target in zip(users.tolist(), targets.tolist(), strict=True):
+        for at, item in enumerate(made.get(user, [])[:k]):
+            if item == target:
+                gain, hits = gain + 1 / math.log2(at + 2), hits + 1
+    assert hits >= 1
+    scored = lists.score_lists(found, targets)
+    assert scored["ndcg@10"] == pytest.approx(gain / len(users), abs=1e-6)
+    assert scored["hit@10"] == pytest.approx(hits / len(users), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([(3, 1, 1)], "user 3, item 1, rank 1: the split does not ask for this user"),
+        ([(1, 5, 1), (1, 6, 3)], r"user 1, item 6, rank 3: ranks are not 1, 2, \.\.\. at most 3"),
+        ([(1, 5, 1), (1, 6, 2), (1, 7, 3), (1, 8, 4)], "rank 4: ranks are not 1"),
+        ([(1, 5, 0), (1, 6, 1)], "rank 0: ranks are not 1"),
+        ([(1, 0, 1)], "an item is outside 1 to 9"),
+        ([(1, 10, 1)], "an item is outside 1 to 9"),
+        ([(1, 5, 1), (2, 5, 1), (2, 5, 2)], "user 2, item 5, rank 2: an item is named twice"),
+        ([(2, 6, 1), (2, 4, 2)], "user 2, item 4, rank 2: an item is in the history"),
+        ([], "holds no list"),
+    ],
+)
+def test_bad_lists_are_refused(tmp_path: Path, rows: list[tuple[int, int, int]], message: str) -> None:
+    file = write_lists(tmp_path / "valid_1.tsv", rows)
+    with pytest.raises(lists.BadListsError, match=message):
+        lists.read_lists(file, np.array([1, 2]), np.array([[2, 4]]), 10, 3)
+
+
+def test_files_that_hold_no_lists_are_refused(tmp_path: Path) -> None:
+    asked = (np.array([1]), np.empty((0, 2), dtype=np.int64), 10, 3)
+    with pytest.raises(lists.BadListsError, match=r"valid_1\.tsv is missing"):
+        lists.read_lists(tmp_path / "valid_1.tsv", *asked)
+    file = write_lists(tmp_path / "valid_2.tsv", [(1, 2, 1)], header="user\titem\tscore")
+    with pytest.raises(lists.BadListsError, match="columns user, item, score"):
+        lists.read_lists(file, *asked)
+    (tmp_path / "valid_3.tsv").write_text("user\titem\trank\n1\tnan\t1\n")
+    with pytest.raises(lists.BadListsError, match="is no table of user, item, rank"):
+        lists.read_lists(tmp_path / "valid_3.tsv", *asked)
+
+
+# --- what scripts of peers share -------------------------------------------------------------------------------------
+class Time:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def run(split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    settings = {
+        "split": str(split.folder), "n_items": split.meta["n_items"], "threads": torch.get_num_threads(), "seed": 1,
+        "seconds": 10.0, "every": 4.0, "k": 3, "max_length": 2,
+    }  # fmt: skip
+    (folder / "settings.json").write_text(json.dumps(settings))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["peer", "settings.json"])
+    clock = Time()
+    monkeypatch.setattr(peer, "time", clock)
+    made = peer.Run()
+    made.clock = clock
+    return made
+
+
+def test_clock_counts_training_and_no_ranking(run) -> None:
+    def scores(histories: list[list[int]]) -> torch.Tensor:
+        run.clock.now += 1000
+        return torch.zeros(len(histories), run.n_items)
+
+    run.begin(scores, packages=("numpy",), steps=2, targets=run.last_targets(), notes="", source="fake")
+    went_on = []
+    for _ in range(4):
+        run.clock.now += 3
+        went_on.append(run.step())
+    assert went_on == [True, True, True, False]
+    points = [json.loads(line) for line in Path("points.jsonl").read_text().splitlines()]
+    assert [(point["steps"], point["seconds"]) for point in points] == [(2, 6.0), (3, 9.0), (4, 12.0)]
+    facts = json.loads(Path("peer.json").read_text())
+    assert facts["epochs"] == [6.0, 6.0]
+    assert (facts["train_seconds"], facts["steps"], facts["version"]) == (12.0, 4, "fake")
+    assert facts["rank_seconds"] == 3 * 2 * 1000
+
+
+def test_lists_leave_out_what_is_seen_or_unknown(run, split) -> None:
+    """Scores fall with the number of the item; those that no list may hold have the best."""
+    held = {item for _, item, _ in read(split.folder / "held_out" / "targets.tsv")}
+    known = {item for items in run.train.values() for item in items}
+    assert held - known, "an item that is only asked for"
+
+    def scores(histories: list[list[int]]) -> torch.Tensor:
+        found = -torch.arange(run.n_items, dtype=torch.float32).repeat(len(histories), 1)
+        found[:, sorted(held - known)] = 9.0
+        found[:, 0] = 9.0
+        return found
+
+    run.begin(scores, packages=("numpy",), steps=1, targets=1, notes="", source="fake")
+    run.clock.now += 20
+    assert not run.step()
+    for part in ("valid", "test"):
+        users = split.targets(part)[:, 0]
+        found = lists.read_lists(Path(f"{part}_1.tsv"), users, split.seen(part), run.n_items, 3)
+        for user, row in zip(users.tolist(), found.tolist(), strict=True):
+            seen = {item for owner, item, _ in split.seen(part).tolist() if owner == user}
+            best = sorted(known - seen)[:3]
+            assert row == best + [0] * (3 - len(best))
+
+
+def test_scores_that_cannot_be_ranked_end_the_run(run) -> None:
+    found = torch.zeros(256, run.n_items)
+    found[0, 1] = torch.nan
+    for scores, message in ((found, "training diverged"), (found[:, 1:], "scores have shape")):
+        run.begin(
+            lambda histories, s=scores: s[: len(histories)], packages=(), steps=1, targets=1, notes="", source="f"
+        )
+        run.clock.now += 20
+        with pytest.raises(ValueError, match=message):
+            run.step()
+
+
+def test_padding_stands_before_the_newest_items() -> None:
+    assert peer.padded_left([[1, 2, 3], [4], []], 2, padding=9).tolist() == [[2, 3], [9, 4], [9, 9]]
+
+
+# --- driver ----------------------------------------------------------------------------------------------------------
+GOOD = """
+import json, os, sys
+settings = json.load(open(sys.argv[1]))
+rows = [line.split("\\t") for line in open(settings["split"] + "/train.tsv").read().splitlines()[1:]]
+seen, users = {}, set()
+for name in ("train.tsv", "valid.tsv"):
+    for line in open(f"{settings['split']}/{name}").read().splitlines()[1:]:
+        user, item, _ = map(int, line.split("\\t"))
+        seen.setdefault(user, set()).add(item)
+        users |= {user} if name == "valid.tsv" else set()
+asked = {"valid": users, "test": set(map(int, open(settings["split"] + "/test_users.tsv").read().split()[1:]))}
+with open("points.jsonl", "w") as points:
+    for point in (1, 2):
+        for part, names in asked.items():
+            with open(f"{part}_{point}.tsv", "w") as file:
+                print("user", "item", "rank", sep="\\t", file=file)
+                for user in names:
+                    items = [item for item in range(1, settings["n_items"]) if item not in seen[user]]
+                    for rank, item in enumerate(items[: point], start=1):
+                        print(user, item, rank, sep="\\t", file=file)
+        print(json.dumps({"point": point, "steps": 3 * point, "seconds": 30.0 * point}), file=points)
+facts = {"version": "1.2", "versions": {}, "notes": "a fake", "steps_per_epoch": 2, "targets_per_epoch": 1234,
+         "prepare_seconds": 0.5, "train_seconds": 60.0, "rank_seconds": 1.0, "steps": 6, "epochs": [40.0, 12.0, 8.0],
+         "threads": os.environ["OMP_NUM_THREADS"], "spin": os.environ.get("GOMP_SPINCOUNT")}
+json.dump(facts, open("peer.json", "w"))
+"""
+BAD_LISTS = GOOD.replace("enumerate(items[: point], start=1)", "enumerate([1, 1], start=1)")
+BROKEN = {
+    "crash": ("raise SystemError('no such layer')", r"exit status 1: SystemError: no such layer"),
+    "silent": ("pass", r"it ended without its results: .*points\.jsonl"),
+    "bad_lists": (BAD_LISTS, r"valid_1\.tsv, user \d+, item 1, rank \d: an item is (named twice|in the history)"),
+    "endless": ("import time; print('waiting', flush=True); time.sleep(60)", r"it was not done after 0 minutes"),
+}
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """Return the options of a run over fake peers, of which "good" alone works."""
+    specs = {}
+    for name, text in {"good": GOOD, **{name: text for name, (text, _) in BROKEN.items()}}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        specs[name] = environments.PeerSpec(name, str(tmp_path / f"{name}.py"))
+    specs["elsewhere"] = environments.PeerSpec("elsewhere", "rectools_run.py", "rectools")
+    specs["gone"] = environments.PeerSpec("gone", str(tmp_path / "good.py"))
+    monkeypatch.setattr(bench, "PEERS", specs)
+    write_inter(tmp_path / "data", "tied", ROWS)
+    parser = bench.options()
+    given = parser.parse_args(["--dataset=tied", "--minutes=1", "--no_make", "--limit=1"])
+    given.peers, given.data_path, given.build = list(specs), str(tmp_path / "data"), tmp_path / "build"
+    given.python = [f"gone={tmp_path}/none/bin/python"]
+    return given
+
+
+def test_every_failure_has_its_reason_and_the_others_go_on(arguments: argparse.Namespace) -> None:
+    split = split_files.make_split(arguments.build / "splits", "tied", arguments.data_path)
+    results = {}
+    for name in arguments.peers:
+        arguments.limit = 0.02 if name == "endless" else 1
+        results[name] = bench.measure(name, arguments, split)
+    for name, (_, message) in BROKEN.items():
+        assert re.search(message, results[name]["failed"]), results[name]["failed"]
+    assert "no environment of requirements-rectools.txt" in results["elsewhere"]["failed"]
+    assert "there is no interpreter" in results["gone"]["failed"]
+    good = results["good"]
+    assert "failed" not in good
+    assert good["peak_memory_bytes"] >= 0
+    assert [point["seconds"] for point in good["curve"]] == [30.0, 60.0]
+    # only what was chosen is kept
+    kept = {file.name for file in (arguments.build / "runs").rglob("good/*_*.tsv")}
+    assert kept == {f"valid_{good['chosen']['point']}.tsv", f"test_{good['chosen']['point']}.tsv"}
+    table = tables.markdown(list(results.values()), 0.0)
+    assert table.count("\n| ") == len(results)
+    assert "not run: exit status 1: SystemError: no such layer" in table
+
+
+def test_results_hold_what_they_were_made_of(arguments: argparse.Namespace, capsys: pytest.CaptureFixture[str]) -> None:
+    split = split_files.make_split(arguments.build / "splits", "tied", arguments.data_path)
+    result = bench.measure("good", arguments, split)
+    assert result["threads"] == str(arguments.threads)
+    bench.write_results([result, {"peer": "x", "label": "x", "failed": "no | network"}], arguments, split, "command")
+    content = json.loads((arguments.build / "bench_peers.json").read_text())
+    assert content["settings"]["data_fingerprint"] == split.meta["data_fingerprint"]
+    assert content["settings"]["seed"] == 2020
+    assert {"commit", "machine", "versions", "quality", "command"} <= set(content)
+    assert {"processor", "threads", "load"} <= set(content["machine"])
+    assert (arguments.build / "bench_peers.png").stat().st_size > 1000
+    assert "| x | not run: no / network |" in (arguments.build / "bench_peers.md").read_text()
+    assert "| good | 1.2 | 10.00 | 1,234 | 3.0 |" in capsys.readouterr().out
+
+
+def test_finished_peers_are_not_run_again(arguments: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = split_files.make_split(arguments.build / "splits", "tied", arguments.data_path)
+    calls = []
+
+    def counted(*given: object) -> dict:
+        calls.append(given)
+        return running.run_peer(*given)
+
+    monkeypatch.setattr(bench, "run_peer", counted)
+    first = bench.measure("good", arguments, split)
+    assert bench.measure("good", arguments, split) == json.loads(json.dumps(first))
+    assert len(calls) == 1
+    bench.measure("crash", arguments, split)
+    bench.measure("crash", arguments, split)
+    assert len(calls) == 3, "what failed is run again"
+    arguments.again = True
+    bench.measure("good", arguments, split)
+    arguments.again, arguments.seed = False, 7
+    bench.measure("good", arguments, split)
+    assert len(calls) == 5
+    script = Path(bench.PEERS["good"].script)
+    script.write_text(script.read_text() + "\n# changed\n")
+    bench.measure("good", arguments, split)
+    assert len(calls) == 6
+
+
+def test_selection_sees_validation_alone(arguments: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = split_files.make_split(arguments.build / "splits", "tied", arguments.data_path)
+    opened = []
+
+    def noted(file: Path, *rest: object) -> object:
+        opened.append(file.name)
+        return lists.read_lists(file, *rest)
+
+    monkeypatch.setattr(bench, "read_lists", noted)
+    result = bench.measure("good", arguments, split)
+    best = max(result["curve"], key=lambda point: point["ndcg@10"])
+    assert opened == ["valid_1.tsv", "valid_2.tsv", f"test_{best['point']}.tsv"]
+    assert result["chosen"] == best
+
+
+def test_peers_have_the_environment_of_their_users() -> None:
+    before = {"PATH": "/bin", "PYTHONPATH": "/x", "OMP_NUM_THREADS": "9", "CUDA_VISIBLE_DEVICES": "0"}
+    found = running.environment(before, 2, None)
+    assert "PYTHONPATH" not in found
+    assert (found["OMP_NUM_THREADS"], found["CUDA_VISIBLE_DEVICES"], found["PATH"]) == ("2", "", "/bin")
+    assert running.environment(before, 2, "/ours")["PYTHONPATH"] == "/ours"
+
+
+def test_commands_name_no_place(arguments: argparse.Namespace) -> None:
+    parser = bench.options()
+    arguments.peers, arguments.limit, arguments.pmixer = ["good"], None, Path("/secret/place")
+    text = bench.command_of(arguments, parser)
+    assert "--peers good --dataset tied --data_path ... --minutes 1.0 --pmixer ..." in text
+    assert text.endswith("--no_make --build ...")
+    assert "/" not in text.removeprefix("python benchmarks/bench_peers.py")
+
+
+def test_a_checkout_that_is_none_says_so(tmp_path: Path) -> None:
+    spec = environments.PEERS["pmixer"]
+    with pytest.raises(environments.UnavailableError, match="is no folder"):
+        environments.checkout(spec, tmp_path, tmp_path / "none")
+    with pytest.raises(environments.UnavailableError, match="no checkout of https"):
+        environments.checkout(spec, tmp_path, None, make=False)
+    (tmp_path / "given").mkdir()
+    assert environments.checkout(spec, tmp_path, tmp_path / "given")[1] == "no git checkout (given)"
+
+
+def test_every_peer_has_script_and_pinned_requirements() -> None:
+    for spec in environments.PEERS.values():
+        assert (environments.SCRIPTS / spec.script).is_file()
+        if spec.environment:
+            file = environments.SCRIPTS / f"requirements-{spec.environment}.txt"
+            lines = file.read_text().splitlines()
+            assert "torch==2.13.0" in lines
+            assert all("==" in line and "/" not in line for line in lines), file.name
+
+
+# --- table -----------------------------------------------------------------------------------------------------------
+def test_seconds_of_an_epoch() -> None:
+    result = {"epochs": [9.0, 2.0, 4.0, 3.0], "train_seconds": 18.0, "steps_per_epoch": 5, "steps": 20}
+    assert tables.seconds_of_epoch(result) == (3.0, False)
+    assert tables.seconds_of_epoch({**result, "epochs": [9.0]}) == (9.0, False)
+    assert tables.seconds_of_epoch({**result, "epochs": [], "steps": 2}) == (45.0, True)
+
+
+def test_minutes_to_a_quality() -> None:
+    curve = [{"seconds": 60.0, "ndcg@10": 0.1}, {"seconds": 90.0, "ndcg@10": 0.3}, {"seconds": 120.0, "ndcg@10": 0.2}]
+    assert tables.minutes_to(curve, 0.1) == 1.0
+    assert tables.minutes_to(curve, 0.2) == 1.5
+    assert tables.minutes_to(curve, 0.31) is None
+    assert tables.default_quality([{"curve": curve}, {"failed": "x"}]) == 0.27
+    assert tables.default_quality([{"failed": "x"}]) == 0.0
+
+
+@pytest.mark.slow
+def test_our_own_script_learns_a_cycle(cycle: Path, tmp_path: Path) -> None:
+    given = bench.options().parse_args(
+        ["--dataset=cycle", "--minutes=0.25", "--every=3", "--max_length=8", "--dropout=0"]
+    )
+    given.data_path, given.build, given.threads = str(cycle), tmp_path / "build", torch.get_num_threads()
+    split = split_files.make_split(given.build / "splits", "cycle", given.data_path)
+    result = bench.measure("ours", given, split)
+    assert "failed" not in result, result
+    # the items of a history are left out, and what follows is among them for some
+    assert result["valid"]["hit@10"] == 1.0
+    assert result["valid"]["ndcg@10"] > 0.9
