@@ -116,6 +116,7 @@ KEYS: dict[str, Key] = {
             ("lr_plateau", "dict or ~", "{factor: 0.5, patience: 5} lowers the rate after stale validations"),
             ("lr_schedule", "cosine, linear or ~", "the rate falls to 0 at the last of the epochs; ~ keeps it"),
             ("warmup_ratio", _PROBABILITY, "share of the epochs over which the rate rises from 0"),
+            ("ema_decay", "float in (0, 1) or ~", "what is ranked and kept is an exponential average of the weights"),
             ("manifold_learning_rate", "float > 0 or ~", "of parameters on a manifold; ~ is learning_rate"),
             ("stabilize", "int >= 1", "steps between projections of manifold parameters"),
             ("rowwise_update", "bool", "adam skips items without gradient in a step"),

@@ -45,6 +45,10 @@ def _but(*names: str) -> Callable[[Any], bool]:
     return lambda model: model.__name__ not in names
 
 
+def _only(*names: str) -> Callable[[Any], bool]:
+    return lambda model: model.__name__ in names
+
+
 def _no_item_features(model: Any) -> bool:
     return not parts_of(model) and model.__name__ not in ("FDSA", "GRU4RecF", "SASRecF")
 
@@ -96,10 +100,12 @@ NO_EFFECT = (
         (
             "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
             "weight_decay", "enable_amp", "enable_scaler", "lr_plateau", "lr_schedule", "warmup_ratio",
+            "ema_decay",
         ),
         "the model is fitted in one step",
         _one_step,
     ),
+    NoEffect(("ema_decay",), "RecBole's trainer of this model has steps of its own", _only("RaCT", "RecVAE", "S3Rec")),
     NoEffect(
         (
             "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",
