@@ -45,8 +45,8 @@ def _but(*names: str) -> Callable[[Any], bool]:
     return lambda model: model.__name__ not in names
 
 
-def _only(*names: str) -> Callable[[Any], bool]:
-    return lambda model: model.__name__ in names
+def _own_steps(model: Any) -> bool:
+    return _one_step(model) or model.__name__ in ("RaCT", "RecVAE", "S3Rec")
 
 
 def _no_item_features(model: Any) -> bool:
@@ -100,12 +100,11 @@ NO_EFFECT = (
         (
             "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
             "weight_decay", "enable_amp", "enable_scaler", "lr_plateau", "lr_schedule", "warmup_ratio",
-            "ema_decay",
         ),
         "the model is fitted in one step",
         _one_step,
     ),
-    NoEffect(("ema_decay",), "RecBole's trainer of this model has steps of its own", _only("RaCT", "RecVAE", "S3Rec")),
+    NoEffect(("ema_decay",), "it is fitted in one step, or by a trainer of RecBole with steps of its own", _own_steps),
     NoEffect(
         (
             "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",
