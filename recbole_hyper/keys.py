@@ -164,6 +164,7 @@ KEYS: dict[str, Key] = {
             ),
             ("curvature_init", "float32 > 0", "where a learned curvature starts"),
             ("curvature_learning_rate", "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
+            ("temperature", "float > 0", "of the cosine head: logits are cosines over it"),
             ("item_bias", "bool", "trained offset per item in the output head"),
             ("item_bias_init", "float", "where the offsets start"),
             ("reuse_item_embeddings", "bool", "the encoder's item vectors are the head's"),
