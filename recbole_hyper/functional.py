@@ -59,6 +59,7 @@ def cross_entropy(
     *,
     memory_budget: int | None = None,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
     **head: Unpack[HeadOptions],
 ) -> Tensor:
     """Return the exact cross-entropy without ever holding the n x m logits, (n,) losses for ``reduction`` "none".
@@ -76,6 +77,7 @@ def cross_entropy(
         padding_idx=found.padding_idx,
         memory_budget=memory_budget,
         reduction=reduction,
+        label_smoothing=label_smoothing,
     )
 
 

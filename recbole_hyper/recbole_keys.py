@@ -45,6 +45,10 @@ def _but(*names: str) -> Callable[[Any], bool]:
     return lambda model: model.__name__ not in names
 
 
+def _own_steps(model: Any) -> bool:
+    return _one_step(model) or model.__name__ in ("RaCT", "RecVAE", "S3Rec")
+
+
 def _no_item_features(model: Any) -> bool:
     return not parts_of(model) and model.__name__ not in ("FDSA", "GRU4RecF", "SASRecF")
 
@@ -100,6 +104,7 @@ NO_EFFECT = (
         "the model is fitted in one step",
         _one_step,
     ),
+    NoEffect(("ema_decay",), "it is fitted in one step, or by a trainer of RecBole with steps of its own", _own_steps),
     NoEffect(
         (
             "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",

@@ -49,7 +49,7 @@ def evaluate(name: str, device: str, geometry: str) -> list[Tensor]:
     return [t.detach().cpu().double() for t in (loss, *torch.autograd.grad(loss, [states, weight, offset]))]
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("device", [CUDA])
 def test_losses_agree_with_the_cpu(name: str, device: str, geometry: str) -> None:
@@ -58,7 +58,7 @@ def test_losses_agree_with_the_cpu(name: str, device: str, geometry: str) -> Non
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_half_precision_states_meet_a_float32_link(device: str, geometry: str, half: torch.dtype) -> None:
     """Only the rounding of the inputs shows: lifts, links and sums run in float32, also under autocast."""

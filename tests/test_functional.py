@@ -90,7 +90,7 @@ def batch(geometry: str) -> tuple[dict, OutputHead]:
     return given, head
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 def test_functions_are_the_losses(geometry: str) -> None:
     given, head = batch(geometry)
     pairs = [

@@ -12,6 +12,7 @@ import torch
 from recbole.utils import early_stopping
 
 from recbole_hyper.compat.old_checkpoints import readable
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.hosted.data import CaseData, TrainingData
 from recbole_hyper.training.checkpoint import fitting
 from recbole_hyper.training.riemannian import restore_training_state
@@ -83,7 +84,13 @@ class HostedTrainer(RunTrainer):
 
         Raises:
             CheckpointError: a file that does not fit; torch's own errors for one that it refuses to read.
+            ConfigError: training with ``ema_decay``, as the file holds averages and no raw weights.
         """
+        if self.average is not None:
+            raise ConfigError(
+                "ema_decay: RecBole's file holds the averaged weights alone, from which training cannot go on; "
+                "recbole_hyper.run keeps the raw ones too and resumes exactly"
+            )
         file = self.saved_model_file = str(resume_file)
         content = self._load(file)
         with fitting(Path(file)):
@@ -95,7 +102,8 @@ class HostedTrainer(RunTrainer):
     # --- what a run keeps in its folder ------------------------------------------------------------------------------
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         self.best_epoch = epoch
-        host.Trainer._save_checkpoint(self, epoch, verbose=verbose, **kwargs)
+        with self._averaged():
+            host.Trainer._save_checkpoint(self, epoch, verbose=verbose, **kwargs)
 
     def _validate_last(self, valid: Any, show_progress: bool) -> None:
         epoch = self.history[-1]["epoch"]

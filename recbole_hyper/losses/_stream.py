@@ -6,10 +6,16 @@ softmax needs one factor per row, its share of the total, and the three matrix p
 gradient of states, gradient of items) are each done once. Where the budget keeps too few rows for that, the items are
 swept twice instead, block by block: the logits are computed twice, and nothing but the gradients grows with the
 catalogue.
+
+With ``smoothing`` e the target of a row is (1 - e) of its item and e spread evenly over the items that are scored: the
+loss is the logarithm of the total less (1 - e) of the target's logit and e of the mean logit. Without a link that mean
+is one product with the sum of the items; with one, a tile gives its slopes to the gradients before they become a
+softmax, two more products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -90,9 +96,10 @@ class ItemStream:
         padding_idx: int | None,
         budget: int | None,
         needs: tuple[bool, bool, bool, bool],
+        smoothing: float = 0.0,
     ) -> None:
         self.geometry, self.targets, self.weight, self.offset = geometry, targets, weight, offset
-        self.needs = needs
+        self.needs, self.smoothing = needs, smoothing
         self.dtype = compute_dtype(states, weight, offset)
         self.factored = geometry.factored(states.to(self.dtype), offset, curvature)
         self.curvature = curvature
@@ -182,8 +189,19 @@ class ItemStream:
             space = torch.mul(space, factor.unsqueeze(1), out=self.scaled[: len(space)])
         return _ScaledItems(space, extra)
 
-    def _tile(self, rows: slice, items: _Items, start: int = 0, *, totals_only: bool = False) -> _Tile:
-        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything."""
+    def _tile(
+        self,
+        rows: slice,
+        items: _Items,
+        start: int = 0,
+        *,
+        totals_only: bool = False,
+        smooth: Callable[[Tensor, Tensor], None] | None = None,
+    ) -> _Tile:
+        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything.
+
+        ``smooth`` is shown the links (h, w), not yet scaled, and their slopes; it leaves them as they are.
+        """
         vectors, terms = self.vectors[rows], items.terms
         height, width = len(vectors), len(items.vectors)
         start *= height
@@ -199,6 +217,8 @@ class ItemStream:
                 exponent = self.lifted.exponent[rows].unsqueeze(1) + terms.exponent
             slope = weights if self.compiled else view(self.slope)
             self.geometry.link_(linked, slope, view(self.scratch), exponent)
+            if smooth is not None:
+                smooth(linked, slope)
         if self.compiled:
             if linked is None:
                 torch.mm(vectors, items.vectors.t(), out=weights)
@@ -242,12 +262,16 @@ class ItemStream:
         self._score_targets()
         if row_weights is not None:
             self._allocate_gradients()
+        if self.smoothing:
+            self._start_smoothing(row_weights)
         if self.tiles.keep:
             every = slice(0, self.n_items)
             whole = None if row_weights is None else self._item_gradients(every, self._terms_in(every))
             for rows in self._row_chunks():
                 self._one_pass(rows, losses, row_weights, whole)
             if whole is not None and row_weights is not None:
+                for part in self.blocks:
+                    self._smooth_items(part, _part_of(whole, part), row_weights)
                 self._subtract_targets(every, whole, row_weights)
                 for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK):
                     self._lift_back(part, _part_of(whole, part))
@@ -264,7 +288,9 @@ class ItemStream:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
         tiles, tops, totals, start = [], [], [], 0
         for part in self.blocks:
-            tile = self._tile(rows, self._lift(part), start, totals_only=row_weights is None)
+            items, own = self._lift(part), None if gradients is None else _part_of(gradients, part)
+            smooth = self._smoother(rows, part, items.terms, row_weights, own)
+            tile = self._tile(rows, items, start, totals_only=row_weights is None, smooth=smooth)
             tops.append(tile.top)
             totals.append(tile.total)
             if row_weights is not None:
@@ -275,7 +301,7 @@ class ItemStream:
         parts = [torch.exp(t - top) for t in tops]
         shares = [part * s for part, s in zip(parts, totals, strict=True)]
         total = torch.stack(shares).sum(0)
-        losses[rows] = (top - self.target_logits[rows]) + total.log()
+        losses[rows] = self._excess(rows, top) + total.log()
         if row_weights is not None:
             factors = parts if self.compiled else shares
             for part, tile, factor in zip(self.blocks, tiles, factors, strict=True):
@@ -290,22 +316,25 @@ class ItemStream:
         for part in self.blocks:
             items = self._lift(part)
             for rows in self._row_chunks():
-                tile = self._tile(rows, items, totals_only=True)
+                smooth = self._smoother(rows, part, items.terms)
+                tile = self._tile(rows, items, totals_only=True, smooth=smooth)
                 highest = torch.maximum(top[rows], tile.top)
                 total[rows] *= torch.exp(top[rows] - highest)
                 total[rows] += tile.total * torch.exp(tile.top - highest)
                 top[rows] = highest
-        losses.copy_((top - self.target_logits) + total.log())
+        losses.copy_(self._excess(slice(None), top) + total.log())
         if row_weights is None:
             return
         for part in self.blocks:
             items = self._lift(part)
             scaled, gradients = self._scale(part, items.terms), self._item_gradients(part, items.terms)
             for rows in self._row_chunks():
-                tile = self._tile(rows, items)
+                smooth = self._smoother(rows, part, items.terms, row_weights, gradients, summed=True)
+                tile = self._tile(rows, items, smooth=smooth)
                 factor = torch.exp(tile.top - top[rows]) / total[rows] * row_weights[rows]
                 self._accumulate(rows, scaled, tile, factor if self.compiled else factor * tile.total, gradients)
             if gradients is not None:
+                self._smooth_items(part, gradients, row_weights)
                 self._subtract_targets(part, gradients, row_weights)
                 self._lift_back(part, gradients)
 
@@ -361,6 +390,76 @@ class ItemStream:
         if scale is not None and linked is not None:
             scale.addmv_(linked.t(), factor)
 
+    def _excess(self, rows: slice, top: Tensor) -> Tensor:
+        """Return by how much the largest logits (n,) exceed what is taken off the logarithm of the total."""
+        excess = top - self.target_logits[rows]
+        if self.smoothing:
+            excess.mul_(1 - self.smoothing).add_(top - self.logit_sums[rows] / self.n_scored, alpha=self.smoothing)
+        return excess
+
+    def _start_smoothing(self, row_weights: Tensor | None) -> None:
+        """Prepare the sums of logits (n,); without a link they are complete, and so is what states get of them."""
+        self.n_scored = sum(part.stop - part.start for part in self.blocks)
+        self.logit_sums = self.vectors.new_zeros(len(self.vectors))
+        if self.geometry.has_link:
+            return
+        whole = torch.stack([self._lift(part).vectors.sum(0) for part in self.blocks]).sum(0)
+        torch.mv(self.vectors, whole, out=self.logit_sums)
+        if row_weights is not None and self.d_vectors is not None:
+            self.d_vectors.addr_(row_weights, whole, alpha=-self.smoothing / self.n_scored)
+
+    def _smooth_items(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
+        """Take the even share off the gradients of a block; without a link it is the same for every item."""
+        if not self.smoothing or self.geometry.has_link:
+            return
+        share = (row_weights @ self.vectors) * (self.smoothing / self.n_scored)
+        gradients.weight.sub_(share[: self.dim])
+        if gradients.extra is not None:
+            gradients.extra.sub_(share[self.dim :])
+
+    def _smoother(
+        self,
+        rows: slice,
+        part: slice,
+        terms: ItemTerms,
+        row_weights: Tensor | None = None,
+        gradients: _ItemGradients | None = None,
+        *,
+        summed: bool = False,
+    ) -> Callable[[Tensor, Tensor], None] | None:
+        """Return what :meth:`_tile` shows links to, None where nothing is to be smoothed by tiles.
+
+        It adds the logits to their sums, unless they are ``summed``, and takes the even share off the gradients, where
+        there are ``row_weights``: that of a softmax whose probabilities are all alike.
+        """
+        if not self.smoothing or not self.geometry.has_link:
+            return None
+
+        def smooth(linked: Tensor, slope: Tensor) -> None:
+            if not summed:
+                self.logit_sums[rows] += linked.sum(1) if terms.scale is None else linked.mv(terms.scale)
+            if row_weights is not None:
+                factor = row_weights[rows] * (-self.smoothing / self.n_scored)
+                self._accumulate_even(rows, part, terms, _Tile(slope, linked, factor, factor), gradients)
+
+        return smooth
+
+    def _accumulate_even(
+        self, rows: slice, part: slice, terms: ItemTerms, tile: _Tile, gradients: _ItemGradients | None
+    ) -> None:
+        """Add a tile of bare slopes and links, each row times ``tile.total``, to the gradients."""
+        scaled = self._scale(part, terms)
+        if gradients is None or gradients.scale is None or terms.scale is None:
+            self._accumulate(rows, scaled, tile, tile.total, gradients)
+            return
+        scale = torch.zeros_like(gradients.scale)  # of links, which are not scaled yet
+        self._accumulate(rows, scaled, tile, tile.total, _ItemGradients(gradients.weight, gradients.extra, scale))
+        gradients.scale.addcmul_(scale, terms.scale)
+
+    def _of_targets(self, row_weights: Tensor) -> Tensor:
+        """Return the weights (n,) of the targets' own share."""
+        return row_weights * (1 - self.smoothing) if self.smoothing else row_weights
+
     @torch.no_grad()
     def _score_targets(self) -> None:
         """Compute the target logits (n,) and what their gradient needs."""
@@ -379,7 +478,7 @@ class ItemStream:
     def _subtract_targets(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
         """Take the targets among the items of ``part`` off their gradients."""
         rows = ((self.targets >= part.start) & (self.targets < part.stop)).nonzero()[:, 0]
-        items = self.targets[rows] - part.start
+        items, row_weights = self.targets[rows] - part.start, self._of_targets(row_weights)
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
         gradients.weight.index_add_(0, items, vectors[:, : self.dim], alpha=-1)
         if gradients.extra is not None:
@@ -391,7 +490,7 @@ class ItemStream:
         """Carry the gradients of the lifted states back to the states, and collect all."""
         states = None
         if self.d_vectors is not None:
-            slope = (row_weights * self.target_slope).unsqueeze(1)
+            slope = (self._of_targets(row_weights) * self.target_slope).unsqueeze(1)
             factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
             self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
             (states,) = self._back([self.lifted.vectors], [self.states if self.needs[0] else None], [self.d_vectors])

@@ -22,15 +22,16 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded
+        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, smoothing, reduction, recorded
     ) -> Tensor:
         # needs_input_grad tells what requires a gradient, also where none is recorded
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
-        ctx.call = (targets, geometry, padding_idx, budget, needs)
+        ctx.call = (geometry, padding_idx, budget, needs, smoothing)
+        ctx.targets = targets
         ctx.reduction = reduction
         device = states.device
         with float32_products(device), torch.no_grad():
-            stream = ItemStream(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
+            stream = ItemStream(states, targets, weight, offset, curvature, *ctx.call)
             if reduction == "none":
                 losses, _ = stream.run(None)
                 ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
@@ -49,12 +50,11 @@ class _ExactCrossEntropy(torch.autograd.Function):
         if ctx.reduction == "none":
             states, weight, offset, curvature = ctx.saved_tensors
             curvature = ctx.constant_curvature if curvature is None else curvature
-            targets, geometry, padding_idx, budget, needs = ctx.call
             with float32_products(states.device):
-                stream = ItemStream(states, targets, weight, offset, curvature, geometry, padding_idx, budget, needs)
+                stream = ItemStream(states, ctx.targets, weight, offset, curvature, *ctx.call)
                 _, gradients = stream.run(gradient.to(stream.dtype))
             found = _of_tensors(gradients, states, weight, offset, curvature)
-            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
+            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 7
         if ctx.gradients is None:
             raise RuntimeError(
                 "cross_entropy hands out its gradients once: a second backward through the same loss needs "
@@ -62,7 +62,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             )
         gradients, ctx.gradients = ctx.gradients, None
         # in place: a copy would double the memory of the item gradient
-        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 6
+        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 7
 
 
 def _of_tensors(
@@ -89,12 +89,14 @@ def exact_cross_entropy(
     padding_idx: int | None = None,
     memory_budget: int | None = None,
     reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
     Equals ``F.cross_entropy(geometry.logits(states, weight, offset, curvature=curvature), targets)`` with the padding
-    column left out. Gradients are computed in the forward pass: for "mean" and "sum" a second backward through the same
-    result raises RuntimeError; "none" computes them in the backward pass. Tensors are not checked here.
+    column left out, and with the same ``label_smoothing`` (Szegedy et al. 2016, section 7). Gradients are computed in
+    the forward pass: for "mean" and "sum" a second backward through the same result raises RuntimeError; "none"
+    computes them in the backward pass. Tensors are not checked here.
 
     Args:
         states: (n, d). targets: (n,) int64. weight: (m, d). offset: (m,) or None.
@@ -102,17 +104,28 @@ def exact_cross_entropy(
         padding_idx: an item that is never scored.
         memory_budget: see :class:`CrossEntropy`.
         reduction: "mean", "sum" or "none", which returns (n,) losses.
+        label_smoothing: e in [0, 1); the loss is (1 - e) of the cross-entropy and e of the mean of -log softmax over
+            all items that are scored.
 
     Raises:
-        ValueError: another reduction, or a budget not above 0 or under the lifts and one row of logits.
+        ValueError: another reduction, a smoothing out of range, or a budget not above 0 or under the lifts and one row
+            of logits.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
     check_budget(memory_budget)
+    check_smoothing(label_smoothing)
     budget = None if memory_budget is None else int(memory_budget)
     return _ExactCrossEntropy.apply(
-        states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled()
-    )
+        states, weight, offset, curvature, targets, geometry, padding_idx, budget, float(label_smoothing), reduction,
+        torch.is_grad_enabled(),
+    )  # fmt: skip
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Raise ValueError for a share outside [0, 1)."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing={label_smoothing}: a number in [0, 1) is expected")
 
 
 def check_budget(memory_budget: int | None) -> None:
@@ -129,15 +142,18 @@ class CrossEntropy(Loss):
         memory_budget: bytes for the logits that are alive at once, the terms per item and the lifts of the states
             (3 numbers per row and coordinate, 6 with a link); None for 256 MiB, or 1/32 of the device's memory if
             that is less, with the lifts on top where it would not hold them.
+        label_smoothing: share of the target that is spread evenly over all items, in [0, 1).
 
     Raises:
-        ValueError: budget not above 0 here, or under the lifts and one row of logits at the first call.
+        ValueError: smoothing out of range, budget not above 0 here, or under the lifts and one row of logits at the
+            first call.
     """
 
-    def __init__(self, *, memory_budget: int | None = None) -> None:
+    def __init__(self, *, memory_budget: int | None = None, label_smoothing: float = 0.0) -> None:
         super().__init__()
         check_budget(memory_budget)
-        self.memory_budget = memory_budget
+        check_smoothing(label_smoothing)
+        self.memory_budget, self.label_smoothing = memory_budget, label_smoothing
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean cross-entropy; ``negatives`` is not used."""
@@ -150,6 +166,7 @@ class CrossEntropy(Loss):
             curvature=head.curvature,
             padding_idx=head.padding_idx,
             memory_budget=self.memory_budget,
+            label_smoothing=self.label_smoothing,
         )
 
     def memory_bytes(self, problem: Problem) -> int:

@@ -16,19 +16,19 @@ from recbole_hyper.geometry.head import OutputHead
 class HeadOptions(TypedDict, total=False):
     """How states are scored against classes.
 
-    geometry: a registered geometry, "euclidean" (the default) or "poincare".
+    geometry: a registered geometry, "euclidean" (the default), "poincare" or "cosine", or a Geometry with options.
     curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows); 1 by default.
     padding_idx: a class that is never scored and may not be a target; None by default.
     """
 
-    geometry: str
+    geometry: str | Geometry
     curvature: Curvature
     padding_idx: int | None
 
 
-def geometry_of(name: str) -> Geometry:
-    """Return the registered geometry."""
-    return components.resolve("geometry", name)()
+def geometry_of(given: str | Geometry) -> Geometry:
+    """Return the registered geometry of a name, or the one that is given."""
+    return given if isinstance(given, Geometry) else components.resolve("geometry", given)()
 
 
 def checked_head(
@@ -37,7 +37,7 @@ def checked_head(
     weight: Tensor,
     offset: Tensor | None,
     *,
-    geometry: str = "euclidean",
+    geometry: str | Geometry = "euclidean",
     curvature: Curvature = 1.0,
     padding_idx: int | None = None,
 ) -> OutputHead:

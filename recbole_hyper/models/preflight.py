@@ -31,7 +31,7 @@ _MAPS_PER_BLOCK = 3
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes of one training step, by what they hold."""
+    """Bytes of one training step, by what they hold; with the optimizer's moments counts the average of the weights."""
 
     parameters: int
     gradients: int
@@ -77,7 +77,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
         parameters=parameters + columns,
         # the encoder's gradient of a shared item matrix and the head's meet as two tensors of its size
         gradients=parameters + (matrix if tied else 0),
-        optimizer=moments * parameters,
+        optimizer=(moments + (config["ema_decay"] is not None)) * parameters,
         activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width) + fused,
         loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=linked)),
     )

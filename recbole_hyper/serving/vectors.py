@@ -12,6 +12,7 @@ import torch
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced
+from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
@@ -37,14 +38,15 @@ def vectors_of(head: OutputHead) -> ItemVectors:
     """Return the item vectors of ``head`` and how a state is scored against them.
 
     Raises:
-        ConfigError: a geometry that is neither Euclidean nor Poincare, whose formula is not known here.
+        ConfigError: a geometry that is none of Euclidean, cosine and Poincare, whose formula is not known here.
     """
     with torch.no_grad():
         weight, offset, curvature = head.weight.detach().cpu().float(), head.offset, head.curvature_value
         offset = None if offset is None else offset.detach().cpu().float()
         vectors = head.geometry.search_items(weight, offset, curvature=curvature)[1:].numpy()
-        if isinstance(head.geometry, Euclidean):
-            query = "[F, 1]" if offset is not None else "F"
+        if isinstance(head.geometry, Euclidean | Cosine):
+            state = f"F/({head.geometry.temperature:g} |F|)" if isinstance(head.geometry, Cosine) else "F"
+            query = f"[{state}, 1]" if offset is not None else state
             return ItemVectors(vectors, {}, {
                 "metric": "inner_product",
                 "query": f"q = {query}, F the state (d,) that the encoder gives",

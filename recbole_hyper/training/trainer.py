@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections import Counter
@@ -20,6 +21,7 @@ from recbole_hyper.files import write_text
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
+from recbole_hyper.training.averaging import build_average
 from recbole_hyper.training.checkpoint import (
     STATE,
     WEIGHTS,
@@ -78,6 +80,9 @@ class RunTrainer:
     validation counts for nothing else: early stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that
     a run that goes on with more epochs ends as one that was not stopped there.
 
+    With ``ema_decay`` training goes on with the raw weights; the average is what is validated, saved as the best and
+    left in the model when ``fit`` ends. ``checkpoint.pt`` holds both.
+
     What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
     of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
     loss that is not finite names its epoch and step; tensorboard files are written on request only. The loss that is
@@ -125,6 +130,7 @@ class RunTrainer:
         self.data_fingerprint = ""
         self.scheduler = build_scheduler(self.optimizer, config)
         self.schedule = build_schedule(self.optimizer, config)
+        self.average = build_average(self.model, config)
         # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
         self.eval_step = config["eval_step"]
         self._step = self._n_steps = 0
@@ -156,6 +162,8 @@ class RunTrainer:
         unseen = self.history and "valid_seconds" not in self.history[-1]
         if unseen and saved_validation is not None and self.eval_step > 0:
             self._validate_last(saved_validation, show_progress)
+        if self.average is not None:
+            self.average.enter()
         return self.best_valid_score, self.best_valid_result
 
     def _validate_last(self, valid: Evaluation, show_progress: bool) -> None:
@@ -205,6 +213,7 @@ class RunTrainer:
             total = super()._train_epoch(  # type: ignore[misc]
                 train_data, epoch_idx, self._observed(loss_func or self.model.calculate_loss), show_progress
             )
+            self._average_step()
         seconds = watch.seconds()
         self.seconds["train"] += seconds
         self.peak_memory["train"] = max(self.peak_memory["train"], memory.bytes)
@@ -229,6 +238,7 @@ class RunTrainer:
 
     def _observed(self, loss_func: Callable) -> Callable:
         def observed(interaction: Any) -> Any:
+            self._average_step()
             if self.schedule is not None:
                 self.schedule.set_rates(self._epoch, self._step, self._n_steps)
             self._step += 1
@@ -237,6 +247,15 @@ class RunTrainer:
             return losses
 
         return observed
+
+    def _average_step(self) -> None:
+        """Take the weights behind the step of this epoch that was the last into the average, where there is one."""
+        if self.average is not None and self._step:
+            self.average.update()
+
+    def _averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which the model holds its average, where there is one."""
+        return contextlib.nullcontext() if self.average is None else self.average.applied()
 
     def _check_nan(self, loss: torch.Tensor) -> None:
         if not bool(torch.isfinite(loss)):
@@ -251,7 +270,7 @@ class RunTrainer:
 
     def _valid_epoch(self, valid_data: Evaluation, show_progress: bool = False) -> Any:
         watch = Stopwatch()
-        with PeakMemory(self.device) as memory:
+        with PeakMemory(self.device) as memory, self._averaged():
             score, result = super()._valid_epoch(valid_data, show_progress)  # type: ignore[misc]
         found = {"seconds": watch.seconds(), **result}
         self.seconds["valid"] += found["seconds"]
@@ -328,7 +347,8 @@ class RunTrainer:
         self._best_other = dict(self.model.other_parameter())
         without_validation = self.history and "valid_seconds" not in self.history[-1]
         if not without_validation or epoch + 1 >= self.epochs:
-            self._save_best(learned_tensors(self.model))
+            with self._averaged():
+                self._save_best(learned_tensors(self.model))
         if without_validation:
             self._save_training_state(epoch)
 
@@ -364,6 +384,7 @@ class RunTrainer:
             "model": {} if self.config["MODEL_TYPE"] == ModelType.TRADITIONAL else self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
+            "average": self.average.state_dict() if self.average is not None else None,
             "data_fingerprint": self.data_fingerprint,
             "best_other": {k: v for k, v in (self._best_other or {}).items() if isinstance(v, torch.Tensor)},
             "epoch": epoch,
@@ -409,6 +430,8 @@ class RunTrainer:
         restore_training_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state.get("scheduler"):
             self.scheduler.load_state_dict(state["scheduler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         for name in RESTORED:
             setattr(self, name, state[name])
         self.history = list(state["history"])

@@ -17,7 +17,7 @@ NAMES = components.names("geometry")
 
 
 def test_known_geometries() -> None:
-    assert {"euclidean", "poincare"} <= set(NAMES)
+    assert {"cosine", "euclidean", "poincare"} <= set(NAMES)
 
 
 @pytest.fixture(params=NAMES)

@@ -18,7 +18,7 @@ from recbole_hyper.losses.base import Problem
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.reference import losses as reference
 
-GEOMETRIES = ["euclidean", "poincare"]
+GEOMETRIES = ["cosine", "euclidean", "poincare"]
 
 
 def problem(
@@ -88,8 +88,8 @@ def test_equals_torch_however_it_is_cut(
 ) -> None:
     padding = 0
     states, targets, weight, offsets, curvature = problem(n, m, d, padding, offset, size=size)
-    width, arrays = d + offset, 1 if geometry == "euclidean" else 2
-    terms = 2 * ((width > d) if geometry == "euclidean" else (2 + offset))
+    width, arrays = d + offset, 2 if geometry == "poincare" else 1
+    terms = 2 * ({"euclidean": 0, "cosine": 1, "poincare": 2}[geometry] + offset)
     least = least_budget(n, m, width, arrays, terms, 8)
     # room for 110 rows of tiles and a block of items is enough to keep the tiles
     enough = least + ((110 * arrays + terms) * m + 2 * m * (width + 110)) * 8

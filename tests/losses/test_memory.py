@@ -49,7 +49,7 @@ def test_the_record_of_the_allocator() -> None:
     assert 4000 <= peak_bytes(call, 4000) <= 4100
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(
     ("n", "n_items"),

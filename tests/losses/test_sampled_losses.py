@@ -19,7 +19,7 @@ from recbole_hyper.losses.sampled_ce import sampled_cross_entropy
 from tests.reference import losses as reference
 from tests.reference.poincare import search_vectors as reference_search_vectors
 
-GEOMETRIES = ["euclidean", "poincare"]
+GEOMETRIES = ["cosine", "euclidean", "poincare"]
 LOSSES = ["bce", "bce_plus", "gbce", "sampled_ce", "sce", "rece"]
 
 

@@ -114,7 +114,7 @@ def test_dropout_of_ids_hides_its_share_in_training_alone() -> None:
     assert float(table.eval().matrix().detach().min()) == 1
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_autograd(geometry: str) -> None:
     from recbole_hyper import components
     from recbole_hyper.losses.ce import CrossEntropy

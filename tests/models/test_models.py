@@ -40,7 +40,7 @@ def test_learns_what_follows(model: str, walk: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", ["ce", "bce"])
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 def test_parts_combine_freely(geometry: str, loss: str, walk: Path, tmp_path: Path) -> None:
     keys = learn(walk, tmp_path / "run", geometry=geometry, loss_type=loss, curvature=0.1)
     result = run("SASRecCE", "walk", config_dict=keys)
@@ -151,7 +151,7 @@ def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> Non
     torch.testing.assert_close(made.item_embedding.weight.grad, gradient, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 def test_a_head_with_item_vectors_of_its_own(geometry: str, walk: Path, tmp_path: Path) -> None:
     keys = {"geometry": geometry, "curvature": 0.1}
     shared = run("SASRecCE", "walk", config_dict=learn(walk, tmp_path / "shared", **keys, epochs=1, eval_step=1))

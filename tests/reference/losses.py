@@ -25,6 +25,17 @@ def cross_entropy(scores: Tensor, targets: list[int], padding: int | None = None
     return torch.stack(losses)
 
 
+def smoothed_cross_entropy(scores: Tensor, targets: list[int], padding: int | None, smoothing: float) -> Tensor:
+    """(1 - e) -log p_t + e mean_j -log p_j for each row, over all items but the padding."""
+    losses = []
+    for row, target in enumerate(targets):
+        items = [scores[row, j] for j in range(scores.shape[1]) if j != padding]
+        total = log_sum_exp(items)
+        even = sum(total - item for item in items) / len(items)
+        losses.append((1 - smoothing) * (total - scores[row, target]) + smoothing * even)
+    return torch.stack(losses)
+
+
 def minus_log_sigmoid(x: Tensor) -> Tensor:
     """-log(1 / (1 + exp(-x)))."""
     return torch.log1p(torch.exp(-x)) if float(x.detach()) > 0 else -x + torch.log1p(torch.exp(x))

@@ -22,10 +22,12 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import read_data
+from recbole_hyper.training.checkpoint import STATE, load_state
 from recbole_hyper.training.shared import mapped, share
 from tests.conftest import SMALL
 
 PLAIN = {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "epochs": 4, "topk": [5], "valid_metric": "NDCG@5"}
+ITEMS = "item_embedding.weight"
 
 
 def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
@@ -87,10 +89,10 @@ def test_one_process_is_left_alone() -> None:
     assert distributed.prepare(None, loader) is loader
 
 
-def _gloo(rank: int, size: int, port: int, data: str, folder: str) -> None:
+def _gloo(rank: int, size: int, port: int, data: str, folder: str, more: dict[str, Any]) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     torch.set_num_threads(1)
-    run("SASRecCE", "random", config_dict=settings(Path(data), Path(folder) / f"rank-{rank}", n_threads=1))
+    run("SASRecCE", "random", config_dict=settings(Path(data), Path(folder) / f"rank-{rank}", n_threads=1, **more))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -108,21 +110,29 @@ def same_training(one: Path, several: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3])
-def test_processes_joined_by_torch(random_data: Path, tmp_path: Path, size: int) -> None:
-    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "one", n_threads=1))
+@pytest.mark.parametrize(("size", "more"), [(2, {"ema_decay": 0.9}), (3, {})])
+def test_processes_joined_by_torch(random_data: Path, tmp_path: Path, size: int, more: dict[str, Any]) -> None:
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "one", n_threads=1, **more))
     import socket
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_gloo, (size, port, str(random_data), str(tmp_path)), nprocs=size)
+    multiprocessing.spawn(_gloo, (size, port, str(random_data), str(tmp_path), more), nprocs=size)
     for rank in range(size):
         same_training(tmp_path / "one", tmp_path / f"rank-{rank}")
     # every process ends with the same model
     cases = [pd.read_parquet(tmp_path / f"rank-{rank}" / "cases_test.parquet") for rank in range(size)]
     for frame in cases[1:]:
         pd.testing.assert_frame_equal(frame, cases[0])
+    one, first, last = (
+        load_state(tmp_path / name / STATE)["average"] for name in ("one", "rank-0", f"rank-{size - 1}")
+    )
+    if more:
+        assert one["steps"] == first["steps"] == last["steps"] > 0
+        assert all(torch.equal(tensor, last["tensors"][name]) for name, tensor in first["tensors"].items())
+        # biases of the keys have no gradient but rounding, by which Adam moves them
+        torch.testing.assert_close(first["tensors"][ITEMS], one["tensors"][ITEMS], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,0 +1,165 @@
+"""Label smoothing of the exact cross-entropy: a loop, torch over full logits however it is cut, gradients, a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recbole_hyper import components, run
+from recbole_hyper.config import ConfigError
+from recbole_hyper.functional import cross_entropy
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses import _chunks, _stream
+from recbole_hyper.losses._chunks import Tiles
+from recbole_hyper.losses.ce import CrossEntropy
+from tests.conftest import LEARN
+from tests.losses.test_ce import GEOMETRIES, LargestTensor, gradients, problem
+from tests.reference import losses as reference
+
+
+def full(
+    states: Tensor, targets: Tensor, weight: Tensor, offset: Tensor | None, curvature: Tensor, **how: object
+) -> Tensor:
+    """Return torch's own smoothed cross-entropy over all logits but the padding's, which is class 0."""
+    geometry = components.resolve("geometry", how.pop("geometry"))()
+    logits = geometry.logits(states, weight, offset, curvature=curvature)
+    return F.cross_entropy(logits[:, 1:], targets - 1, **how)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("padding", [None, 0, 3])
+def test_equals_the_loop(geometry: str, padding: int | None) -> None:
+    states, targets, weight, offset, curvature = problem(5, 9, 3, padding)
+    scores = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    expected = reference.smoothed_cross_entropy(scores, targets.tolist(), padding, 0.3)
+    leaves = (states, weight, offset, curvature)
+    options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding, "label_smoothing": 0.3}
+    for reduction, wanted in (("none", expected), ("sum", expected.sum()), ("mean", expected.mean())):
+        found = cross_entropy(states, targets, weight, offset, reduction=reduction, **options)
+        torch.testing.assert_close(found, wanted)
+        upstream = torch.randn_like(wanted)
+        theirs = torch.autograd.grad(wanted, leaves, upstream, retain_graph=True, allow_unused=True)
+        for mine, other in zip(gradients(found, leaves, upstream), theirs, strict=True):
+            assert other is not None or mine is None or mine.abs().max() == 0
+            if other is not None:
+                torch.testing.assert_close(mine, other)
+
+
+# one pass over one tile, over many, and two passes
+@pytest.mark.parametrize("tiles", [Tiles(252, 507, True, 0), Tiles(50, 120, True, 0), Tiles(40, 90, False, 0)])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("offset", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_equals_torch_however_it_is_cut(
+    dtype: torch.dtype, offset: bool, geometry: str, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_chunks, "cut", lambda *given, **options: tiles)
+    found, wanted = problem(252, 507, 13, 0, offset, dtype), problem(252, 507, 13, 0, offset)
+    how = {"geometry": geometry, "label_smoothing": 0.2}
+    tolerance = {"rtol": 1e-9, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 3e-4, "atol": 3e-5}
+    for reduction in ("mean", "none"):
+        options = {"curvature": found[4], "padding_idx": 0, "reduction": reduction}
+        mine = cross_entropy(*found[:4], **how, **options)
+        theirs = full(*wanted, **how, reduction=reduction)
+        torch.testing.assert_close(mine.double(), theirs, **tolerance)
+        upstream = torch.linspace(-1, 2, 252, dtype=torch.float64) if reduction == "none" else None
+        pair = (
+            gradients(mine, (found[0], *found[2:]), None if upstream is None else upstream.to(dtype)),
+            gradients(theirs, (wanted[0], *wanted[2:]), upstream),
+        )
+        for a, b in zip(*pair, strict=True):
+            if b is not None:
+                assert float((a.double() - b).norm() / b.norm()) < (1e-9 if dtype == torch.float64 else 5e-4)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_gradcheck(geometry: str) -> None:
+    states, targets, weight, offset, curvature = problem(4, 6, 3, 0)
+    leaves = (states, weight, offset) + ((curvature,) if geometry == "poincare" else ())
+
+    def loss(states: Tensor, weight: Tensor, offset: Tensor, curvature: Tensor | float = 0.3) -> Tensor:
+        options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "label_smoothing": 0.4}
+        return cross_entropy(states, targets, weight, offset, reduction="none", **options)
+
+    assert torch.autograd.gradcheck(loss, leaves)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_only_the_gradients_that_are_asked_for(geometry: str) -> None:
+    for frozen in range(4):
+        leaves = list(problem(6, 9, 3, 0))
+        targets = leaves.pop(1)
+        leaves[frozen].requires_grad_(False)
+        states, weight, offset, curvature = leaves
+        how = {"geometry": geometry, "label_smoothing": 0.1}
+        cross_entropy(states, targets, weight, offset, **how, curvature=curvature, padding_idx=0).backward()
+        expected = full(states, targets, weight, offset, curvature, **how)
+        asked = [leaf for leaf in leaves if leaf.requires_grad]
+        for leaf, wanted in zip(asked, torch.autograd.grad(expected, asked, allow_unused=True), strict=True):
+            torch.testing.assert_close(leaf.grad, torch.zeros_like(leaf) if wanted is None else wanted)
+        assert leaves[frozen].grad is None
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_without_smoothing_nothing_is_done_for_it(geometry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, targets, weight, offset, _ = problem(6, 9, 3, 0, dtype=torch.float32)
+    smoothed = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0, label_smoothing=0.1)
+    monkeypatch.setattr(_stream.ItemStream, "_start_smoothing", lambda *given: pytest.fail("smoothing was prepared"))
+    monkeypatch.setattr(_stream.ItemStream, "_accumulate_even", lambda *given: pytest.fail("a share was spread"))
+    plain = cross_entropy(states, targets, weight, offset, geometry=geometry, padding_idx=0, label_smoothing=0.0)
+    plain.backward()
+    assert float(plain) != pytest.approx(float(smoothed))
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_nothing_outgrows_the_budget(geometry: str) -> None:
+    states, targets, weight, offset, curvature = problem(2000, 20_000, 4, 0, dtype=torch.float32)
+    how = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "label_smoothing": 0.1}
+    with LargestTensor() as largest:
+        cross_entropy(states, targets, weight, offset, memory_budget=4 << 20, **how).backward()
+    assert largest.bytes <= 4 << 20
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_padding_is_no_item_that_the_share_is_spread_over(geometry: str) -> None:
+    states, targets, weight, offset, _ = problem(6, 9, 3, 0)
+    with torch.no_grad():
+        weight[0] = 7.0
+    how = {"geometry": geometry, "label_smoothing": 0.5}
+    loss = cross_entropy(states, targets, weight, offset, padding_idx=0, **how)
+    loss.backward()
+    assert weight.grad[0].abs().max() == offset.grad[0] == 0
+    torch.testing.assert_close(loss, cross_entropy(states, targets - 1, weight[1:], offset[1:], **how))
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_module_is_the_function(geometry: str) -> None:
+    states, targets, weight, _, _ = problem(6, 9, 3, 0, dtype=torch.float32)
+    head = OutputHead(components.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()))
+    loss = CrossEntropy(label_smoothing=0.2)(states, targets, head)
+    expected = cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0, label_smoothing=0.2)
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_a_model_learns_with_it_and_is_less_sure(geometry: str, walk: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(walk), "geometry": geometry, "curvature": 0.02, "label_smoothing": 0.3}
+    result = run("SASRecCE", "walk", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert result["test"]["hit@1"] > 0.7
+    assert result["config"]["label_smoothing"] == 0.3
+
+
+def test_a_share_out_of_range_is_refused(walk: Path, tmp_path: Path) -> None:
+    states, targets, weight, *_ = problem(6, 9, 3, 0)
+    for share in (1.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match=r"label_smoothing=.*: a number in \[0, 1\) is expected"):
+            cross_entropy(states, targets, weight, label_smoothing=share)
+        with pytest.raises(ValueError, match="label_smoothing"):
+            CrossEntropy(label_smoothing=share)
+    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "label_smoothing": 1.0}
+    with pytest.raises(ConfigError, match=r"label_smoothing=1\.0"):
+        run("SASRecCE", "walk", config_dict=keys)

@@ -1,0 +1,332 @@
+"""The average of the weights: the recurrence in float64, what sees it, a resume, a refit, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import geoopt
+import pandas as pd
+import pytest
+import torch
+from recbole.quick_start import run_recbole
+from torch import nn
+
+from recbole_hyper import load
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
+from recbole_hyper.models.preflight import estimate_memory
+from recbole_hyper.runs.run import run
+from recbole_hyper.training.averaging import WeightAverage
+from recbole_hyper.training.checkpoint import load_state
+from recbole_hyper.training.rowwise import RowwiseAdam
+from recbole_hyper.training.trainer import RunTrainer
+from tests.conftest import LEARN
+from tests.training.test_trainer import same, settings, weights
+
+EMA = {"ema_decay": 0.95, "learning_rate": 0.02, "stopping_step": 20}
+
+
+def of_path(path: list[torch.Tensor], decay: float) -> torch.Tensor:
+    """Return the average of weights (the first is where they start) by a loop in float64."""
+    average = path[0].double()
+    for t, point in enumerate(path[1:]):
+        share = min(decay, (1 + t) / (10 + t))
+        average = share * average + (1 - share) * point.double()
+    return average
+
+
+class Watched:
+    """The raw weights behind every step of a run, by name, from the step that the run (or this process) begins with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path: dict[str, list[torch.Tensor]] = {}
+        self.at_validation: list[int] = []
+        loss_of, validate = RunTrainer._observed, RunTrainer._valid_epoch
+        epoch = RunTrainer._train_epoch
+
+        def note(trainer: Any) -> None:
+            trained = (one for one in trainer.model.named_parameters() if one[1].requires_grad)
+            for name, parameter in trained:
+                self.path.setdefault(name, []).append(parameter.detach().clone())
+
+        def observed(trainer: Any, loss_func: Any) -> Any:
+            inner = loss_of(trainer, loss_func)
+
+            def noting(interaction: Any) -> Any:
+                if trainer._step or not self.path:  # the first of an epoch is the last of the one before
+                    note(trainer)
+                return inner(interaction)
+
+            return noting
+
+        def finished(trainer: Any, *arguments: Any, **keys: Any) -> Any:
+            found = epoch(trainer, *arguments, **keys)
+            note(trainer)
+            return found
+
+        def validated(trainer: Any, *arguments: Any, **keys: Any) -> Any:
+            self.at_validation.append(self.steps)
+            return validate(trainer, *arguments, **keys)
+
+        monkeypatch.setattr(RunTrainer, "_observed", observed)
+        monkeypatch.setattr(RunTrainer, "_train_epoch", finished)
+        monkeypatch.setattr(RunTrainer, "_valid_epoch", validated)
+
+    @property
+    def steps(self) -> int:
+        return len(next(iter(self.path.values()))) - 1
+
+    def average(self, decay: float, steps: int) -> dict[str, torch.Tensor]:
+        return {name: of_path(points[: steps + 1], decay) for name, points in self.path.items()}
+
+
+def close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert expected.keys() <= found.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name].double(), tensor, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def toy() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[2].bias.requires_grad_(False)
+    model.register_parameter("scale", nn.Parameter(torch.tensor(0.5)))
+    return model
+
+
+@pytest.mark.parametrize("decay", [0.3, 0.9])
+def test_every_step_is_the_recurrence(decay: float) -> None:
+    model = toy()
+    average = WeightAverage(model, decay)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    path: dict[str, list[torch.Tensor]] = {}
+    for step in range(40):
+        for name, tensor in model.state_dict().items():
+            path.setdefault(name, []).append(tensor.clone())
+        if step == 39:
+            break
+        optimizer.zero_grad()
+        (model.scale * model(torch.randn(8, 3))).square().sum().backward()
+        optimizer.step()
+        average.update()
+    raw = {name: points[-1] for name, points in path.items()}
+    with average.applied():
+        within = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for name, points in path.items():
+        assert torch.equal(model.state_dict()[name], raw[name])
+        if name in ("1.num_batches_tracked", "2.bias"):  # counts, and what is not trained, stay
+            assert torch.equal(within[name], raw[name])
+        else:
+            torch.testing.assert_close(within[name].double(), of_path(points, decay), rtol=1e-5, atol=1e-6)
+            assert not torch.allclose(within[name], raw[name], rtol=1e-4)
+
+
+def test_large_tables_change_places_in_pieces_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recbole_hyper.training.averaging._PIECE", 7)
+    model = nn.ParameterList([torch.randn(10, 3), torch.randn(4, 9).T, torch.randn(0, 5), torch.randn(())])
+    average = WeightAverage(model, 0.9)
+    raw = [parameter.detach().clone() for parameter in model]
+    places = [parameter.data_ptr() for parameter in model]
+    with torch.no_grad():
+        for parameter in model:
+            parameter += 1
+    with average.applied():
+        assert all(map(torch.equal, model, raw))
+        with average.applied():  # a block in a block
+            assert all(map(torch.equal, model, raw))
+        assert all(map(torch.equal, model, raw))
+    assert all(torch.equal(parameter, before + 1) for parameter, before in zip(model, raw, strict=True))
+    assert [parameter.data_ptr() for parameter in model] == places
+
+
+def test_rows_that_a_step_leaves_alone_are_averaged_too() -> None:
+    table = nn.Parameter(torch.randn(30, 4))
+    model = nn.ParameterList([table])
+    average, optimizer = WeightAverage(model, 0.9), RowwiseAdam([table], [table], lr=0.1)
+    path = [table.detach().clone()]
+    for _ in range(30):
+        table.grad = torch.randn(30, 4) * (torch.rand(30, 1) < 0.1)
+        optimizer.step()
+        average.update()
+        path.append(table.detach().clone())
+    with average.applied():
+        torch.testing.assert_close(table.detach().double(), of_path(path, 0.9), rtol=1e-5, atol=1e-6)
+
+
+def test_points_are_projected_in_the_model_and_averaged_as_they_are() -> None:
+    sphere = geoopt.ManifoldParameter(torch.tensor([[1.0, 0.0]]), manifold=geoopt.Sphere())
+    ball = poincare_ball(1.0, learnable=True)
+    inside = ball_parameter(torch.tensor([[0.9, 0.0]]), ball)
+    model = nn.ParameterDict({"sphere": sphere, "ball": inside, "curvature": ball.isp_c})
+    average = WeightAverage(model, 0.5)
+    with torch.no_grad():
+        sphere.copy_(torch.tensor([[0.0, 1.0]]))
+        ball.isp_c.fill_(30.0)  # of the average, 27, the ball ends at 0.19; that of the points is 0.225
+        inside.copy_(torch.tensor([[0.15, 0.0]]))
+    average.update()
+    kept = {name: tensor.clone() for name, tensor in average.state_dict()["tensors"].items()}
+    assert kept["sphere"].norm() < 0.95
+    for _ in range(2):
+        with average.applied():
+            assert float(sphere.detach().norm()) == pytest.approx(1)
+            assert float(ball.isp_c.detach()) == pytest.approx(0.1 * float(poincare_ball(1.0).isp_c) + 0.9 * 30)
+            assert inside.manifold.check_point_on_manifold(inside)
+            assert isinstance(sphere, geoopt.ManifoldParameter)
+        assert torch.equal(sphere.detach().as_subclass(torch.Tensor), torch.tensor([[0.0, 1.0]]))
+        found = average.state_dict()["tensors"]
+        assert all(torch.equal(kept[name], found[name]) for name in kept)
+
+
+def test_averages_of_another_model_are_refused() -> None:
+    state = WeightAverage(nn.Linear(3, 2), 0.9).state_dict()
+    with pytest.raises(ValueError, match="average of 'weight' is missing or has another shape"):
+        WeightAverage(nn.Linear(2, 2), 0.9).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"decay=1.0 \(key ema_decay\)"):
+        WeightAverage(nn.Linear(2, 2), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("SASRecCE", {}),
+        ("HSASRecCE", {"curvature": "learn", "item_bias": True}),
+        ("HGRU4Rec", {"learner": "riemannian_adam", "hidden_size": 8}),
+        ("SASRecBCEPlus", {"rowwise_update": True, "n_negatives": 4}),
+        ("BPR", {"embedding_size": 8}),
+    ],
+)
+def test_what_is_saved_tested_and_served_is_the_average(
+    model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(monkeypatch)
+    result = run(model, "random", config_dict=settings(random_data, tmp_path / "run", **EMA, **keys, epochs=4))
+    steps = watched.at_validation[result["best_epoch"]]
+    expected = watched.average(0.95, steps)
+    close(weights(tmp_path / "run"), expected)
+    served = load(tmp_path / "run")
+    close(served.model.state_dict(), expected)
+    # training went on with the raw ones, and both are kept
+    state = load_state(tmp_path / "run" / "checkpoint.pt")
+    assert state["average"]["steps"] == watched.steps
+    close(state["average"]["tensors"], watched.average(0.95, watched.steps))
+    for name, points in watched.path.items():
+        assert torch.equal(state["model"][name], points[-1])
+    if keys.get("curvature") == "learn":
+        assert result["curvature"] == pytest.approx(float(expected["head.log_curvature"].exp()), rel=1e-5)
+
+
+def test_training_does_not_see_the_average(random_data: Path, tmp_path: Path) -> None:
+    for name, keys in (("with", EMA), ("without", {**EMA, "ema_decay": None})):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / name, **keys))
+    states = [load_state(tmp_path / name / "checkpoint.pt") for name in ("with", "without")]
+    assert all(torch.equal(tensor, states[1]["model"][name]) for name, tensor in states[0]["model"].items())
+    assert states[1]["average"] is None
+    losses = [pd.read_csv(tmp_path / name / "train.csv") for name in ("with", "without")]
+    assert losses[0]["train_loss"].tolist() == losses[1]["train_loss"].tolist()
+    assert losses[0]["valid_ndcg@10"].tolist() != losses[1]["valid_ndcg@10"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"), [("HSASRecCE", {"curvature": "learn"}), ("LightGCN", {"embedding_size": 8})]
+)
+def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(
+    model: str, keys: dict, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {**EMA, **keys, "lr_plateau": {"factor": 0.5, "patience": 1}, "eval_step": 2, "epochs": 7}
+    whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    trained = RunTrainer._train_epoch
+
+    def stop(self: RunTrainer, train_data: object, epoch_idx: int, *rest: object, **more: object) -> object:
+        if epoch_idx == 4:
+            raise KeyboardInterrupt
+        return trained(self, train_data, epoch_idx, *rest, **more)
+
+    monkeypatch.setattr(RunTrainer, "_train_epoch", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
+    monkeypatch.undo()
+    parts = run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys, resume=True))
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert (parts["valid"], parts["test"]) == (whole["valid"], whole["test"])
+    states = [load_state(tmp_path / name / "checkpoint.pt") for name in ("whole", "parts")]
+    assert states[0]["average"]["steps"] == states[1]["average"]["steps"] > 0
+    for part in ("model", "average"):
+        one, other = (state[part].get("tensors", state[part]) for state in states)
+        assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_run_with_more_epochs_goes_on_with_the_raw_weights(random_data: Path, tmp_path: Path) -> None:
+    keys = {**EMA, "eval_step": 2, "refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, epochs=3))
+    parts = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, resume=True))
+    whole = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert same(tmp_path / "whole" / "refit", tmp_path / "parts" / "refit")
+    assert (parts["valid"], parts["test"]) == (whole["valid"], whole["test"])
+
+
+def test_a_refit_keeps_its_average(random_data: Path, tmp_path: Path) -> None:
+    run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", **EMA, refit=True))
+    state = load_state(tmp_path / "run" / "refit" / "checkpoint.pt")
+    saved = weights(tmp_path / "run" / "refit")
+    for name, tensor in state["average"]["tensors"].items():
+        assert torch.equal(saved[name], tensor)
+        assert not torch.equal(saved[name], state["model"][name])
+
+
+def test_an_averaged_model_learns(walk: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "ema_decay": 0.9}
+    assert run("SASRecCE", "walk", config_dict=keys)["test"]["hit@1"] > 0.7
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_recboles_own_functions_rank_and_keep_the_average(
+    saved: bool, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(monkeypatch)
+    monkeypatch.setattr("sys.argv", ["script"])
+    keys = settings(random_data, tmp_path / "run", **EMA, epochs=2, checkpoint_dir=str(tmp_path / "files"))
+    del keys["output_dir"]
+    tested: list[dict[str, torch.Tensor]] = []
+    rank = RunTrainer.rank
+
+    def ranked(self: RunTrainer, evaluation: Any, *arguments: Any) -> Any:
+        if evaluation.name == "test":
+            tested.append({name: tensor.clone() for name, tensor in self.model.state_dict().items()})
+        return rank(self, evaluation, *arguments)
+
+    monkeypatch.setattr(RunTrainer, "rank", ranked)
+    run_recbole(model="SASRecCE", dataset="random", config_dict=keys, saved=saved)
+    steps = watched.steps
+    if saved:
+        (file,) = (tmp_path / "files").glob("SASRecCE-*.pth")
+        content = torch.load(file, weights_only=False)
+        steps = watched.at_validation[content["epoch"]]
+        close(content["state_dict"], watched.average(0.95, steps))
+    assert len(tested) == 1
+    close(tested[0], watched.average(0.95, steps))
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.5, True, "x"])
+def test_a_decay_out_of_range_is_refused(value: object, random_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ema_decay=.*: a number in \(0, 1\) or ~ is expected"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, ema_decay=value))
+
+
+@pytest.mark.parametrize("model", ["EASER", "Pop", "RecVAE"])
+def test_a_model_without_such_steps_says_that_it_reads_no_decay(
+    model: str, random_data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(model, "random", config_dict={"data_path": str(random_data), "ema_decay": 0.9})
+    assert f"{model} does not read ema_decay" in caplog.text
+    assert config["ema_decay"] is None
+
+
+def test_the_average_is_part_of_the_memory_that_a_run_asks_for(random_data: Path) -> None:
+    plain, averaged = (
+        estimate_memory(
+            Config("SASRecCE", "random", config_dict={"data_path": str(random_data), "ema_decay": decay}), 99
+        )
+        for decay in (None, 0.9)
+    )
+    assert averaged.total - plain.total == plain.parameters
