@@ -30,6 +30,7 @@ _MODELS = {
     "gru4rec_ce": "GRU4RecCE",
     "hgru4rec": "HGRU4Rec",
     "hsasrec": "HSASRec HSASRecCE",
+    "hstu": "HSTU",
     "pop": "Pop",
     "puresvd": "PureSVDN",
     "sasrec": "SASRecBCE SASRecCE",

@@ -24,6 +24,8 @@ PUBLIC = {
         "encoders/fmlp.py:FMLPEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",
+        "encoders/hstu.py:HSTUEncoder.__init__",
+        "encoders/hstu.py:TransductionUnit.__init__",
         "encoders/ligr.py:LiGREncoder.__init__",
         "encoders/transformer.py:TransformerEncoder.__init__",
         "encoders/windowed_attention.py:WindowedAttentionEncoder.__init__",

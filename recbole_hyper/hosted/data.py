@@ -17,7 +17,7 @@ from recbole_hyper.data.dataset import SequenceDataset, read_dataset
 from recbole_hyper.data.loader import WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
+from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, require_times, settle_curvature
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.trainer import Evaluation
@@ -44,6 +44,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
         )
     split = make_split(dataset.store, config)
     require_items(config, split)
+    require_times(config)
     log_split(split)
     estimate_memory(config, dataset, split)
     settle_curvature(config, dataset, split)

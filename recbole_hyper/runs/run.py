@@ -25,7 +25,7 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep
-from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, settle_curvature
+from recbole_hyper.runs.ready import estimate_memory, log_split, require_items, require_times, settle_curvature
 from recbole_hyper.runs.resumed import reader_of_own, require_same_data
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
@@ -113,6 +113,7 @@ def run_claimed(
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
         require_items(config, split)
+        require_times(config)
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))

@@ -22,6 +22,7 @@ from tests.reference import planted
 
 OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
 RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # what they learn is tested in tests/encoders
+TIMED = ["HSTU"]
 
 
 def learn(walk: Path, folder: Path, **keys: object) -> dict:
@@ -65,7 +66,7 @@ def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-@pytest.mark.parametrize("model", OURS + RECURRENT)
+@pytest.mark.parametrize("model", OURS + RECURRENT + TIMED)
 def test_recboles_own_trainer_and_evaluator_agree(
     model: str, random_data: Path, tmp_path: Path, recbole_argv: None
 ) -> None:
@@ -111,7 +112,7 @@ def test_recboles_rows_and_ours_are_the_same_cases(random_data: Path) -> None:
             assert part.inter_feat["item_id_list"][row][:length].tolist() == items[:-back][-8:]
 
 
-@pytest.mark.parametrize("model", OURS + RECURRENT)
+@pytest.mark.parametrize("model", OURS + RECURRENT + TIMED)
 def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
     config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
     dataset = SequenceDataset(config)
@@ -125,7 +126,7 @@ def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) ->
     torch.testing.assert_close(single, full[torch.arange(len(batch)), batch["item_id"]], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["HSASRecCE", "DualRec", "GRU4RecCE"])
+@pytest.mark.parametrize("model", ["HSASRecCE", "DualRec", "GRU4RecCE", *TIMED])
 def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> None:
     """The rows of a batch are encoded in groups if they are sorted by length, at once if not: the same loss."""
     rows = [(f"u{user}", f"i{(3 * user + step) % 50}", step) for user in range(40) for step in range(3 + 2 * user)]
