@@ -27,6 +27,7 @@ _MODELS = {
     "dualrec": "DualRec",
     "easer": "EASER",
     "fmlprec": "FMLPRec FMLPRecCE",
+    "fuxi": "FuXi",
     "gru4rec_ce": "GRU4RecCE",
     "hgru4rec": "HGRU4Rec",
     "hsasrec": "HSASRec HSASRecCE",

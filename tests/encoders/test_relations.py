@@ -18,7 +18,7 @@ from tests.conftest import LEARN, SMALL, write_inter
 from tests.encoders.timed import SEQUENCES, TIMES, batch, made
 from tests.reference import relations
 
-ENCODERS = ["hstu"]
+ENCODERS = ["hstu", "fuxi"]
 each = pytest.mark.parametrize("name", ENCODERS)
 
 

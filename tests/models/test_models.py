@@ -22,7 +22,7 @@ from tests.reference import planted
 
 OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
 RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # what they learn is tested in tests/encoders
-TIMED = ["HSTU"]
+TIMED = ["HSTU", "FuXi"]
 
 
 def learn(walk: Path, folder: Path, **keys: object) -> dict:

@@ -40,6 +40,31 @@ def left(made: Any, x: Tensor) -> Tensor:
     return layer_norm(x, norm.eps) * norm.weight + norm.bias
 
 
+def fuxi(made: Any, items: list[int], times: list[float]) -> Tensor:
+    """Return the states (L, d) of one sequence."""
+    x, last = embedded(made, items), made.n_time_buckets
+    for block in made.blocks:
+        heads = block.n_heads
+        normed = rms_norm(x, block.input_norm.eps)
+        gate, query = silu(normed @ block.gate_query.weight.T).split([3 * block.values, block.keys], dim=-1)
+        value, key = silu(normed @ block.value_key.weight.T).split([block.values, block.keys], dim=-1)
+        rows = []
+        for i in range(len(items)):
+            place, gap, content = (torch.zeros_like(value[0]) for _ in range(3))
+            for j in range(i + 1):
+                place = place + block.weights.place[i - j] * value[j]
+                gap = gap + block.weights.gap[bucket(times[j], times[i], last)] * value[j]
+                parts = zip(query[i].chunk(heads), key[j].chunk(heads), value[j].chunk(heads), strict=True)
+                content = content + torch.cat([silu(q @ k) / made.max_length * v for q, k, v in parts])
+            rows.append(torch.cat([place, gap, content]))
+        mixed = rms_norm(torch.stack(rows), block.attended_norm.eps) * gate
+        x = x + mixed @ block.output.weight.T + block.output.bias
+        normed = rms_norm(x, block.feed_norm.eps)
+        opened, passed = (normed @ block.feed_forward.inner.weight.T).chunk(2, dim=-1)
+        x = x + (silu(opened) * passed) @ block.feed_forward.outer.weight.T
+    return left(made, x)
+
+
 def hstu(made: Any, items: list[int], times: list[float]) -> Tensor:
     """Return the states (L, d) of one sequence: equations 1 to 3."""
     x, last = embedded(made, items), made.n_time_buckets

@@ -34,6 +34,7 @@ FEW: dict[str, dict[str, Any]] = {
     "SASRecSampledCE": {"n_negatives": 8},
     "eSASRec": {"n_negatives": 8},
     "HSTU": {"n_negatives": 8},
+    "FuXi": {"n_negatives": 8},
 }
 GT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
 # some models have a protocol of candidates, and lists, of their own

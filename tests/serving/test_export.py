@@ -34,7 +34,7 @@ from recbole_hyper.training.build import build
 from tests.conftest import SMALL
 
 LENGTH = 12
-MODELS = ["SASRecCE", "HSASRecCE", "DualRec", "FMLPRec", "GRU4RecCE", "HGRU4Rec", "HSTU"]
+MODELS = ["SASRecCE", "HSASRecCE", "DualRec", "FMLPRec", "GRU4RecCE", "HGRU4Rec", "HSTU", "FuXi"]
 Made = Callable[..., tuple[HyperRecommender, np.ndarray]]
 
 
@@ -75,10 +75,9 @@ def asked_of(model: HyperRecommender, batch: int, length: int) -> tuple[Tensor, 
 
 def feeds(*given: Tensor) -> dict[str, np.ndarray]:
     """Name inputs by their kind: float64 are times, the third of integers is what is excluded."""
-    times = {"timestamp_list": one.numpy() for one in given if one.is_floating_point()}
-    rest = (one for one in given if not one.is_floating_point())
+    floats, integers = ([one.numpy() for one in given if one.is_floating_point() == kind] for kind in (True, False))
     names = ("item_id_list", "item_length", "seen_items")
-    return times | {name: one.numpy() for name, one in zip(names, rest, strict=False)}
+    return dict(zip(names, integers, strict=False)) | dict(zip(("timestamp_list",), floats, strict=False))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +89,7 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
         ("FMLPRec", {}),
         ("GRU4RecCE", {}),
         ("HSTU", {"n_layers": 2, "n_heads": 2}),
+        pytest.param("FuXi", {"n_layers": 2, "n_heads": 2}, marks=pytest.mark.slow),
         pytest.param("HGRU4Rec", {"curvature": 0.5}, marks=pytest.mark.slow),
     ],
 )
@@ -167,6 +167,7 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
         ("SASRecCE", {"attend_pads": True}),
         ("eSASRec", {"n_heads": 2}),
         ("HSTU", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5, "n_layers": 3}),
+        ("FuXi", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5, "n_layers": 3}),
         ("SASRecCE", {"norm_placement": "post", "hidden_act": "gelu"}),
         ("DualRec", {"dual_directions": "future", "relative_positions": "learned"}),
         ("DualRec", {"windows": [2, 2, 3, 3], "n_heads": 4, "window_at_eval": False}),
