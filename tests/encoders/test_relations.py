@@ -147,6 +147,7 @@ CLOCK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "learns"), [("transformer", False), *((name, True) for name in ENCODERS)])
 def test_what_time_alone_tells_is_learned(name: str, learns: bool, clock: Path, tmp_path: Path) -> None:
     keys = {**CLOCK, "data_path": str(clock), "output_dir": str(tmp_path / "run"), "encoder": name}

@@ -64,7 +64,7 @@ def trained(model: Any, settings: dict[str, Any], **keys: Any) -> tuple[Any, Any
     return trainer, test, trainer.fit(train, valid, saved=True, show_progress=False)
 
 
-@pytest.mark.parametrize("model", ["HSASRecCE", "gSASRec", "DualSASRec", "GRU4RecCE", "EASER", "PureSVDN"])
+@pytest.mark.parametrize("model", ["HSASRecCE", "gSASRec", "DualSASRec", "GRU4RecCE", "HSTU", "EASER", "PureSVDN"])
 def test_run_recbole(model: str, settings: dict[str, Any]) -> None:
     result = run_recbole(model=model, dataset="random", config_dict=dict(settings))
     expected = ours(model, settings)
