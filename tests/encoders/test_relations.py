@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from recbole_hyper import components, run
-from recbole_hyper.config import ConfigError
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import newest
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.relations import time_buckets
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.training.build import build
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.encoders.timed import SEQUENCES, TIMES, batch, made
 from tests.reference import relations
@@ -165,6 +168,40 @@ def test_learns_what_follows_with_other_parts(name: str, geometry: str, loss: st
     result = run("SASRecCE", "walk", config_dict=keys)
     assert result["test"]["hit@1"] > 0.7
     assert result["config"]["encoder"] == name
+
+
+@each
+@pytest.mark.parametrize("geometry", components.names("geometry"))
+def test_every_loss_reaches_the_weights_of_time(name: str, geometry: str, random_data: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "encoder": name, "geometry": geometry, "curvature": 0.1}
+    keys |= {"n_negatives": 4, "sce_bucket_size_y": 20, "train_windows": "random"}
+    for loss in components.names("losses"):
+        config = Config("SASRecCE", "random", config_dict={**keys, "loss_type": loss})
+        dataset = SequenceDataset(config)
+        split = make_split(dataset.store, config)
+        model, loader, _ = build(config, dataset, split, split.train_lengths)
+        batch, _ = next(iter(loader.share(1, 2)))
+        assert batch["timestamp_list"].shape == batch["item_id_list"].shape
+        assert batch["timestamp_list"].max() > 1e9
+        model.calculate_loss(batch).backward()
+        for block in model.encoder.blocks:
+            assert block.weights.gap.grad.abs().sum() > 0, loss
+            assert block.weights.gap.grad.isfinite().all(), loss
+
+
+def test_a_batch_without_the_times_that_are_read_is_refused(random_data: Path) -> None:
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data), "encoder": "hstu"})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    model, loader, _ = build(config, dataset, split, split.train_lengths)
+    batch = next(iter(loader))
+    del batch.interaction["timestamp_list"]
+    with pytest.raises(ValueError, match="HSTUEncoder reads times; batches without 'timestamp_list' have none"):
+        model.calculate_loss(batch)
+    # nothing is gathered for an encoder that reads none
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
+    _, loader, _ = build(config, dataset, split, split.train_lengths)
+    assert "timestamp_list" not in next(iter(loader))
 
 
 @each

@@ -72,6 +72,7 @@ def test_recboles_own_trainer_and_evaluator_agree(
 ) -> None:
     """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
+    keys |= {"n_negatives": 8} if model in TIMED else {}
     config = Config(model, "random", config_dict=keys)
     dataset = SequenceDataset(config)
     parts = dataset.build()
@@ -133,6 +134,7 @@ def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> Non
     keys: dict = {"hidden_size": 16, "MAX_ITEM_LIST_LENGTH": 80, "train_batch_size": 40}
     keys |= dict.fromkeys(["dropout_prob"] if "GRU" in model else ["hidden_dropout_prob", "attn_dropout_prob"], 0.0)
     keys |= {"data_path": str(write_inter(tmp_path, "long", rows)), "eval_args": {"mode": "full"}}
+    keys |= {"loss_type": "ce"} if model in TIMED else {}
     config = Config(model, "long", config_dict=keys)
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
