@@ -43,6 +43,13 @@ def part_keys(key: str, name: str) -> frozenset[str]:
     return frozenset(spelled | set(part_settings(key, name)))
 
 
+def reads_times(config: Any) -> bool:
+    """Return whether batches need the times of the items: whether the model has an encoder that reads them."""
+    if not components.parts_of(config.model_class):
+        return False
+    return components.resolve("encoders", config["encoder"]).reads_times
+
+
 def part_name(key: str, part: Any) -> Any:
     """Return the name of a part that is given by name or as a class; None where none is given.
 

@@ -132,6 +132,13 @@ KEYS: dict[str, Key] = {
             ("inner_size", "int >= 1 or ~", "width inside the feed-forward part; ~ is hidden_size"),
             ("n_layers", "int >= 1", "layers or blocks"),
             ("n_heads", "int >= 1", "attention heads; divides hidden_size"),
+            ("attention_dim", "int >= 1 or ~", "width of a head's queries and keys; ~ is hidden_size / n_heads"),
+            ("linear_dim", "int >= 1 or ~", "width of a head's values and gates; ~ is hidden_size / n_heads"),
+            (
+                "n_time_buckets",
+                "int >= 1",
+                "the last bucket of the time between two items, each 1.35 times as long as the one before",
+            ),
             ("hidden_act", "relu, gelu or swish", "inside the feed-forward part"),
             ("hidden_dropout_prob", "float in [0, 1) or auto", "dropout outside the attention weights"),
             ("attn_dropout_prob", "float in [0, 1) or auto", "dropout of attention weights"),

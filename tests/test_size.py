@@ -24,6 +24,10 @@ PUBLIC = {
         "encoders/fmlp.py:FMLPEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",
+        "encoders/fuxi.py:FuXiBlock.__init__",
+        "encoders/fuxi.py:FuXiEncoder.__init__",
+        "encoders/hstu.py:HSTUEncoder.__init__",
+        "encoders/hstu.py:TransductionUnit.__init__",
         "encoders/ligr.py:LiGREncoder.__init__",
         "encoders/transformer.py:TransformerEncoder.__init__",
         "encoders/windowed_attention.py:WindowedAttentionEncoder.__init__",
@@ -31,6 +35,7 @@ PUBLIC = {
         "encoders/windowed_attention.py:WindowedAttention.__init__",
         "prefix/model.py:PrefixClassifier.__init__",
     ),
+    "what a finished run may be asked": ("serving/recommender.py:Recommender.recommend",),
     "the options of a command, as keywords": (
         "curvature/estimate.py:estimate_curvature",
         "curvature/study.py:run_trials",

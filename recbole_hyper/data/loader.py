@@ -13,6 +13,7 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 
+from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.types import Cases, Int64
 
@@ -67,14 +68,38 @@ def windows(
 
 def gather(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.int64]:
     """Return the (n, width) item ids of ``starts .. ends - 1`` of each row, right-padded with 0."""
-    columns = np.arange(width)
-    inside = columns < (ends - starts)[:, None]
-    index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    inside, index = _places(store, rows, starts, ends, width)
     return np.where(inside, store.items[index], 0).astype(np.int64)
 
 
+def gather_times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.float64]:
+    """Return the (n, width) times of what :func:`gather` returns, 0 at padding."""
+    inside, index = _places(store, rows, starts, ends, width)
+    return np.where(inside, store.times[index], 0.0)
+
+
+def _places(
+    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int
+) -> tuple[npt.NDArray[np.bool_], Int64]:
+    """Return (n, width) True where a row has an item, and the place of it in the arrays of the store."""
+    columns = np.arange(width)
+    inside = columns < (ends - starts)[:, None]
+    return inside, np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+
+
+def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, config: Any) -> dict[str, Any]:
+    """Return the times of histories as the column ``timestamp_list``, {} for a model that does not read them."""
+    if not reads_times(config):
+        return {}
+    name = config["TIME_FIELD"] + config["LIST_SUFFIX"]
+    return {name: torch.from_numpy(gather_times(store, rows, starts, ends, width))}
+
+
 def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:
-    """Return windows as an Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target)."""
+    """Return windows as an Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target).
+
+    For an encoder that reads times there is timestamp_list too.
+    """
     item = config["ITEM_ID_FIELD"]
     targets = gather(store, part.rows, part.starts + 1, part.ends + 1, width)
     return Interaction(
@@ -84,12 +109,16 @@ def window_interaction(store: SequenceStore, part: Windows, width: int, config: 
             item + config["LIST_SUFFIX"]: torch.from_numpy(gather(store, part.rows, part.starts, part.ends, width)),
             config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(part.lengths),
             "target_list": torch.from_numpy(targets),
+            **_times(store, part.rows, part.starts, part.ends, width, config),
         }
     )
 
 
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
-    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target."""
+    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target.
+
+    For an encoder that reads times there is timestamp_list too.
+    """
     item, store = config["ITEM_ID_FIELD"], cases.store
     starts = np.maximum(cases.ends - width, cases.starts)
     return Interaction(
@@ -98,6 +127,7 @@ def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
             item: torch.from_numpy(cases.targets.astype(np.int64)),
             item + config["LIST_SUFFIX"]: torch.from_numpy(gather(store, cases.rows, starts, cases.ends, width)),
             config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(cases.ends - starts),
+            **_times(store, cases.rows, starts, cases.ends, width, config),
         }
     )
 

@@ -40,6 +40,8 @@ class Encoder(Part, nn.Module, ABC):
     has_maps: ClassVar[bool] = False
     # whether the constructor takes direction and layer_dropout: one of two directions of a dual encoder
     directed: ClassVar[bool] = False
+    # whether it is a TimedEncoder, which is given the times of the items too
+    reads_times: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -84,6 +86,31 @@ class Encoder(Part, nn.Module, ABC):
         """Take the curvature that ``head`` learns for one's own; nothing happens in an encoder that has none."""
 
 
+class TimedEncoder(Encoder):
+    """An encoder that reads when each item was chosen: whoever calls it gives ``times`` behind the other arguments.
+
+    ``times`` are (B, L) float64, in the unit of the data (usually Unix seconds) and 0 at padding. They come from the
+    sequences in training and evaluation, and from the caller in serving. None says that nobody knows them: all are
+    taken for equal. A state depends on differences alone, so that no clock is a part of what is learned.
+    """
+
+    reads_times = True
+
+    @abstractmethod
+    def forward(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
+        """Encode ``items`` (B, L), right-padded with 0, of ``lengths`` (B,), into states (B, L, d)."""
+
+    def last(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
+        """Return the states (B, d) at the newest items, see :meth:`Encoder.last`."""
+        return newest(self(items, lengths, times), lengths)
+
+    def training_loss(
+        self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf, times: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the objective of a batch of windows and its terms for the log, see :meth:`Encoder.training_loss`."""
+        return loss_of(*supervised_states(self, items, targets, lengths, times)), {}
+
+
 @dataclass
 class Trace:
     """What the layers of an encoder computed on the way to its states.
@@ -121,7 +148,7 @@ def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> li
 
 
 def supervised_states(
-    encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor
+    encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Encode a right-padded batch in its length groups, and keep what has a target.
 
@@ -130,6 +157,7 @@ def supervised_states(
         items: (B, L).
         targets: (B, L), 0 where there is none.
         lengths: (B,).
+        times: (B, L), for an encoder that reads them.
 
     Returns:
         the states (n, d) with a target, the targets (n,), and their rows of the batch (n,).
@@ -138,7 +166,8 @@ def supervised_states(
     for group in length_groups(lengths):
         width = int(lengths[group].max())
         own, columns = targets[group, :width].nonzero(as_tuple=True)
-        states.append(encoder(items[group, :width], lengths[group])[own, columns])
+        more = () if times is None else (times[group, :width],)
+        states.append(encoder(items[group, :width], lengths[group], *more)[own, columns])
         answers.append(targets[group][own, columns])
         rows.append(own + group.start)
     return torch.cat(states), torch.cat(answers), torch.cat(rows)

@@ -92,6 +92,8 @@ class DualEncoder(Encoder):
     def __init_subclass__(cls, backbone: type[Encoder] | None = None, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         if backbone is not None:
+            if backbone.reads_times:
+                raise TypeError(f"{cls.__name__}: {backbone.__name__} reads times, which a dual encoder does not give")
             cls.backbone, cls.has_maps = backbone, backbone.has_maps
 
     @classmethod

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import case_interaction, gather
+from recbole_hyper.data.loader import case_interaction, gather, gather_times
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
@@ -27,7 +27,13 @@ def foreign_scorer(model: Any, config: Any) -> Scorer:
 
 
 def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
-    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items."""
+    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items.
+
+    Args:
+        model: with an ``encoder``, which says whether it reads times.
+        cases, max_length, device: what is encoded, how much of it, and where.
+    """
+    gathered = (gather, gather_times) if model.encoder.reads_times else (gather,)
     starts = np.maximum(cases.ends - max_length, cases.starts)
     lengths = cases.ends - starts
     order = np.argsort(lengths, kind="stable")
@@ -39,8 +45,9 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
         for first in range(group.start, group.stop, size):
             index = order[first : min(first + size, group.stop)]
             width = int(lengths[index].max())
-            items = gather(cases.store, cases.rows[index], starts[index], cases.ends[index], width)
-            encoded = model(torch.from_numpy(items).to(device), torch.from_numpy(lengths[index]).to(device))
+            own = cases.store, cases.rows[index], starts[index], cases.ends[index], width
+            items, *times = (torch.from_numpy(of(*own)).to(device) for of in gathered)
+            encoded = model(items, torch.from_numpy(lengths[index]).to(device), *times)
             if states is None:
                 states = encoded.new_empty(len(order), encoded.shape[1])
             states[torch.from_numpy(index).to(device)] = encoded

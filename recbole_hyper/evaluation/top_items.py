@@ -17,6 +17,7 @@ def whole_histories(
     offsets: npt.NDArray[np.int64],
     items: npt.NDArray[np.int32],
     users: npt.NDArray[np.int64],
+    times: npt.NDArray[np.float64] | None = None,
 ) -> Cases:
     """Return a case for each history, which asks for what comes after all of it.
 
@@ -25,13 +26,14 @@ def whole_histories(
         offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first; it may be empty.
         items: item ids.
         users: (n,) user ids of the histories, 0 for nobody.
+        times: of the items; None takes all for equal.
     """
     lengths = np.diff(offsets)
     # a case points at the item after its history: one that stands there and is never looked at
     asked = np.insert(np.asarray(items, dtype=np.int32), offsets[1:], 1)
     starts = offsets + np.arange(len(offsets))
-    times = np.arange(len(asked), dtype=np.float64)
-    longer = SequenceStore(starts, asked, times, users, store.user_tokens, store.item_tokens)
+    then = np.zeros(len(asked)) if times is None else np.insert(times, offsets[1:], 0.0)
+    longer = SequenceStore(starts, asked, then, users, store.user_tokens, store.item_tokens)
     return Cases.build(longer, np.arange(len(lengths)), lengths)
 
 

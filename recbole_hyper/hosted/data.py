@@ -21,6 +21,7 @@ from recbole_hyper.runs.ready import (
     estimate_memory,
     log_split,
     require_items,
+    require_times,
     settle_curvature,
     settle_data_defaults,
 )
@@ -50,6 +51,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
         )
     split = make_split(dataset.store, config)
     require_items(config, split)
+    require_times(config)
     log_split(split)
     settle_data_defaults(config, split)
     estimate_memory(config, dataset, split)

@@ -40,7 +40,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     Training batches carry windows: ``item_id_list`` (B, L), ``item_length`` (B,) and ``target_list`` (B, L), 0 where
     there is no target; all positions are supervised. RecBole's (prefix, target) rows work too: without ``target_list``
-    the last state predicts ``item_id``.
+    the last state predicts ``item_id``. An encoder that reads times gets them from ``timestamp_list`` (B, L).
 
     Attributes:
         loss_terms: the parts of the last training loss by name, for train.csv.
@@ -63,6 +63,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         self.encoder.share_curvature(self.head)
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, float] = {}
+        self.TIME_SEQ = config["TIME_FIELD"] + config["LIST_SUFFIX"]
         # one key per interaction, which a loss that draws nothing is spared
         self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
@@ -146,9 +147,25 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return NegativeSampler(self.head.n_of_step, offsets.to(self.device), items.to(self.device))
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------
-    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the state (B, d) at the newest item of right-padded histories ``items`` (B, L)."""
-        return self.encoder.last(items, lengths)
+    def forward(self, items: Tensor, lengths: Tensor, *times: Tensor) -> Tensor:
+        """Return the state (B, d) at the newest item of right-padded histories ``items`` (B, L).
+
+        ``times`` (B, L) are for an encoder that reads them.
+        """
+        return self.encoder.last(items, lengths, *times)
+
+    def _histories(self, interaction: Any) -> tuple[Tensor, ...]:
+        """Return what the encoder reads of a batch: items, lengths and, where it reads them, times.
+
+        Raises:
+            ValueError: a batch without the times that the encoder reads.
+        """
+        items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
+        if not self.encoder.reads_times:
+            return items, lengths
+        if self.TIME_SEQ not in interaction:
+            raise ValueError(f"{type(self.encoder).__name__} reads times; batches without {self.TIME_SEQ!r} have none")
+        return items, lengths, interaction[self.TIME_SEQ]
 
     def calculate_loss(self, interaction: Any) -> Tensor:
         """Return the training loss of a batch, shape (), and note its terms; a second direction's begin with future_.
@@ -161,7 +178,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         if TARGET_LIST not in interaction:
             if self.encoder.reads_future:
                 raise ValueError(f"this encoder trains on windows; batches without {TARGET_LIST!r} hold no future")
-            states = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
+            states = self.forward(*self._histories(interaction))
             each = torch.arange(len(users), device=users.device)
             return self._loss(states, interaction[self.POS_ITEM_ID], users, each, head)
         statistics: list[dict[str, float]] = []
@@ -171,8 +188,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             statistics.append(self.loss_terms)
             return loss
 
-        windows = interaction[self.ITEM_SEQ], interaction[TARGET_LIST], interaction[self.ITEM_SEQ_LEN]
-        total, terms = self.encoder.training_loss(*windows, loss_of)
+        items, lengths, *times = self._histories(interaction)
+        total, terms = self.encoder.training_loss(items, interaction[TARGET_LIST], lengths, loss_of, *times)
         self.loss_terms = {name: float(value) for name, value in terms.items()} | statistics[0]
         for name, value in statistics[1].items() if len(statistics) > 1 else ():
             self.loss_terms[f"future_{name}"] = value
@@ -188,12 +205,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def predict(self, interaction: Any) -> Tensor:
         """Return the score (B,) of each row's own item."""
-        states = self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN])
+        states = self.forward(*self._histories(interaction))
         return self.head.pair_logits(states, interaction[self.ITEM_ID][:, None])[:, 0]
 
     def full_sort_predict(self, interaction: Any) -> Tensor:
         """Return the scores (B, n_items) of all items; column 0 is padding, which every ranking masks."""
-        return self.head.logits(self.forward(interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]))
+        return self.head.logits(self.forward(*self._histories(interaction)))
 
 
 def new_embedding(

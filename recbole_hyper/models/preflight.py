@@ -11,10 +11,13 @@ import psutil
 import torch
 
 from recbole_hyper import components
+from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.encoders.fuxi import FuXiEncoder
 from recbole_hyper.encoders.ligr import LiGREncoder
+from recbole_hyper.encoders.relations import RelationalEncoder
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.losses.base import Problem
@@ -69,6 +72,8 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
     held = max(tokens, _prefix_positions(config, tokens, length))
     blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
+    # the buckets of time, an int32 for each pair, which all layers share
+    maps += batch * length * length * reads_times(config)
     loss = config.model_class.build_loss(config)
     linked = components.resolve("geometry", config["geometry"])().has_link
     columns, weights, fused = _of_features(config, features, tokens)
@@ -97,10 +102,21 @@ def _of_features(config: Any, features: ItemFeatures | None, tokens: int) -> tup
 
 
 def _inner_size(config: Any, width: int) -> int:
-    """Return the width inside the feed-forward part as if it were a plain one: SwiGLU has a gate as wide beside it."""
-    if issubclass(components.resolve("encoders", config["encoder"]), LiGREncoder):
+    """Return the width inside the feed-forward part as if it were a plain one: SwiGLU has a gate as wide beside it.
+
+    What the blocks of HSTU and FuXi-alpha have beside the four matrices of a transformer's attention counts as such.
+    """
+    part = components.resolve("encoders", config["encoder"])
+    if issubclass(part, LiGREncoder):
         return 2 * int(config["inner_size"] or 4 * width)
-    return int(config["inner_size"] or width)
+    if not issubclass(part, RelationalEncoder):
+        return int(config["inner_size"] or width)
+    heads = int(config["n_heads"] or 1)
+    values, keys = (heads * int(config[key] or width // heads) for key in ("linear_dim", "attention_dim"))
+    columns = 3 * values + 2 * keys
+    if issubclass(part, FuXiEncoder):
+        columns += 4 * values + 3 * int(config["inner_size"] or width)
+    return max(0, -(-columns // 2) - 2 * width)
 
 
 def _directions(config: Any) -> tuple[int, int]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from recbole_hyper import components
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.data_defaults import TrainingStatistics, settled, unsettled
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.preflight import require_memory
@@ -29,6 +31,15 @@ def require_items(config: Config, split: Split) -> None:
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
         raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
+
+
+def require_times(config: Config) -> None:
+    """Raise ConfigError where the encoder reads times, and the data set has none but the order of its rows."""
+    if reads_times(config) and not Source.of(config).timed:
+        raise ConfigError(
+            f"encoder={config['encoder']} reads times, and {Source.of(config).path('inter')} is read without any: "
+            f"give it a column {config['TIME_FIELD']}:float and name that in load_col, or take another encoder"
+        )
 
 
 def settle_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:

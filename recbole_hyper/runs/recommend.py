@@ -16,6 +16,7 @@ def recommend(
     users: Iterable[str | int] | None = None,
     *,
     sequences: Iterable[Iterable[str | int]] | None = None,
+    times: Iterable[Iterable[float]] | None = None,
     k: int = 10,
     exclude_seen: bool = True,
 ) -> pd.DataFrame:
@@ -27,6 +28,7 @@ def recommend(
         output_dir: folder of the run.
         users: original user ids, any iterable; None with ``sequences``.
         sequences: histories of original item ids, oldest first, any iterable of iterables.
+        times: of the items of ``sequences``, for a model that reads times; see ``Recommender.recommend``.
         k: items per user.
         exclude_seen: leave out what the history holds.
 
@@ -44,6 +46,6 @@ def recommend(
     given = None if sequences is None else asked.histories("sequences", sequences)
     k, exclude_seen = asked.whole("k", k), asked.flag("exclude_seen", exclude_seen)
     found = load(output_dir).recommend(
-        named, given, k, exclude_seen, unknown="error", cold="popular" if given is None else "error"
+        named, given, k, exclude_seen, unknown="error", cold="popular" if given is None else "error", times=times
     )
     return found.drop(columns="popular")

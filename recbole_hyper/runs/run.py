@@ -29,6 +29,7 @@ from recbole_hyper.runs.ready import (
     estimate_memory,
     log_split,
     require_items,
+    require_times,
     settle_curvature,
     settle_data_defaults,
 )
@@ -119,6 +120,7 @@ def run_claimed(
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
         require_items(config, split)
+        require_times(config)
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))

@@ -22,7 +22,7 @@ from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.serving.extras import require
-from recbole_hyper.serving.graph import INPUTS, make_graph, trace
+from recbole_hyper.serving.graph import make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
 OPSET = 20
@@ -74,6 +74,8 @@ def export(
 ) -> dict[str, Any]:
     """Write a trained model for other programs; returns what the JSON beside the file says.
 
+    The graph of a model that reads times has an input ``timestamp_list`` (B, L) float64 for them.
+
     Args:
         model: a model with an encoder and a head.
         item_tokens: (n_items,) original ids; entry 0 is padding.
@@ -81,7 +83,7 @@ def export(
         output: the file; its JSON has the same name with the ending .json.
         format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.npy or .parquet).
         top_k: number of items that the graph recommends; None exports the encoder alone, which gives states.
-        exclude_seen: the graph takes a third input, ``seen_items`` (B, S), and recommends none of them.
+        exclude_seen: the graph takes a last input, ``seen_items`` (B, S), and recommends none of them.
 
     Raises:
         ConfigError: see :func:`check_request`; a model without encoder, item ids that are not those of the model, a
@@ -121,7 +123,6 @@ def _write_graph(
     model: HyperRecommender, max_length: int, path: Path, format: str, top_k: int | None, exclude_seen: bool
 ) -> dict[str, Any]:
     """Trace and write a graph; returns what describes it."""
-    inputs = INPUTS[: 3 if exclude_seen else 2]
     training = model.training
     try:
         graph = make_graph(model.eval(), top_k, exclude_seen)
@@ -132,8 +133,8 @@ def _write_graph(
                 f"encoder alone (no --top_k) and the items by --format=vectors, or --format=program"
             )
         with _named(type(model.encoder).__name__):
-            program = trace(graph, max_length, len(inputs))
-            described: dict[str, Any] = {"inputs": inputs, "outputs": graph.outputs, "top_k": top_k}
+            program = trace(graph, max_length)
+            described: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs, "top_k": top_k}
             if format == "onnx":
                 described["opset"] = OPSET
                 _write_onnx(program, path, described)

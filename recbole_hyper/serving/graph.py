@@ -1,22 +1,27 @@
-"""A model as one traced graph: its encoder, or its encoder, head and the best items."""
+"""A model as one traced graph: its encoder, or its encoder, head and the best items.
+
+The inputs, of which a graph has those that its class names: item_id_list (B, L) right-padded with 0, item_length (B,),
+timestamp_list (B, L) float64 for an encoder that reads times, seen_items (B, S) or 0.
+"""
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from recbole_hyper.encoders.base import TimedEncoder
 from recbole_hyper.geometry.base import ItemTerms
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
-
-#: the inputs of a graph: items (B, L) right-padded with 0, numbers of items (B,), and what is excluded (B, S) or 0
-INPUTS = ("item_id_list", "item_length", "seen_items")
 
 
 class StateGraph(nn.Module):
     """The encoder alone: histories to states (B, d)."""
 
+    inputs: tuple[str, ...] = ("item_id_list", "item_length")
     outputs: tuple[str, ...] = ("states",)
 
     def __init__(self, model: HyperRecommender) -> None:
@@ -27,6 +32,18 @@ class StateGraph(nn.Module):
     def forward(self, item_id_list: Tensor, item_length: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items of ``item_id_list`` (B, L)."""
         return self.encoder.last(item_id_list, item_length)
+
+
+class TimedStateGraph(StateGraph):
+    """The same for an encoder that reads times."""
+
+    inputs = ("item_id_list", "item_length", "timestamp_list")
+
+    def forward(  # type: ignore[override]
+        self, item_id_list: Tensor, item_length: Tensor, timestamp_list: Tensor
+    ) -> Tensor:
+        """Return the states (B, d) at the newest items of ``item_id_list`` (B, L), chosen at ``timestamp_list``."""
+        return cast(TimedEncoder, self.encoder).last(item_id_list, item_length, timestamp_list)
 
 
 class ScoreTable(nn.Module):
@@ -61,41 +78,78 @@ class TopItemsGraph(nn.Module):
     ``evaluation.top_items``.
     """
 
+    inputs: tuple[str, ...] = ("item_id_list", "item_length")
     outputs = ("items", "scores")
 
     def __init__(self, model: HyperRecommender, k: int) -> None:
         super().__init__()
-        self.states, self.table, self.k = StateGraph(model), ScoreTable(model.head), k
+        self.states = TimedStateGraph(model) if model.encoder.reads_times else StateGraph(model)
+        self.table, self.k = ScoreTable(model.head), k
 
     def forward(self, item_id_list: Tensor, item_length: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best items after ``item_id_list`` (B, L)."""
-        return self._best(item_id_list, item_length, torch.zeros_like(item_length).unsqueeze(1))
+        return self._best(self.states(item_id_list, item_length), _padding(item_length))
 
-    def _best(self, items: Tensor, lengths: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
-        scores = self.table(self.states(items, lengths)).scatter(1, excluded, -torch.inf)
+    def _best(self, states: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.table(states).scatter(1, excluded, -torch.inf)
         values, found = scores.topk(self.k, dim=1)
         return torch.where(values == -torch.inf, 0, found), values
 
 
+class TimedTopItemsGraph(TopItemsGraph):
+    """The same for an encoder that reads times."""
+
+    inputs = TimedStateGraph.inputs
+
+    def forward(  # type: ignore[override]
+        self, item_id_list: Tensor, item_length: Tensor, timestamp_list: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the best items after ``item_id_list`` (B, L), chosen at ``timestamp_list`` (B, L)."""
+        return self._best(self.states(item_id_list, item_length, timestamp_list), _padding(item_length))
+
+
 class UnseenItemsGraph(TopItemsGraph):
-    """The same without the items that a third input names: those of the whole history, or any others."""
+    """The same without the items that a last input names: those of the whole history, or any others."""
+
+    inputs = (*StateGraph.inputs, "seen_items")
 
     def forward(  # type: ignore[override]
         self, item_id_list: Tensor, item_length: Tensor, seen_items: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the best items that are not among ``seen_items`` (B, S), 0 where a row names fewer."""
-        padding = torch.zeros_like(item_length).unsqueeze(1)
-        return self._best(item_id_list, item_length, torch.cat((padding, seen_items), dim=1))
+        states = self.states(item_id_list, item_length)
+        return self._best(states, torch.cat((_padding(item_length), seen_items), dim=1))
+
+
+class TimedUnseenItemsGraph(TopItemsGraph):
+    """The same for an encoder that reads times."""
+
+    inputs = (*TimedStateGraph.inputs, "seen_items")
+
+    def forward(  # type: ignore[override]
+        self, item_id_list: Tensor, item_length: Tensor, timestamp_list: Tensor, seen_items: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the best items that are not among ``seen_items`` (B, S), 0 where a row names fewer."""
+        states = self.states(item_id_list, item_length, timestamp_list)
+        return self._best(states, torch.cat((_padding(item_length), seen_items), dim=1))
+
+
+def _padding(lengths: Tensor) -> Tensor:
+    """Return (B, 1) the number of padding, which is never recommended."""
+    return torch.zeros_like(lengths).unsqueeze(1)
 
 
 def make_graph(model: HyperRecommender, top_k: int | None, exclude_seen: bool) -> StateGraph | TopItemsGraph:
     """Return the module that an export traces: the encoder alone without ``top_k``."""
+    timed = model.encoder.reads_times
     if top_k is None:
-        return StateGraph(model)
-    return (UnseenItemsGraph if exclude_seen else TopItemsGraph)(model, top_k)
+        return (TimedStateGraph if timed else StateGraph)(model)
+    if exclude_seen:
+        return (TimedUnseenItemsGraph if timed else UnseenItemsGraph)(model, top_k)
+    return (TimedTopItemsGraph if timed else TopItemsGraph)(model, top_k)
 
 
-def trace(graph: nn.Module, max_length: int, n_inputs: int) -> ExportedProgram:
+def trace(graph: StateGraph | TopItemsGraph, max_length: int) -> ExportedProgram:
     """Return the program of ``graph`` for every number of histories and every length up to ``max_length``."""
     device = next(graph.parameters()).device
     # two rows and two columns at least: torch takes a size of 1 for a constant
@@ -105,8 +159,13 @@ def trace(graph: nn.Module, max_length: int, n_inputs: int) -> ExportedProgram:
     items[1, 1:] = 0
     batch = Dim("batch")
     length = Dim("length", max=max_length) if max_length > 1 else max_length
-    given = (items, lengths, torch.zeros(2, 4, dtype=torch.int64, device=device))[:n_inputs]
-    shapes = ({0: batch, 1: length}, {0: batch}, {0: batch, 1: Dim("seen")})[:n_inputs]
+    given = {
+        "item_id_list": (items, {0: batch, 1: length}),
+        "item_length": (lengths, {0: batch}),
+        "timestamp_list": (torch.zeros(2, width, dtype=torch.float64, device=device), {0: batch, 1: length}),
+        "seen_items": (torch.zeros(2, 4, dtype=torch.int64, device=device), {0: batch, 1: Dim("seen")}),
+    }
+    tensors = tuple(given[name][0] for name in graph.inputs)
+    names = {name: given[name][1] for name in graph.inputs}
     with torch.no_grad():
-        names = dict(zip(INPUTS, shapes, strict=False))
-        return torch.export.export(graph, given, dynamic_shapes=names, strict=False)
+        return torch.export.export(graph, tensors, dynamic_shapes=names, strict=False)

@@ -27,6 +27,7 @@ class Histories:
         offsets: (n + 1,) history ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, oldest first.
         codes: items, as places in ``tokens``.
         tokens: original item ids as text.
+        times: when, beside ``codes``, as they were given; None where nobody said.
     """
 
     names: npt.NDArray[Any]
@@ -34,21 +35,25 @@ class Histories:
     offsets: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.str_]
+    times: npt.NDArray[Any] | None = None
 
 
-def read_histories(values: Any, fields: tuple[str, str, str]) -> Histories:
+def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None) -> Histories:
     """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
 
     Args:
         values: histories are oldest first; the rows of a table are sorted by its time where it has one.
         fields: names of the columns of user, item and time in the data of the run.
+        times: of the items, in the same form as ``values``, unless these are a table, which has its own.
 
     Raises:
         ValueError: one text where a list is needed, an entry that is no id, a set (it has no order), a table without
-            a column for users and one for items, or with a time that is missing.
+            a column for users and one for items, or with a time that is missing; times of other histories.
     """
     values = _pandas(values)
     if isinstance(values, pd.DataFrame):
+        if times is not None:
+            raise ValueError(f"times: the table has its own; put them into its column {fields[2]!r}")
         return _of_table(values, fields)
     if isinstance(values, Mapping):
         names, lists = _array(ids("histories", values)), list(values.values())
@@ -58,7 +63,49 @@ def read_histories(values: Any, fields: tuple[str, str, str]) -> Histories:
     rows = [_history(f"histories[{at}]", one) for at, one in enumerate(lists)]
     offsets = np.cumsum([0, *map(len, rows)])
     tokens = np.array(list(chain(*rows)), dtype=str)
-    return Histories(names, isinstance(values, Mapping), offsets, np.arange(len(tokens)), tokens)
+    named = isinstance(values, Mapping)
+    when = None if times is None else _times(times, list(values) if named else None, offsets)
+    return Histories(names, named, offsets, np.arange(len(tokens)), tokens, when)
+
+
+def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return times as float64: numbers as they are, dates and ISO text as Unix seconds.
+
+    Raises:
+        ValueError: anything else, or a time that is not finite.
+    """
+    if times.dtype.kind not in "iufM":
+        try:
+            times = pd.to_datetime(pd.Series(times), utc=True).dt.tz_localize(None).to_numpy()
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"times: numbers or dates are needed ({error})") from error
+    if times.dtype.kind == "M":
+        if np.isnat(times).any():
+            raise ValueError(f"times: {int(np.isnat(times).sum())} are missing")
+        return times.astype("datetime64[us]").astype(np.int64) / 1e6
+    found = times.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError(f"times: {int((~np.isfinite(found)).sum())} are not finite")
+    return found
+
+
+def _times(times: Any, names: list[Any] | None, offsets: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the times of all items, one history after another; ``names`` are the keys of a mapping."""
+    if (names is not None) != isinstance(times, Mapping):
+        raise ValueError("times: the form of the histories is needed, a mapping for a mapping, else a list of lists")
+    if names is not None:
+        if missing := [name for name in names if name not in times]:
+            raise ValueError(f"times: {len(missing)} histories have none (first: {missing[0]!r})")
+        times = [times[name] for name in names]
+    rows = [list(one) for one in _list("times", times)]
+    counts = np.diff(offsets)
+    if len(rows) != len(counts):
+        raise ValueError(f"times: {len(rows)} lists came for {len(counts)} histories")
+    wrong = np.flatnonzero(np.array([len(row) for row in rows], dtype=np.int64) != counts)
+    if len(wrong):
+        at = int(wrong[0])
+        raise ValueError(f"times[{at}] has {len(rows[at])} entries, its history has {counts[at]} items")
+    return np.array(list(chain(*rows))) if rows else np.zeros(0)
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
@@ -123,7 +170,8 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
     order = order[np.argsort(codes[order], kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     items, tokens = pd.factorize(table[item])
-    return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str))
+    times = None if time is None else table[time].to_numpy()[order]
+    return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str), times)
 
 
 def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.errors import ConfigError
@@ -19,12 +21,15 @@ from recbole_hyper.evaluation.asked import flag, whole
 from recbole_hyper.evaluation.fold_in import learns_users
 from recbole_hyper.evaluation.top_items import best_columns, top_items, whole_histories
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
-from recbole_hyper.serving.histories import Histories, read_histories, read_ids
+from recbole_hyper.serving.histories import Histories, read_histories, read_ids, seconds
 from recbole_hyper.types import Cases
 
 # histories that are made into cases at one time
 _CHUNK = 8192
 Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+logger = logging.getLogger("recbole_hyper")
 
 
 class Recommender:
@@ -65,6 +70,7 @@ class Recommender:
         self._items, self._users = Ids(store.item_tokens), Ids(store.user_tokens)
         self._fields = (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["TIME_FIELD"])
         self._score = make_scorer(model, config)
+        self._reads_times, self._warned = reads_times(config), False
         self._budget = int(config["ranking_memory_budget"])
         self._trained: npt.NDArray[np.bool_] | None = None
         if not isinstance(model, OwnModel) and learns_users(type(model)):
@@ -97,6 +103,7 @@ class Recommender:
         exclude: Any = None,
         unknown: str = "skip",
         cold: str = "popular",
+        times: Any = None,
     ) -> pd.DataFrame:
         """Recommend items to users of the data, with all that they did in it, or after any histories.
 
@@ -112,6 +119,9 @@ class Recommender:
             unknown: of users and items that the model does not know: "skip" and count them, or "error".
             cold: for a history without a known item (or a user not trained on, where the model has a vector per
                 user): "popular" gives the items with most training interactions, "error" refuses.
+            times: when the items of ``histories`` were chosen, in the same form; a table has them in its column. For
+                models that read times, which take histories without them for such of a single moment, and warn once.
+                Numbers are in the unit of the data, dates become Unix seconds.
 
         Returns:
             A row per recommendation: user_id (or the number of the history), position from 1, item_id, score, popular
@@ -121,19 +131,29 @@ class Recommender:
 
         Raises:
             ValueError: neither or both of users and histories, a k above the items that may be recommended, what
-                ``unknown`` and ``cold`` refuse, nothing left of ``items``, or what is no id and no history.
+                ``unknown`` and ``cold`` refuse, nothing left of ``items``, or what is no id and no history; times that
+                do not belong to the histories.
         """
         self._check_k(k)
-        asked = self.ask(users, histories, unknown, cold)
+        asked = self.ask(users, histories, unknown, cold, times)
         return self.answer(asked, k, exclude_seen, self.allowed(items, exclude, unknown))
 
-    def ask(self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular") -> Asked:
+    def ask(
+        self,
+        users: Any = None,
+        histories: Any = None,
+        unknown: str = "skip",
+        cold: str = "popular",
+        times: Any = None,
+    ) -> Asked:
         """Read what :meth:`recommend` is asked for; raises ValueError as it does."""
         _one_of("unknown", unknown, ("skip", "error"))
         _one_of("cold", cold, ("popular", "error"))
         if (users is None) == (histories is None):
             raise ValueError("give users or histories, one of the two")
-        asked = self._of_users(users, unknown) if histories is None else self._of_histories(histories, unknown)
+        if histories is None and times is not None:
+            raise ValueError("times belong to histories; those of users are in the data of the run")
+        asked = self._of_users(users, unknown) if histories is None else self._of_histories(histories, unknown, times)
         if cold == "error":
             asked.require_warm()
         return asked
@@ -223,18 +243,34 @@ class Recommender:
             _require_known("users", given, rows >= 0)
         begins = np.where(rows >= 0, self.store.offsets[rows], 0)
         lengths = np.where(rows >= 0, self.store.lengths[rows], 0) if len(rows) else np.zeros(0, dtype=np.int64)
-        items = self.store.items[ranges(begins, lengths)]
+        places = ranges(begins, lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return self._asked(given, owners, offsets, items, 0, int((rows < 0).sum()))
+        asked = Asked(given, owners, offsets, self.store.items[places], unknown_users=int((rows < 0).sum()))
+        return self._known(asked, self.store.times[places] if self._reads_times else None)
 
-    def _of_histories(self, histories: Any, unknown: str) -> Asked:
-        read = read_histories(histories, self._fields)
+    def _of_histories(self, histories: Any, unknown: str, times: Any = None) -> Asked:
+        read = read_histories(histories, self._fields, times)
         numbers = self._items.find(read.tokens)
         known = self._is_known(numbers)
         if unknown == "error":
             _require_known("items", read.tokens, known)
         items = np.where(known, numbers, 0)[read.codes]
-        return self._asked(read.names, self._owners(read), read.offsets, items, int((items == 0).sum()), 0)
+        asked = Asked(read.names, self._owners(read), read.offsets, items, unknown_items=int((items == 0).sum()))
+        return self._known(asked, self._times(read))
+
+    def _times(self, read: Histories) -> Float64 | None:
+        """Return the times of the items of histories, None where the model does not ask for them or nobody said."""
+        if not self._reads_times:
+            return None
+        if read.times is None:
+            if not self._warned:
+                logger.warning(
+                    "%s reads times, and histories came without: all their items count as chosen at one moment; give "
+                    "times=, or a table with a column %s", self.config["model"], self._fields[2],
+                )  # fmt: skip
+                self._warned = True
+            return None
+        return seconds(read.times)
 
     def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return numbers > 0 if self._catalogue is None else (numbers > 0) & self._catalogue[numbers]
@@ -249,25 +285,25 @@ class Recommender:
             )
         return np.zeros(len(read.names), dtype=np.int64)
 
-    def _asked(
-        self, names: Any, owners: Int64, offsets: Int64, items: Any, unknown_items: int, unknown_users: int
-    ) -> Asked:
-        """Return histories without the items that the model does not know."""
-        known = self._is_known(items)
+    def _known(self, asked: Asked, times: Float64 | None) -> Asked:
+        """Return histories without the items that the model does not know, and whether it has something to go on."""
+        known, offsets, items = self._is_known(asked.items), asked.offsets, asked.items
         if not known.all():
             offsets = np.concatenate([[0], np.cumsum(known)])[offsets]
-            items = items[known]
-        warm = np.diff(offsets) > 0 if self._trained is None else self._trained[owners]
-        return Asked(names, owners, offsets, np.asarray(items, dtype=np.int32), warm, unknown_items, unknown_users)
+            items, times = items[known], None if times is None else times[known]
+        warm = np.diff(offsets) > 0 if self._trained is None else self._trained[asked.owners]
+        return replace(asked, offsets=offsets, items=np.asarray(items, dtype=np.int32), warm=warm, times=times)
 
     # --- what the model thinks ---------------------------------------------------------------------------------------
-    def score(self, histories: Any, items: Any = None) -> npt.NDArray[np.float32]:
+    def score(self, histories: Any, items: Any = None, times: Any = None) -> npt.NDArray[np.float32]:
         """Return the model's scores (n, m) after ``histories`` (see :meth:`recommend`) for ``items``, None for all.
+
+        ``times`` are those of the histories, as for :meth:`recommend`.
 
         Raises:
             ValueError: an unknown item in ``items``, or a history without a known item.
         """
-        asked = self._warm(histories)
+        asked = self._warm(histories, times)
         columns = np.arange(1, self.store.n_items) if items is None else self._numbers("items", items, "error")
         parts = [np.empty((0, len(columns)), dtype=np.float32)]
         size = max(1, self._budget // (8 * self.store.n_items))
@@ -277,14 +313,16 @@ class Recommender:
                 parts.append(self._score(cases).float().cpu().numpy()[:, columns])
         return np.concatenate(parts)
 
-    def states(self, histories: Any) -> npt.NDArray[np.float32]:
+    def states(self, histories: Any, times: Any = None) -> npt.NDArray[np.float32]:
         """Return the states (n, d) behind ``histories``, which the head scores against :meth:`item_vectors`.
+
+        ``times`` are those of the histories, as for :meth:`recommend`.
 
         Raises:
             ConfigError: a model without states.
             ValueError: a history without a known item.
         """
-        asked = self._warm(histories)
+        asked = self._warm(histories, times)
         found = None
         if isinstance(self.model, OwnModel):
             found = self.model.last_states(asked.cases(self.store, np.arange(len(asked))), self.config)
@@ -292,8 +330,8 @@ class Recommender:
             raise ConfigError(f"{self.config['model']} has no states: it scores histories as a whole")
         return found.float().cpu().numpy()
 
-    def _warm(self, histories: Any) -> Asked:
-        asked = self._of_histories(histories, "skip")
+    def _warm(self, histories: Any, times: Any) -> Asked:
+        asked = self._of_histories(histories, "skip", times)
         asked.require_warm()
         return asked
 
@@ -374,6 +412,7 @@ class Asked:
         offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``.
         items: item numbers.
         warm: (n,) True where the model has something to go on.
+        times: of the items, for a model that reads them; None where nobody said.
         unknown_items, unknown_users: how many were skipped.
     """
 
@@ -381,7 +420,8 @@ class Asked:
     owners: Int64
     offsets: Int64
     items: npt.NDArray[np.int32]
-    warm: npt.NDArray[np.bool_]
+    warm: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    times: Float64 | None = None
     unknown_items: int = 0
     unknown_users: int = 0
 
@@ -391,16 +431,20 @@ class Asked:
     def __getitem__(self, part: slice) -> Asked:
         start, stop, _ = part.indices(len(self))
         offsets = self.offsets[start : stop + 1]
-        items = self.items[offsets[0] : offsets[-1]]
-        return Asked(self.names[part], self.owners[part], offsets - offsets[0], items, self.warm[part])
+        inside = slice(offsets[0], offsets[-1])
+        times = None if self.times is None else self.times[inside]
+        begun = offsets - offsets[0]
+        return Asked(self.names[part], self.owners[part], begun, self.items[inside], self.warm[part], times)
 
     def cases(self, store: SequenceStore, rows: Int64) -> Cases:
         """Return a case for each history of ``rows``."""
         if len(rows) == len(self):
-            return whole_histories(store, self.offsets, self.items, self.owners)
+            return whole_histories(store, self.offsets, self.items, self.owners, self.times)
         lengths = np.diff(self.offsets)[rows]
-        items = self.items[ranges(self.offsets[rows], lengths)]
-        return whole_histories(store, np.concatenate([[0], np.cumsum(lengths)]), items, self.owners[rows])
+        places = ranges(self.offsets[rows], lengths)
+        times = None if self.times is None else self.times[places]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return whole_histories(store, offsets, self.items[places], self.owners[rows], times)
 
     def require_warm(self) -> None:
         """Raise ValueError, with the number and the first, where a model has nothing to go on."""

@@ -75,6 +75,7 @@ def test_run_recbole(model: str, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("keys", [
+    {"encoder": "hstu"},
     {"eval_args": {"split": {"GT": {"valid": 0.8, "test": 0.9}}, "mode": "full"}},
     {"eval_args": {"mode": {"valid": "uni9", "test": "full"}}},
     {"exclude_seen": False, "lr_plateau": {"factor": 0.5, "patience": 0}, "epochs": 5, "eval_step": 2},

@@ -22,6 +22,7 @@ from tests.reference import planted
 
 OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
 RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # what they learn is tested in tests/encoders
+TIMED = ["HSTU", "FuXi"]
 
 
 def learn(walk: Path, folder: Path, **keys: object) -> dict:
@@ -65,12 +66,13 @@ def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-@pytest.mark.parametrize("model", OURS + RECURRENT)
+@pytest.mark.parametrize("model", OURS + RECURRENT + TIMED)
 def test_recboles_own_trainer_and_evaluator_agree(
     model: str, random_data: Path, tmp_path: Path, recbole_argv: None
 ) -> None:
     """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
+    keys |= {"n_negatives": 8} if model in TIMED else {}
     config = Config(model, "random", config_dict=keys)
     dataset = SequenceDataset(config)
     parts = dataset.build()
@@ -111,7 +113,7 @@ def test_recboles_rows_and_ours_are_the_same_cases(random_data: Path) -> None:
             assert part.inter_feat["item_id_list"][row][:length].tolist() == items[:-back][-8:]
 
 
-@pytest.mark.parametrize("model", OURS + RECURRENT)
+@pytest.mark.parametrize("model", OURS + RECURRENT + TIMED)
 def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
     config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
     dataset = SequenceDataset(config)
@@ -125,13 +127,14 @@ def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) ->
     torch.testing.assert_close(single, full[torch.arange(len(batch)), batch["item_id"]], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["HSASRecCE", "DualRec", "GRU4RecCE"])
+@pytest.mark.parametrize("model", ["HSASRecCE", "DualRec", "GRU4RecCE", *TIMED])
 def test_groups_of_like_length_change_nothing(model: str, tmp_path: Path) -> None:
     """The rows of a batch are encoded in groups if they are sorted by length, at once if not: the same loss."""
     rows = [(f"u{user}", f"i{(3 * user + step) % 50}", step) for user in range(40) for step in range(3 + 2 * user)]
     keys: dict = {"hidden_size": 16, "MAX_ITEM_LIST_LENGTH": 80, "train_batch_size": 40}
     keys |= dict.fromkeys(["dropout_prob"] if "GRU" in model else ["hidden_dropout_prob", "attn_dropout_prob"], 0.0)
     keys |= {"data_path": str(write_inter(tmp_path, "long", rows)), "eval_args": {"mode": "full"}}
+    keys |= {"loss_type": "ce"} if model in TIMED else {}
     config = Config(model, "long", config_dict=keys)
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)

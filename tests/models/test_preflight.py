@@ -50,6 +50,19 @@ def test_a_gated_feed_forward_part_counts_its_gate(cycle: Path) -> None:
     assert exact <= parameters(inner_size=64) <= 1.1 * exact
 
 
+@pytest.mark.parametrize("encoder", ["hstu", "fuxi"])
+@pytest.mark.parametrize("keys", [{}, {"attention_dim": 9, "linear_dim": 30}])
+def test_encoders_that_read_times_count_their_matrices(encoder: str, keys: dict, cycle: Path) -> None:
+    made = config(cycle, encoder=encoder, n_heads=2, **keys)
+    estimate = estimate_memory(made, 1000)
+    built = made.model_class.build_encoder(made, torch.nn.Embedding(1000, 16, padding_idx=0))
+    # the weights of the 129 buckets of time are left out
+    exact = 4 * (1000 * 16 + sum(parameter.numel() for parameter in built.parameters()) - 129)
+    assert exact <= estimate.parameters <= 1.1 * exact
+    plain = made.model_class.build_encoder(config(cycle, n_heads=2), torch.nn.Embedding(9, 16, padding_idx=0))
+    assert not plain.reads_times
+
+
 def test_a_dual_encoder_counts_both_directions(cycle: Path) -> None:
     def estimate(directions: str) -> tuple[int, int]:
         made = estimate_memory(config(cycle, encoder="dual", n_heads=2, dual_directions=directions), 1000)

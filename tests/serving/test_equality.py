@@ -33,6 +33,8 @@ FEW: dict[str, dict[str, Any]] = {
     "SASRecBCEPlus": {"n_negatives": 8},
     "SASRecSampledCE": {"n_negatives": 8},
     "eSASRec": {"n_negatives": 8},
+    "HSTU": {"n_negatives": 8},
+    "FuXi": {"n_negatives": 8},
 }
 GT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
 # some models have a protocol of candidates, and lists, of their own
@@ -61,11 +63,13 @@ def trained(model: str, data: Path, folder: Path, patch: pytest.MonkeyPatch, **k
 def check(folder: Path, cases: Any, lists: np.ndarray) -> None:
     """The lists of a loaded model are those of the evaluation, for histories that also hold what nobody knows."""
     store = cases.store
-    histories = {}
+    histories, times = {}, {}
     for row, start, end in zip(cases.rows, cases.starts, cases.ends, strict=True):
-        tokens = store.item_tokens[store.row(row)[start:end]].tolist()
-        histories[str(store.user_tokens[store.users[row]])] = ["never seen", *tokens]
-    found = load(folder).recommend(histories=histories, k=lists.shape[1])
+        user = str(store.user_tokens[store.users[row]])
+        histories[user] = ["never seen", *store.item_tokens[store.row(row)[start:end]].tolist()]
+        first = store.offsets[row]
+        times[user] = [0.0, *store.times[first + start : first + end].tolist()]
+    found = load(folder).recommend(histories=histories, k=lists.shape[1], times=times)
     assert found.attrs["unknown_items"] == len(cases)
     assert not found["popular"].any()
     tokens = store.item_tokens[lists]
@@ -85,7 +89,7 @@ def test_the_folder_recommends_what_the_evaluation_ranked(
     assert (again["valid"], again["test"]) == (result["valid"], result["test"])
 
 
-@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "Pop", "SASRec", "ItemKNN"])
+@pytest.mark.parametrize("model", ["SASRecCE", "HSTU", "EASER", "Pop", "SASRec", "ItemKNN"])
 def test_of_a_refit_run_the_refit_model_is_loaded(
     model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

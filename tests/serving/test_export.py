@@ -29,12 +29,12 @@ from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.serving.export import OPSET, export
-from recbole_hyper.serving.graph import ScoreTable, StateGraph, trace
+from recbole_hyper.serving.graph import ScoreTable, make_graph, trace
 from recbole_hyper.training.build import build
 from tests.conftest import SMALL
 
 LENGTH = 12
-MODELS = ["SASRecCE", "HSASRecCE", "DualRec", "FMLPRec", "GRU4RecCE", "HGRU4Rec"]
+MODELS = ["SASRecCE", "HSASRecCE", "DualRec", "FMLPRec", "GRU4RecCE", "HGRU4Rec", "HSTU", "FuXi"]
 Made = Callable[..., tuple[HyperRecommender, np.ndarray]]
 
 
@@ -64,8 +64,20 @@ def histories(batch: int, length: int, n_items: int) -> tuple[Tensor, Tensor]:
     return items.masked_fill(torch.arange(length) >= lengths[:, None], 0), lengths
 
 
+def asked_of(model: HyperRecommender, batch: int, length: int) -> tuple[Tensor, ...]:
+    """Items and lengths of histories, and times where the encoder reads them."""
+    items, lengths = histories(batch, length, model.head.n_items)
+    if not model.encoder.reads_times:
+        return items, lengths
+    gaps = torch.exp(20 * torch.rand(batch, length, dtype=torch.float64)).round()
+    return items, lengths, (1.5e9 + gaps.cumsum(1)).masked_fill(items == 0, 0.0)
+
+
 def feeds(*given: Tensor) -> dict[str, np.ndarray]:
-    return {name: one.numpy() for name, one in zip(("item_id_list", "item_length", "seen_items"), given, strict=False)}
+    """Name inputs by their kind: float64 are times, the third of integers is what is excluded."""
+    floats, integers = ([one.numpy() for one in given if one.is_floating_point() == kind] for kind in (True, False))
+    names = ("item_id_list", "item_length", "seen_items")
+    return dict(zip(names, integers, strict=False)) | dict(zip(("timestamp_list",), floats, strict=False))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +88,8 @@ def feeds(*given: Tensor) -> dict[str, np.ndarray]:
         ("DualRec", {}),
         ("FMLPRec", {}),
         ("GRU4RecCE", {}),
+        ("HSTU", {"n_layers": 2, "n_heads": 2}),
+        pytest.param("FuXi", {"n_layers": 2, "n_heads": 2}, marks=pytest.mark.slow),
         pytest.param("HGRU4Rec", {"curvature": 0.5}, marks=pytest.mark.slow),
     ],
 )
@@ -85,12 +99,12 @@ def test_onnx_gives_the_packages_recommendations(name: str, keys: dict[str, Any]
     export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=7, exclude_seen=True)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for batch, length in ((1, 1), (5, LENGTH), (4, 6)):
-        items, lengths = histories(batch, length, n_items)
+        items, *more = given = asked_of(model, batch, length)
         with torch.no_grad():
-            scores = model.head.logits(model(items, lengths))
+            scores = model.head.logits(model(*given))
         # more than the history: what is excluded may come from anywhere
         seen = torch.cat([items, torch.randint(0, n_items, (batch, 3))], dim=1)
-        found, values = session.run(None, feeds(items, lengths, seen))
+        found, values = session.run(None, feeds(items, *more, seen))
         scores.scatter_(1, seen, -torch.inf)[:, 0] = -torch.inf
         np.testing.assert_allclose(values, scores.topk(7).values, atol=1e-4)
         np.testing.assert_allclose(values, scores.gather(1, torch.from_numpy(found)), atol=1e-4)
@@ -137,10 +151,10 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
     export(model, tokens, LENGTH, tmp_path / "model.pt2", format="program", top_k=5)
     program = torch.export.load(tmp_path / "model.pt2").module()
     for batch, length in ((1, 1), (6, 9)):
-        items, lengths = histories(batch, length, model.head.n_items)
+        given = asked_of(model, batch, length)
         with torch.no_grad():
-            scores = model.head.logits(model(items, lengths))
-            found, values = program(items, lengths)
+            scores = model.head.logits(model(*given))
+            found, values = program(*given)
         scores[:, 0] = -torch.inf
         torch.testing.assert_close(values, scores.topk(5).values, atol=1e-4, rtol=0)
         torch.testing.assert_close(values, scores.gather(1, found), atol=1e-4, rtol=0)
@@ -152,6 +166,8 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
         ("SASRecCE", {"norm_placement": "pre", "n_layers": 2}),
         ("SASRecCE", {"attend_pads": True}),
         ("eSASRec", {"n_heads": 2}),
+        ("HSTU", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5, "n_layers": 3}),
+        ("FuXi", {"n_heads": 2, "attention_dim": 3, "linear_dim": 5, "n_layers": 3}),
         ("SASRecCE", {"norm_placement": "post", "hidden_act": "gelu"}),
         ("DualRec", {"dual_directions": "future", "relative_positions": "learned"}),
         ("DualRec", {"windows": [2, 2, 3, 3], "n_heads": 4, "window_at_eval": False}),
@@ -167,11 +183,11 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
 def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], made: Made) -> None:
     model, _ = made(name, **keys)
     length = keys.get("MAX_ITEM_LIST_LENGTH", LENGTH)
-    program = trace(StateGraph(model), length, 2).module()
+    program = trace(make_graph(model, None, False), length).module()
     for batch, width in ((1, 1), (5, length)):
-        items, lengths = histories(batch, width, model.head.n_items)
+        given = asked_of(model, batch, width)
         with torch.no_grad():
-            torch.testing.assert_close(program(items, lengths), model(items, lengths), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(program(*given), model(*given), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("geometry", [Euclidean, Poincare])

@@ -15,6 +15,7 @@ from recbole_hyper import load, recommend, run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.serving.recommender import Recommender
+from tests.conftest import write_inter
 from tests.serving.conftest import keys
 
 HISTORIES = {"anna": ["i3", "i1", "i4"], "ben": ["i5", "i9"]}
@@ -263,3 +264,91 @@ def test_the_function_is_the_same_answer(folder: Path, model: Recommender) -> No
     expected = model.recommend(users=["u3", "u1"], k=3)
     assert list(found.columns) == ["user_id", "position", "item_id", "score"]
     pd.testing.assert_frame_equal(found, expected.drop(columns="popular"))
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Recommender:
+    """A run of a model that reads times, over users u0 .. u9 who came after hours, days and months."""
+    place = tmp_path_factory.mktemp("timed")
+    generator = np.random.default_rng(2)
+    rows = [
+        (f"u{user}", f"i{(user * 5 + step) % 12}", time)
+        for user in range(10)
+        for step, time in enumerate((1.5e9 + np.exp(generator.uniform(5, 17, 8)).cumsum()).round())
+    ]
+    write_inter(place / "data", "small", rows)
+    run("SASRecCE", "small", config_dict=keys(place / "data", place / "run", encoder="hstu", learning_rate=0.05))
+    return load(place / "run")
+
+
+def test_times_of_histories_in_every_form_are_those_of_the_users(timed: Recommender) -> None:
+    store = timed.store
+    users = ["u3", "u7"]
+    rows = [int(np.flatnonzero(store.user_tokens[store.users] == user)[0]) for user in users]
+    histories = {user: store.item_tokens[store.row(row)].tolist() for user, row in zip(users, rows, strict=True)}
+    times = {user: store.times[store.offsets[row] :][:8].tolist() for user, row in zip(users, rows, strict=True)}
+    expected = timed.recommend(users=users, k=3)["score"].tolist()
+    table = pd.DataFrame(
+        [(user, item, time) for user in users for item, time in zip(histories[user], times[user], strict=True)],
+        columns=["user_id", "item_id", "timestamp"],
+    ).sample(frac=1, random_state=1)
+    dates = pd.to_datetime(table["timestamp"], unit="s")
+    forms: list[dict[str, Any]] = [
+        {"histories": histories, "times": dict(reversed(times.items()))},
+        {"histories": list(histories.values()), "times": list(times.values())},
+        {"histories": list(histories.values()), "times": [pd.to_datetime(one, unit="s") for one in times.values()]},
+        {"histories": table},
+        {"histories": table.assign(timestamp=dates)},
+        {"histories": table.assign(timestamp=dates.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"))},
+    ]
+    for form in forms:
+        found = timed.recommend(k=3, **form).set_index("user_id")
+        own = found.loc[users if not isinstance(form["histories"], list) else [0, 1], "score"].tolist()
+        assert own == pytest.approx(expected, abs=1e-6)
+    lists_ = forms[1]
+    scores = timed.score(**lists_)
+    best = [timed.store.item_tokens[1:][row.argsort()[::-1]] for row in scores]
+    assert [item for item in best[0] if item not in histories["u3"]][:3] == lists(timed.recommend(users=users, k=3))[0]
+    assert not np.allclose(timed.states(**lists_), timed.states(lists_["histories"]))
+    # an unknown item goes with its time
+    longer = {user: ["gone", *items] for user, items in histories.items()}
+    when = {user: [0.0, *own] for user, own in times.items()}
+    assert timed.recommend(histories=longer, times=when, k=3)["score"].tolist() == pytest.approx(expected, abs=1e-6)
+    # a part of what is asked has its own times
+    asked = timed.ask(histories=histories, times=times)
+    assert timed.answer(asked[1:], k=3)["score"].tolist() == pytest.approx(expected[3:], abs=1e-6)
+
+
+def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: pytest.LogCaptureFixture) -> None:
+    histories = [["i1", "i2", "i3"], ["i7"]]
+    timed._warned = False
+    found = [timed.score(histories) for _ in range(2)]
+    assert [text for text in caplog.messages if "reads times, and histories came without" in text] == [
+        "SASRecCE reads times, and histories came without: all their items count as chosen at one moment; give times=, "
+        "or a table with a column timestamp"
+    ]
+    np.testing.assert_array_equal(found[0], timed.score(histories, times=[[5.0] * 3, [9.0]]))
+    assert not np.allclose(found[0][0], timed.score(histories, times=[[1e9, 2e9, 3e9], [1.0]])[0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"histories": [["i1", "i2"]], "times": [[1.0]]}, r"times\[0\] has 1 entries, its history has 2 items"),
+        ({"histories": [["i1"]], "times": [[1.0], [2.0]]}, "times: 2 lists came for 1 histories"),
+        ({"histories": [["i1"]], "times": {"a": [1.0]}}, "the form of the histories is needed"),
+        ({"histories": {"a": ["i1"]}, "times": [[1.0]]}, "a mapping for a mapping"),
+        ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, r"times: 1 histories have none \(first: 'a'\)"),
+        ({"histories": [["i1"]], "times": [["soon"]]}, "times: numbers or dates are needed"),
+        ({"histories": [["i1"]], "times": [[float("inf")]]}, "times: 1 are not finite"),
+        ({"histories": [["i1"]], "times": [[pd.NaT]]}, "times: 1 are missing"),
+        ({"users": ["u1"], "times": [[1.0]]}, "times belong to histories"),
+        (
+            {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"]}), "times": [[1.0]]},
+            "times: the table has its own; put them into its column 'timestamp'",
+        ),
+    ],
+)
+def test_times_that_are_none_of_the_histories_are_refused(asked: dict, message: str, timed: Recommender) -> None:
+    with pytest.raises(ValueError, match=message):
+        timed.recommend(**asked, k=2)

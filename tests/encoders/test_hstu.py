@@ -1,0 +1,62 @@
+"""HSTU's layers: equal to a plain loop of their equations, and what their options may be."""
+
+import pytest
+import torch
+
+from recbole_hyper.encoders.hstu import HSTUEncoder
+from tests.encoders.timed import batch, made, same_as_loop
+from tests.reference import relations
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_heads": 1, "n_layers": 1},
+        {"n_heads": 3, "n_layers": 2},
+        {"n_heads": 2, "attention_dim": 5, "linear_dim": 4},
+        {"n_heads": 5, "attention_dim": 1, "linear_dim": 2, "n_time_buckets": 7},
+    ],
+)
+def test_equals_a_plain_loop_of_its_equations(options: dict) -> None:
+    same_as_loop(made(HSTUEncoder, **options), relations.hstu)
+
+
+def test_weights_start_as_published() -> None:
+    torch.manual_seed(1)
+    table = torch.nn.Embedding(30, 64, padding_idx=0)
+    encoder = HSTUEncoder(table, max_length=50)
+    block = encoder.blocks[0]
+    for weight in (block.gate_query.weight, block.value_key.weight, block.weights.gap, block.weights.place):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.25)
+    assert block.weights.gap.shape == (129,)
+    assert block.output.weight.abs().max() <= (6 / 128) ** 0.5
+    positions = encoder.position_embedding.weight
+    assert positions.abs().max() <= 2 / 8
+    assert positions.std().item() == pytest.approx(0.88 / 8, rel=0.05)
+    assert {name for name, _ in block.input_norm.named_parameters()} == set()
+
+
+def test_dropout_is_of_training_alone() -> None:
+    encoder = made(HSTUEncoder, hidden_dropout_prob=0.5)
+    given = batch()
+    assert torch.equal(encoder(*given), encoder(*given))
+    encoder.train()
+    assert not torch.equal(encoder(*given), encoder(*given))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"n_heads": 5}, "n_heads=5 does not divide hidden_size=12; give attention_dim"),
+        ({"n_heads": 5, "attention_dim": 3}, "give linear_dim"),
+        ({"n_heads": 0}, "n_heads=0"),
+        ({"linear_dim": 0}, "linear_dim=0: at least 1"),
+        ({"n_time_buckets": 0}, "n_time_buckets=0: at least 1"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"),
+        ({"initializer_range": 0.0}, "initializer_range=0.0: a finite"),
+        ({"hidden_dropout_prob": 1.0}, "dropout"),
+    ],
+)
+def test_bad_options(options: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        made(HSTUEncoder, **options)

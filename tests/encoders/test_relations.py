@@ -1,0 +1,219 @@
+"""Encoders that read times: causal, blind to the clock, and able to learn what time alone tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recbole_hyper import components, run
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.encoders.base import newest
+from recbole_hyper.encoders.dual import DualEncoder
+from recbole_hyper.encoders.relations import time_buckets
+from recbole_hyper.protocols.base import make_split
+from recbole_hyper.training.build import build
+from tests.conftest import LEARN, SMALL, write_inter
+from tests.encoders.timed import SEQUENCES, TIMES, batch, made
+from tests.reference import relations
+
+ENCODERS = ["hstu", "fuxi"]
+each = pytest.mark.parametrize("name", ENCODERS)
+
+
+def encoder(name: str, **options: Any) -> Any:
+    return made(components.resolve("encoders", name), **options)
+
+
+def test_buckets_by_their_formula() -> None:
+    generator = np.random.default_rng(3)
+    # beyond 2^24 seconds float32 would round; 0, 1 and 2 s, and gaps that are no whole number
+    times = 1.5e9 + np.concatenate([[0, 1, 2, 0.5], np.exp(generator.uniform(0, 21, 26)).round()])
+    given = torch.from_numpy(times.reshape(3, 10))
+    none = torch.zeros(10, 10, dtype=torch.bool)
+    for last in (128, 20):
+        found = time_buckets(given, given, last, none)
+        for row in range(3):
+            for i in range(10):
+                for j in range(10):
+                    expected = relations.bucket(float(given[row, j]), float(given[row, i]), last)
+                    assert found[row, i, j] == expected
+    assert time_buckets(given, given, 128, ~none).eq(129).all()
+
+
+def test_buckets_of_many_rows_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = torch.randint(0, 10**9, (7, 6), dtype=torch.float64)
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    at_once = time_buckets(times, times, 128, later)
+    monkeypatch.setattr("recbole_hyper.encoders.relations._GAPS", 80)
+    assert torch.equal(time_buckets(times, times, 128, later), at_once)
+
+
+@each
+def test_a_batch_of_mixed_lengths_equals_each_user_alone(name: str) -> None:
+    found = encoder(name)
+    together = found(*batch())
+    for row, (sequence, times) in enumerate(zip(SEQUENCES, TIMES, strict=True)):
+        alone = found(*batch([sequence], [times]))[0]
+        torch.testing.assert_close(together[row, : len(sequence)], alone, rtol=0, atol=1e-12)
+
+
+@each
+def test_no_state_depends_on_a_later_item_or_a_later_time(name: str) -> None:
+    found, sequence, times = encoder(name), SEQUENCES[2], TIMES[2]
+    states = found(*batch([sequence], [times]))[0]
+    for position in range(1, len(sequence)):
+        other_item = [*sequence[:position], 29, *sequence[position + 1 :]]
+        other_time = [*times[:position], *(time + 5e8 for time in times[position:])]
+        for given in ((other_item, times), (sequence, other_time)):
+            changed = found(*batch([given[0]], [given[1]]))[0]
+            torch.testing.assert_close(changed[:position], states[:position], rtol=0, atol=1e-12)
+            assert (changed[position] - states[position]).abs().max() > 1e-6
+    # nor on how much comes after it
+    cut = found(*batch([sequence[:4]], [times[:4]]))[0]
+    torch.testing.assert_close(cut, states[:4], rtol=0, atol=1e-12)
+
+
+@each
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_the_newest_states_alone_equal_those_among_all(name: str, n_layers: int) -> None:
+    found = encoder(name, n_layers=n_layers)
+    items, lengths, times = batch()
+    expected = newest(found(items, lengths, times), lengths)
+    torch.testing.assert_close(found.last(items, lengths, times), expected, rtol=0, atol=1e-12)
+    found.train()
+    torch.testing.assert_close(found.last(items, lengths, times), expected, rtol=0, atol=1e-12)
+
+
+@each
+def test_what_the_clock_says_changes_nothing(name: str) -> None:
+    found = encoder(name).float()
+    items, lengths, times = batch()
+    real = torch.arange(items.shape[1]) < lengths[:, None]
+    early = found(items, lengths, times - 9e8)
+    # a century later, in whole seconds: what float32 holds of such a time is off by minutes
+    assert torch.equal(found(items, lengths, times + 3_155_760_000)[real], early[real])
+    assert not torch.allclose(found(items, lengths, times.float().double())[real], early[real], atol=1e-4)
+
+
+@each
+def test_without_times_all_are_of_one_moment(name: str) -> None:
+    found = encoder(name)
+    items, lengths, times = batch()
+    real = torch.arange(items.shape[1]) < lengths[:, None]
+    unknown = found(items, lengths)
+    assert torch.equal(unknown[real], found(items, lengths, torch.full_like(times, 1e9))[real])
+    assert torch.equal(found.last(items, lengths), found.last(items, lengths, torch.full_like(times, 1e9)))
+    assert not torch.allclose(unknown[real], found(items, lengths, times)[real], atol=1e-4)
+
+
+@each
+def test_more_items_than_the_limit_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="10 items are more than MAX_ITEM_LIST_LENGTH=9"):
+        encoder(name)(*batch([[1] * 10], [[0.0] * 10]))
+
+
+def test_a_dual_encoder_has_no_times_to_give() -> None:
+    with pytest.raises(TypeError, match="HSTUEncoder reads times, which a dual encoder does not give"):
+        type("DualHSTU", (DualEncoder,), {}, backbone=components.resolve("encoders", "hstu"))
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Path:
+    """Return a data_path that holds "clock": the time between the two newest items decides the next."""
+    generator, rows = np.random.default_rng(4), []
+    for user in range(150):
+        # of many lengths: positions count from the oldest, and each must have been trained
+        pauses = generator.integers(4, size=generator.integers(6, 17))
+        times = 1_500_000_000 + np.cumsum(30.0 ** (pauses + 1)).astype(int)
+        items = [int(generator.integers(4)), int(generator.integers(4)), *pauses[1:-1]]
+        rows += [(f"u{user}", f"i{item}", time) for item, time in zip(items, times, strict=True)]
+    return write_inter(tmp_path / "data", "clock", rows)
+
+
+CLOCK = {
+    **LEARN,
+    "loss_type": "ce",
+    "learning_rate": 0.005,
+    "epochs": 60,
+    "eval_step": 60,
+    "MAX_ITEM_LIST_LENGTH": 12,
+    "n_layers": 2,
+    "topk": [1, 2],
+    "valid_metric": "NDCG@2",
+    "exclude_seen": False,
+    "n_threads": 1,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "learns"), [("transformer", False), *((name, True) for name in ENCODERS)])
+def test_what_time_alone_tells_is_learned(name: str, learns: bool, clock: Path, tmp_path: Path) -> None:
+    keys = {**CLOCK, "data_path": str(clock), "output_dir": str(tmp_path / "run"), "encoder": name}
+    hits = run("SASRecCE", "clock", config_dict=keys)["test"]["hit@1"]
+    # chance is one in four
+    assert hits > 0.8 if learns else hits < 0.4
+
+
+@each
+@pytest.mark.parametrize("geometry", ["euclidean", "poincare"])
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_learns_what_follows_with_other_parts(name: str, geometry: str, loss: str, walk: Path, tmp_path: Path) -> None:
+    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "geometry": geometry}
+    keys |= {"encoder": name, "loss_type": loss, "curvature": 0.1, "epochs": 20}
+    result = run("SASRecCE", "walk", config_dict=keys)
+    assert result["test"]["hit@1"] > 0.7
+    assert result["config"]["encoder"] == name
+
+
+@each
+@pytest.mark.parametrize("geometry", components.names("geometry"))
+def test_every_loss_reaches_the_weights_of_time(name: str, geometry: str, random_data: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "encoder": name, "geometry": geometry, "curvature": 0.1}
+    keys |= {"n_negatives": 4, "sce_bucket_size_y": 20, "train_windows": "random"}
+    for loss in components.names("losses"):
+        config = Config("SASRecCE", "random", config_dict={**keys, "loss_type": loss})
+        dataset = SequenceDataset(config)
+        split = make_split(dataset.store, config)
+        model, loader, _ = build(config, dataset, split, split.train_lengths)
+        batch, _ = next(iter(loader.share(1, 2)))
+        assert batch["timestamp_list"].shape == batch["item_id_list"].shape
+        assert batch["timestamp_list"].max() > 1e9
+        model.calculate_loss(batch).backward()
+        for block in model.encoder.blocks:
+            assert block.weights.gap.grad.abs().sum() > 0, loss
+            assert block.weights.gap.grad.isfinite().all(), loss
+
+
+def test_a_batch_without_the_times_that_are_read_is_refused(random_data: Path) -> None:
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data), "encoder": "hstu"})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    model, loader, _ = build(config, dataset, split, split.train_lengths)
+    batch = next(iter(loader))
+    del batch.interaction["timestamp_list"]
+    with pytest.raises(ValueError, match="HSTUEncoder reads times; batches without 'timestamp_list' have none"):
+        model.calculate_loss(batch)
+    # nothing is gathered for an encoder that reads none
+    config = Config("SASRecCE", "random", config_dict={**SMALL, "data_path": str(random_data)})
+    _, loader, _ = build(config, dataset, split, split.train_lengths)
+    assert "timestamp_list" not in next(iter(loader))
+
+
+@each
+def test_data_without_times_are_refused_before_training(name: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    rows = [(f"u{user}", f"i{(user + step) % 12}") for user in range(9) for step in range(4)]
+    (data / "bare").mkdir(parents=True)
+    for part in ("train", "valid", "test"):
+        text = "user_id:token\titem_id:token\n" + "".join(f"{user}\t{item}\n" for user, item in rows)
+        (data / "bare" / f"bare.{part}.inter").write_text(text)
+    keys = {**SMALL, "data_path": str(data), "benchmark_filename": ["train", "valid", "test"], "encoder": name}
+    with pytest.raises(ConfigError, match=rf"encoder={name} reads times, and .*bare.train.inter is read without any"):
+        run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "run")})
+    assert not (tmp_path / "run" / "train.csv").exists()
+    run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "other"), "encoder": "transformer"})
