@@ -70,7 +70,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
     blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     loss = config.model_class.build_loss(config)
-    linked = components.resolve("geometry", config["geometry"])().has_link
+    geometry = components.resolve("geometry", config["geometry"])()
     columns, weights, fused = _of_features(config, features, tokens)
     parameters += weights
     return MemoryEstimate(
@@ -79,7 +79,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
         gradients=parameters + (matrix if tied else 0),
         optimizer=(moments + (config["ema_decay"] is not None)) * parameters,
         activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width) + fused,
-        loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=linked)),
+        loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=geometry.has_link, lifts=geometry.lifts)),
     )
 
 
