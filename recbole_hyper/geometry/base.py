@@ -66,6 +66,8 @@ class Geometry(Part, ABC):
     curved: bool = True
     #: False where link is the identity, so that its slope is 1 and scale is None
     has_link: bool = True
+    #: False where states and items without offsets are their own lifts, so that no copies of them are made
+    lifts: bool = True
 
     @abstractmethod
     def lift_states(

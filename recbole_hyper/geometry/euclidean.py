@@ -18,6 +18,7 @@ class Euclidean(Geometry):
 
     curved = False
     has_link = False
+    lifts = False
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False

@@ -12,9 +12,10 @@ def piece_bytes(problem: Problem, logits: int, gathered: int) -> int:
     """Return the bytes of one piece of ``logits`` logits and ``gathered`` numbers of items and states.
 
     Logits: product, softmax or sigmoid, gradient; with a link also its value and its slope. Gathered numbers: as they
-    are and as the product reads them, with the gradients of both; with a link also lifted, with the gradient of that.
+    are and as the product reads them, with the gradients of both; with a link also lifted, with the gradient of that;
+    lifted without one, with a second gradient, that of their length.
     """
-    of_logit, of_vector = (5, 6) if problem.linked else (3, 4)
+    of_logit, of_vector = (5, 6) if problem.linked else (3, 5 if problem.lifts else 4)
     return problem.itemsize * (of_logit * logits + of_vector * gathered)
 
 

@@ -25,7 +25,7 @@ from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_
 from recbole_hyper.losses import _chunks
 
 # items whose lifts, or gradients through them, are alive at once with all that autograd keeps
-_LIFT_BLOCK = 1 << 11
+LIFT_BLOCK = 1 << 11
 
 
 @dataclass
@@ -144,7 +144,7 @@ class ItemStream:
 
     def _all_terms(self) -> ItemTerms:
         """Return the terms of all items: a few numbers each, never the lifted vectors."""
-        parts = [self._terms_of(part) for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK)]
+        parts = [self._terms_of(part) for part in _chunks.spans(0, self.n_items, LIFT_BLOCK)]
         return ItemTerms(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
 
     def _allocate_tiles(self, one: ItemTerms) -> None:
@@ -273,7 +273,7 @@ class ItemStream:
                 for part in self.blocks:
                     self._smooth_items(part, _part_of(whole, part), row_weights)
                 self._subtract_targets(every, whole, row_weights)
-                for part in _chunks.spans(0, self.n_items, _LIFT_BLOCK):
+                for part in _chunks.spans(0, self.n_items, LIFT_BLOCK):
                     self._lift_back(part, _part_of(whole, part))
         else:
             self._two_passes(losses, row_weights)

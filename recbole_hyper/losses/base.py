@@ -59,6 +59,7 @@ class Problem:
         n_items: items, padding included.
         itemsize: bytes of a number in which the loss computes.
         linked: whether logits are more than products (``Geometry.has_link``); if not known True, which needs more.
+        lifts: whether states and items are lifted also without a link (``Geometry.lifts``); with one they are.
     """
 
     rows: int
@@ -66,6 +67,7 @@ class Problem:
     n_items: int
     itemsize: int = 4
     linked: bool = True
+    lifts: bool = False
 
     @property
     def state_bytes(self) -> int:

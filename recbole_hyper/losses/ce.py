@@ -12,7 +12,7 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
-from recbole_hyper.losses._stream import Gradients, ItemStream
+from recbole_hyper.losses._stream import LIFT_BLOCK, Gradients, ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
 
@@ -172,8 +172,10 @@ class CrossEntropy(Loss):
     def memory_bytes(self, problem: Problem) -> int:
         """Return the bytes of the tiles and terms that the budget allows, plus what grows with n alone."""
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
-        arrays, terms = (2, 6) if problem.linked else (1, 0)
-        return _chunks.cut(
+        arrays, terms = (2, 6) if problem.linked else (1, 2 * problem.lifts)
+        # the way back through a lift, which a link's larger tiles leave room for
+        back = 0 if problem.linked or not problem.lifts else 3 * min(problem.n_items, LIFT_BLOCK) * problem.width
+        tiles = _chunks.cut(
             problem.rows,
             problem.n_items,
             problem.width + 1,
@@ -181,4 +183,5 @@ class CrossEntropy(Loss):
             terms=terms,
             itemsize=problem.itemsize,
             budget=self.memory_budget,
-        ).bytes
+        )
+        return tiles.bytes + back * problem.itemsize

@@ -192,7 +192,8 @@ class ReducedCrossEntropy(Loss):
         n_chunks, rows = buckets // per_chunk, math.ceil(n / buckets) * per_chunk
         met = min(2 * self.n_extra_chunks + 1, 2 * n_chunks - 1) * math.ceil(n_items / buckets) * per_chunk
         together = min(n_chunks, chunks_at_once(rows, met, problem.width))
-        piece = _memory.piece_bytes(problem, together * rows * met, together * (rows + met) * problem.width)
+        width = problem.width + problem.lifts  # its multiplier
+        piece = _memory.piece_bytes(problem, together * rows * met, together * (rows + met) * width)
         # of each round: the orders and chunks of rows and items; places, sums and their order of the rows
         orders = (n + n_items) * (_memory.INDEX + 4) + 3 * n * (_memory.INDEX + problem.itemsize)
         return piece + problem.state_bytes + self.rounds * orders

@@ -75,7 +75,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
     # the buckets of time, an int32 for each pair, which all layers share
     maps += batch * length * length * reads_times(config)
     loss = config.model_class.build_loss(config)
-    linked = components.resolve("geometry", config["geometry"])().has_link
+    geometry = components.resolve("geometry", config["geometry"])()
     columns, weights, fused = _of_features(config, features, tokens)
     parameters += weights
     return MemoryEstimate(
@@ -84,7 +84,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
         gradients=parameters + (matrix if tied else 0),
         optimizer=(moments + (config["ema_decay"] is not None)) * parameters,
         activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width) + fused,
-        loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=linked)),
+        loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=geometry.has_link, lifts=geometry.lifts)),
     )
 
 

@@ -68,7 +68,7 @@ def test_estimate_is_near_the_measurement(name: str, geometry: str, n: int, n_it
     measured = peak_bytes(
         lambda: torch.autograd.grad(loss(states, targets, head, negatives), leaves), 4 * n_items * d, 4 * n_items
     )
-    estimate = loss.memory_bytes(Problem(n, d, n_items, linked=head.geometry.has_link))
+    estimate = loss.memory_bytes(Problem(n, d, n_items, linked=head.geometry.has_link, lifts=head.geometry.lifts))
     # counted copies, not fitted ones: rather too much than too little
     assert 0.8 <= estimate / measured <= 1.6, (estimate, measured)
 

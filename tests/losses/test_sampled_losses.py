@@ -12,6 +12,7 @@ from recbole_hyper import components
 from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry import head as head_module
+from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import rece, sce
 from recbole_hyper.losses.gbce import calibration
@@ -168,7 +169,11 @@ def test_sampled_ce_over_the_full_catalogue_is_ce(geometry: str) -> None:
 
 def search_vectors(states: Tensor, head: OutputHead) -> tuple[Tensor, Tensor]:
     curvature = float(head.curvature.detach()) if head.geometry.curved else None
-    rows, items = reference_search_vectors(states.detach(), head.weight.detach(), head.offset.detach(), curvature)
+    given, weight = states.detach(), head.weight.detach()
+    if isinstance(head.geometry, Cosine):  # a dot product of what has length 1 / temperature and 1
+        given = given / given.norm(dim=1, keepdim=True) / head.geometry.temperature
+        weight = weight / weight.norm(dim=1, keepdim=True)
+    rows, items = reference_search_vectors(given, weight, head.offset.detach(), curvature)
     return torch.tensor(rows, dtype=torch.float64), torch.tensor(items, dtype=torch.float64)
 
 
