@@ -65,7 +65,7 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"geometry": "poincare", "curvature": -1.0}, "curvature"),
         ({"geometry": "poincare", "curvature": "flat"}, "curvature='flat'"),
-        ({"geometry": "spherical"}, "known: euclidean"),
+        ({"geometry": "spherical"}, "known: cosine, euclidean"),
         ({"loss_type": "cse"}, "losses: 'cse' is unknown"),
         ({"hidden_act": "tanhh"}, "hidden_act='tanhh'"),
         ({"valid_metric": "NDCG@7"}, "valid_metric='NDCG@7' is not computed"),

@@ -66,19 +66,6 @@ def test_own_data_to_recommendations(tmp_path: Path) -> None:
     assert shown.split() == ["20"]
 
 
-def test_a_frame_to_recommendations(tmp_path: Path) -> None:
-    write_orders(tmp_path)
-    text = section("Your own data to recommendations")
-    code = next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if ".fit(" in block)
-    call = next(line for line in code.splitlines() if line.startswith("model.recommend("))
-    code = code.replace("epochs=20", "epochs=2, n_threads=1").replace(call, f"found = {call}")
-    saved = re.search(r'model\.save\("(.*?)"\)', code)[1]
-    again = call.replace("model", f"recbole_hyper.load({saved!r})")
-    python(tmp_path, "-c", f"{code}\nimport recbole_hyper\nassert len(found) == 10\nassert {again}.equals(found)")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders.csv", "saved"]
-    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [Path(saved).name]
-
-
 def table_of_commands() -> list[list[str]]:
     """Return the words of every command of the table, placeholders replaced."""
     cells = re.findall(r"^\| (`.*?`) \|", section("Commands"), flags=re.MULTILINE)
