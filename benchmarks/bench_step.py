@@ -25,6 +25,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import supervised_states
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.matmul import float32_products
+from recbole_hyper.runs.ready import settle_data_defaults
 from recbole_hyper.threads import processors
 from recbole_hyper.training.build import build, reader_of_store
 from recbole_hyper.training.optim import build_optimizer
@@ -38,7 +39,7 @@ DATA = {
     },
     "shop": {"users": 4096, "items": 12101, "length": 9, "keys": {"MAX_ITEM_LIST_LENGTH": 50, "train_batch_size": 256}},
 }
-MODELS = ("SASRecCE", "HSASRecCE", "SASRecSCE", "FMLPRecCE", "eSASRec")
+MODELS = ("SASRecCE", "HSASRecCE", "SASRecSCE", "FMLPRecCE", "eSASRec", "HSTU", "FuXi")
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
@@ -95,9 +96,10 @@ class Parts:
     def __init__(self, model: str, data: str) -> None:
         about = DATA[data]
         store = planted(about["users"], about["items"], about["length"])
-        keys = {**about["keys"], "curvature": 1.0, "interactions": "given", "use_gpu": False}
+        keys = {**about["keys"], "hidden_size": 64, "curvature": 1.0, "interactions": "given", "use_gpu": False}
         config = Config(model, data, config_dict=keys)
         data_set, split = reader_of_store(store)(config)
+        settle_data_defaults(config, split)
         self.model, self.loader, _ = build(config, data_set, split, split.train_lengths)
         self.optimizer = build_optimizer(self.model, config)
         self.model.train()
@@ -112,8 +114,8 @@ class Parts:
     def encode(self) -> tuple[Tensor, Tensor, Tensor]:
         """Run the encoder to the supervised states (n, d), their targets and their rows."""
         model, batch = self.model, self.batch
-        items, lengths = batch[model.ITEM_SEQ], batch[model.ITEM_SEQ_LEN]
-        return supervised_states(model.encoder, items, batch["target_list"], lengths)
+        items, lengths, *times = model._histories(batch)
+        return supervised_states(model.encoder, items, batch["target_list"], lengths, *times)
 
     def encoder(self) -> None:
         """Run the encoder and its backward."""
