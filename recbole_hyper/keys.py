@@ -113,7 +113,7 @@ KEYS: dict[str, Key] = {
             ("learner", "str", "adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
             ("learning_rate", "float > 0", "of the learner"),
             ("adam_betas", "two floats in [0, 1)", "of adam and adamw"),
-            ("weight_decay", "float >= 0 or ~", "L2 inside the learner"),
+            ("weight_decay", "float >= 0, auto or ~", "L2 inside the learner"),
             ("clip_grad_norm", "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
             ("lr_plateau", "dict or ~", "{factor: 0.5, patience: 5} lowers the rate after stale validations"),
             ("lr_schedule", "cosine, linear or ~", "the rate falls to 0 at the last of the epochs; ~ keeps it"),

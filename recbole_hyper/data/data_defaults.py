@@ -17,8 +17,8 @@ from recbole_hyper.keys import AUTO
 from recbole_hyper.types import Split
 
 _WINDOWS = (50, 100, 200)
-# (log2 of the interactions of an item, dropout) at both ends; in between a line
-_SPARSE, _DENSE = (4.0, 0.6), (8.0, 0.3)
+# log2 of the interactions of an item
+_SPARSE, _DENSE = 4.0, 8.0
 _STEPS_OF_AN_EPOCH = 100
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 512
 
@@ -50,11 +50,20 @@ class TrainingStatistics:
         )
 
 
+def _density(statistics: TrainingStatistics) -> float:
+    """Return 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm."""
+    share = (math.log2(max(statistics.interactions_per_item, 1.0)) - _SPARSE) / (_DENSE - _SPARSE)
+    return min(1.0, max(0.0, share))
+
+
 def dropout(statistics: TrainingStatistics) -> float:
-    """Return .6 up to 16 interactions an item, .3 from 256, and between them what lies on the line over their log."""
-    (low, most), (high, least) = _SPARSE, _DENSE
-    share = (math.log2(max(statistics.interactions_per_item, 1.0)) - low) / (high - low)
-    return round(most + (least - most) * min(1.0, max(0.0, share)), 2)
+    """Return .6 for sparse data, .3 for dense, in hundredths."""
+    return round(0.6 - 0.3 * _density(statistics), 2)
+
+
+def weight_decay(statistics: TrainingStatistics) -> float:
+    """Return 1e-4 for sparse data, 0 for dense."""
+    return round(1e-4 * (1 - _density(statistics)), 6)
 
 
 def window(statistics: TrainingStatistics) -> int:
@@ -73,6 +82,7 @@ RULES: dict[str, Callable[[TrainingStatistics], float]] = {
     "attn_dropout_prob": dropout,
     "MAX_ITEM_LIST_LENGTH": window,
     "train_batch_size": batch_size,
+    "weight_decay": weight_decay,
 }
 
 
