@@ -111,7 +111,7 @@ KEYS: dict[str, Key] = {
             ("loss_type", "part", "what is learned from the scores"),
             ("seed", "int >= 0", "of every random number in training"),
             ("learner", "str", "adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
-            ("learning_rate", "float > 0", "of the learner"),
+            ("learning_rate", "float > 0 or auto", "of the learner"),
             ("adam_betas", "two floats in [0, 1)", "of adam and adamw"),
             ("weight_decay", "float >= 0, auto or ~", "L2 inside the learner"),
             ("clip_grad_norm", "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),

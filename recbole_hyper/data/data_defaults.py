@@ -61,6 +61,11 @@ def dropout(statistics: TrainingStatistics) -> float:
     return round(0.6 - 0.3 * _density(statistics), 2)
 
 
+def learning_rate(statistics: TrainingStatistics) -> float:
+    """Return .0015 for sparse data, .002 for dense: the highest rate of a cosine, for Adam and d = 128."""
+    return round(0.0015 + 0.0005 * _density(statistics), 6)
+
+
 def weight_decay(statistics: TrainingStatistics) -> float:
     """Return 1e-4 for sparse data, 0 for dense."""
     return round(1e-4 * (1 - _density(statistics)), 6)
@@ -82,6 +87,7 @@ RULES: dict[str, Callable[[TrainingStatistics], float]] = {
     "attn_dropout_prob": dropout,
     "MAX_ITEM_LIST_LENGTH": window,
     "train_batch_size": batch_size,
+    "learning_rate": learning_rate,
     "weight_decay": weight_decay,
 }
 

@@ -28,17 +28,17 @@ def statistics(sequences: int, per_item: float, three_quarters: int) -> Training
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        (statistics(22_363, 12.7, 7), (0.6, 50, 256, 1e-4)),  # Amazon Beauty
-        (statistics(35_598, 12.3, 7), (0.6, 50, 256, 1e-4)),  # Amazon Sports
-        (statistics(6_040, 268, 206), (0.3, 200, 64, 0.0)),  # MovieLens-1M
-        (statistics(3, 0.0, 2), (0.6, 50, 32, 1e-4)),
-        (statistics(10**7, 64, 100), (0.45, 100, 512, 5e-5)),
+        (statistics(22_363, 12.7, 7), (0.6, 50, 256, 1e-4, 0.0015)),  # Amazon Beauty
+        (statistics(35_598, 12.3, 7), (0.6, 50, 256, 1e-4, 0.0015)),  # Amazon Sports
+        (statistics(6_040, 268, 206), (0.3, 200, 64, 0.0, 0.002)),  # MovieLens-1M
+        (statistics(3, 0.0, 2), (0.6, 50, 32, 1e-4, 0.0015)),
+        (statistics(10**7, 64, 100), (0.45, 100, 512, 5e-5, 0.00175)),
     ],
 )
-def test_the_rules(known: TrainingStatistics, expected: tuple[float, int, int, float]) -> None:
+def test_the_rules(known: TrainingStatistics, expected: tuple[float, int, int, float, float]) -> None:
     found = settled(list(RULES), known)
     assert found["hidden_dropout_prob"] == found["attn_dropout_prob"]
-    keys = ("hidden_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size", "weight_decay")
+    keys = ("hidden_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size", "weight_decay", "learning_rate")
     assert tuple(found[key] for key in keys) == expected
 
 
@@ -50,6 +50,7 @@ def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_i
     assert found["MAX_ITEM_LIST_LENGTH"] >= min(length, 200)
     assert found["train_batch_size"] in (32, 64, 128, 256, 512)
     assert 0 <= found["weight_decay"] <= 1e-4
+    assert 0.0015 <= found["learning_rate"] <= 0.002
 
 
 def test_statistics_are_those_of_the_training_part(random_data: Path) -> None:
