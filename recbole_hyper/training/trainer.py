@@ -38,7 +38,7 @@ from recbole_hyper.training.checkpoint import (
     save_weights,
 )
 from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun, lent_loggers
-from recbole_hyper.training.memory import PeakMemory
+from recbole_hyper.training.memory import PeakMemory, give_back_freed
 from recbole_hyper.training.optim import build_optimizer, build_schedule, build_scheduler
 from recbole_hyper.training.riemannian import restore_training_state
 from recbole_hyper.types import Cases, Ranks, Split
@@ -214,6 +214,7 @@ class RunTrainer:
                 train_data, epoch_idx, self._observed(loss_func or self.model.calculate_loss), show_progress
             )
             self._average_step()
+        give_back_freed()
         seconds = watch.seconds()
         self.seconds["train"] += seconds
         self.peak_memory["train"] = max(self.peak_memory["train"], memory.bytes)
