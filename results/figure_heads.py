@@ -2,12 +2,15 @@
 
     python results/figure_heads.py
 
-From the run files of the curve in cells.md (MovieLens-1M, global timepoint); bars are 95 % intervals over users.
+From the run files of the curves in cells.md. One seed: bars are 95 % intervals over users. Several: lines are their
+means and each seed is a small dot.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
+from collections import defaultdict
 from pathlib import Path
 
 import matplotlib
@@ -16,32 +19,55 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-MODELS = {"HSASRecCE": ("Poincare head", "#b2182b", 0.97), "SASRecCE": ("Euclidean head", "#2166ac", 1.03)}
+HEADS = {"poincare": ("Poincare head", "#b2182b", 0.97), "euclidean": ("Euclidean head", "#2166ac", 1.03)}
+PANELS = {
+    "MovieLens-1M, global timepoint\nSASRec, 8 epochs": {
+        "poincare": "ml-1m_curve_HSASRecCE_*",
+        "euclidean": "ml-1m_curve_SASRecCE_*",
+    },
+    "Amazon Beauty, leave-one-out\nFMLPRecCE, 20 epochs": {
+        "poincare": "amazon-beauty-sequences_heads_poincare_*",
+        "euclidean": "amazon-beauty-sequences_heads_euclidean_*",
+    },
+}
+
+
+def draw(axes: plt.Axes, files: dict[str, str]) -> None:
+    """Draw the curve of each head."""
+    widths = set()
+    for head, pattern in files.items():
+        name, color, shift = HEADS[head]
+        runs = defaultdict(list)
+        for file in HERE.glob(f"run_{pattern}.json"):
+            run = json.loads(file.read_text())
+            runs[run["config"]["hidden_size"]].append(run)
+        sizes = sorted(runs)
+        widths.update(sizes)
+        means = [statistics.fmean(run["test"]["ndcg@10"] for run in runs[size]) for size in sizes]
+        axes.plot([size * shift for size in sizes], means, color=color, lw=1.4, marker="o", ms=4, label=name)
+        for size, mean in zip(sizes, means, strict=True):
+            if len(runs[size]) == 1:
+                ends = runs[size][0]["test_intervals"]["ndcg@10"]
+                axes.errorbar(size * shift, mean, [[mean - ends[0]], [ends[1] - mean]], color=color, capsize=2)
+            else:
+                seeds = [run["test"]["ndcg@10"] for run in runs[size]]
+                axes.plot([size * shift] * len(seeds), seeds, ".", color=color, ms=4, alpha=0.5)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(widths), [str(width) for width in sorted(widths)])
+    axes.set_xlabel("d, width of states and items")
+    axes.grid(color="#e5e5e5")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
 
 
 def main() -> None:
     """Draw."""
-    figure, axes = plt.subplots(figsize=(5.2, 3.2))
-    widths = set()
-    for model, (name, color, shift) in MODELS.items():
-        runs = [json.loads(file.read_text()) for file in HERE.glob(f"run_ml-1m_curve_{model}_*.json")]
-        runs.sort(key=lambda run: run["config"]["hidden_size"])
-        sizes = [run["config"]["hidden_size"] for run in runs]
-        widths.update(sizes)
-        found = [run["test"]["ndcg@10"] for run in runs]
-        ends = [run["test_intervals"]["ndcg@10"] for run in runs]
-        reach = [[value - low for value, (low, _) in zip(found, ends, strict=True)]]
-        reach.append([high - value for value, (_, high) in zip(found, ends, strict=True)])
-        places = [size * shift for size in sizes]
-        axes.errorbar(places, found, yerr=reach, color=color, marker="o", ms=4, lw=1.4, capsize=2, label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sorted(widths), [str(width) for width in sorted(widths)])
-    axes.set_xlabel("d, width of states and items")
-    axes.set_ylabel("NDCG@10, test")
-    axes.grid(color="#e5e5e5")
-    axes.legend(frameon=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(4.4 * len(PANELS), 3.4))
+    for axes, (title, files) in zip(panels, PANELS.items(), strict=True):
+        draw(axes, files)
+        axes.set_title(title, fontsize=9)
+    panels[0].set_ylabel("NDCG@10, test")
+    panels[0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(HERE / "heads.png", dpi=150)
 
