@@ -45,9 +45,9 @@ def columns_of(
         if field in chosen or (not fitting and field == "rating"):
             continue
         if len(fitting) > 1:
+            both = " and ".join(fitting)
             raise PrepareError(
-                f"{where}: the columns {' and '.join(fitting)} could each be the {field}; "
-                f"name one by --columns={field}={fitting[0]}"
+                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={fitting[0]}"
             )
         if fitting:
             chosen[field] = fitting[0]
@@ -55,8 +55,6 @@ def columns_of(
             missing.append(field)
     missing += [column for column in chosen.values() if column not in names]
     if missing:
-        raise PrepareError(
-            f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}. "
-            "Name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
-        )
+        hint = "name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
+        raise PrepareError(f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; {hint}")
     return {field: chosen[field] for field in fields if field in chosen}
