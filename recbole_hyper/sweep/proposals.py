@@ -4,7 +4,6 @@ without Ray."""
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,26 +31,18 @@ class Trial:
         return f"{self.number:04d}-{digest(self.settings)}"
 
 
-class Proposals(ABC):
-    """A source of trials. ``ask`` returns the next or None, ``tell`` says how one ended."""
-
-    @abstractmethod
-    def ask(self) -> Trial | None:
-        """Return the next trial to run, None when there is none."""
-
-    def tell(self, trial: Trial, score: float | None) -> None:  # noqa: B027
-        """Learn the validation score of a trial, None where it failed."""
-
-
-class Listed(Proposals):
-    """A fixed list of trials, known before the first one starts."""
+class Listed:
+    """A fixed list of trials."""
 
     def __init__(self, trials: list[Trial]) -> None:
         self._left = iter(trials)
 
     def ask(self) -> Trial | None:
-        """Return the next trial of the list."""
+        """Return the next trial to run, None when there is none."""
         return next(self._left, None)
+
+    def tell(self, trial: Trial, score: float | None) -> None:
+        """Hear the validation score of a trial, None where it has none; the list does not depend on it."""
 
 
 def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:
@@ -61,12 +52,9 @@ def list_trials(space: Space, search: str, num_samples: int | None, seed: int, b
         space: the search space.
         search: "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
             remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one.
-        num_samples: see ``search``.
+        num_samples: at least 1, else ConfigError; see ``search``.
         seed: of the draws.
         base: configuration that conditions may refer to.
-
-    Raises:
-        ConfigError: fewer than one sample.
     """
     if num_samples is not None and num_samples < 1:
         raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
@@ -89,7 +77,7 @@ def _key(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-class Optuna(Proposals):
+class Optuna:
     """Settings that optuna's tree-structured Parzen estimator proposes; earlier trials are told to it on resume.
 
     Args:
@@ -194,3 +182,6 @@ class Optuna(Proposals):
                 low, float(domain.lattice(domain.lattice_size - 1)), step=domain.values[2]
             )
         return name, names.FloatDistribution(low, high, log=domain.kind == "loguniform")
+
+
+Proposals = Listed | Optuna
