@@ -32,9 +32,8 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
         raise ValueError(f"the training matrix {matrix.shape} holds no interaction: no item vectors to measure")
     if not 1 <= rank <= min(matrix.shape):
         users, items = matrix.shape
-        raise ValueError(
-            f"rank {rank} is out of range for {users} users x {items} items: choose 1 to {min(matrix.shape)}"
-        )
+        most = min(matrix.shape)
+        raise ValueError(f"rank {rank} is out of range for {users} users x {items} items: choose 1 to {most}")
     check_rank(min(matrix.shape), rank, ", or give the curvature as a number")
     matrix.data[:] = 1.0
     if scaling != 1.0:

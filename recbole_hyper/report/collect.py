@@ -28,29 +28,17 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One run, one trial of a sweep, or one tested run of a sweep's winner.
-
-    Attributes:
-        folder: its folder.
-        kind: "run", "trial" or "final".
-        sweep: name of the sweep's folder; "" for a run.
-        status: "finished", or how a trial ended else.
-        settings: values of the keys that the sweep varies; empty for a run.
-        result: content of result.json; empty where there is none.
-        score: best validation score.
-        history: rows of train.csv.
-        reason: why a trial failed.
-    """
+    """One run, one trial of a sweep, or one tested run of a sweep's winner."""
 
     folder: Path
-    kind: str
-    sweep: str
-    status: str
-    settings: dict[str, Any]
-    result: dict[str, Any]
-    score: float | None
-    history: list[dict[str, float]]
-    reason: str = ""
+    kind: str  # "run", "trial" or "final"
+    sweep: str  # name of the sweep's folder; "" for a run
+    status: str  # "finished", or how a trial ended else
+    settings: dict[str, Any]  # values of the keys that the sweep varies; empty for a run
+    result: dict[str, Any]  # content of result.json; empty where there is none
+    score: float | None  # best validation score
+    history: list[dict[str, float]]  # rows of train.csv
+    reason: str = ""  # why a trial failed
 
     @property
     def config(self) -> dict[str, Any]:
@@ -114,12 +102,9 @@ class Collection:
 
 
 def collect(folders: Sequence[str | Path]) -> Collection:
-    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``.
+    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError without any.
 
     Figures of the curvature are found too, but not those that an earlier report drew.
-
-    Raises:
-        ReportError: a folder that does not exist, or nothing found.
     """
     entries: list[Entry] = []
     sweeps: list[Sweep] = []
@@ -224,7 +209,7 @@ def _is_constant(domains: Any) -> bool:
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 def leaderboard(collection: Collection) -> pd.DataFrame:
-    """Return a row per configuration that was tested: test metrics as mean and deviation over its seeds.
+    """Return a row per tested configuration: test metrics as mean and deviation over its seeds.
 
     Rows are grouped by data, protocol and candidates, which alone can be compared, and sorted by the test value of the
     metric that the run was selected by.
@@ -400,7 +385,7 @@ def warnings_of(collection: Collection) -> list[str]:
             notes.append(f"The sweep {sweep.folder.name} is not finished.")
         elif failed:
             notes.append(
-                f"{failed} trials of the sweep {sweep.folder.name} failed; the reasons stand in the trial table."
+                f"{failed} trials of the sweep {sweep.folder.name} failed; see the reasons in the trial table."
             )
     return notes
 
