@@ -54,12 +54,9 @@ class NegativeSampler:
             self._keys = torch.unique(users * n_items + seen)
 
     def bind(self, users: Tensor | npt.ArrayLike, rows: Tensor, targets: Tensor) -> BoundNegatives:
-        """Return the negatives of one batch.
+        """Return the negatives of one batch of S sequences, ``users`` (S,) their store rows.
 
-        Args:
-            users: (S,) store row of each sequence.
-            rows: (n,) the sequence (0 <= row < S) of each supervised position.
-            targets: (n,) the item of each supervised position.
+        ``rows`` (n,) is the sequence, from 0, and ``targets`` (n,) the item of each supervised position.
         """
         users = torch.as_tensor(users, dtype=torch.int64, device=self.device)
         return BoundNegatives(self, users, rows.to(self.device), targets.to(self.device))

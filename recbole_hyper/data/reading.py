@@ -65,14 +65,10 @@ def make_store(
     where: str,
     parts: npt.NDArray[np.int8] | None = None,
 ) -> SequenceStore:
-    """Filter, number and sort interactions that are in memory.
+    """Filter, number and sort the interactions of a table: user, item, time and what ``val_interval`` looks at.
 
-    Args:
-        source: names of the columns, and the filters.
-        table: columns of user, item and time, and those that ``val_interval`` looks at.
-        named: the users and the items that feature files name; None without such a file.
-        where: what held the interactions, for messages.
-        parts: see :func:`part_numbers`; interactions that come in parts are not filtered.
+    ``named`` are the users and items that feature files name, None without such a file; ``where`` held the
+    interactions, for messages. Those that come in ``parts``, see :func:`part_numbers`, are not filtered.
     """
     users = Side.of(table.tokens[source.user_field], named[0], source.user_inter_num_interval)
     items = Side.of(table.tokens[source.item_field], named[1], source.item_inter_num_interval)

@@ -117,11 +117,8 @@ def collect(folders: Sequence[str | Path]) -> Collection:
         for place, below, files in os.walk(root):
             below[:] = sorted(name for name in below if not (name == FIGURES and PAGE in files))
             folder = Path(place)
-            images += [
-                folder / name
-                for name in sorted(files)
-                if name.endswith((".svg", ".png")) and ("curvature" in name or "delta" in name)
-            ]
+            pictures = sorted(name for name in files if name.endswith((".svg", ".png")))
+            images += [folder / name for name in pictures if "curvature" in name or "delta" in name]
             if ASKED in files:
                 below.clear()
                 try:
@@ -171,12 +168,8 @@ def _sweep(folder: Path, problems: list[str]) -> tuple[Sweep, list[Entry]]:
         except (ValueError, OSError) as error:
             problems.append(_one_line(error))
             continue
-        history, settings = read_history(path.parent), dict(record.settings)
-        entries.append(
-            Entry(
-                path.parent, TRIAL, folder.name, record.status, settings, result, record.score, history, record.reason
-            )
-        )
+        own = (record.status, dict(record.settings), result, record.score, read_history(path.parent), record.reason)
+        entries.append(Entry(path.parent, TRIAL, folder.name, *own))
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
         entries += _entry(path.parent, FINAL, folder.name, dict(best), problems)

@@ -48,13 +48,9 @@ class Listed:
 def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:
     """List the trials of a grid or random search; equal arguments give equal lists.
 
-    Args:
-        space: the search space.
-        search: "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
-            remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one.
-        num_samples: at least 1, else ConfigError; see ``search``.
-        seed: of the draws.
-        base: configuration that conditions may refer to.
+    The ``search`` "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
+    remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one. Conditions may refer to
+    ``base``. ConfigError for fewer than one sample.
     """
     if num_samples is not None and num_samples < 1:
         raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
@@ -78,16 +74,10 @@ def _key(settings: Settings) -> str:
 
 
 class Optuna:
-    """Settings that optuna's tree-structured Parzen estimator proposes; earlier trials are told to it on resume.
+    """Settings that optuna's tree-structured Parzen estimator proposes, ``num_samples`` in all; grids are choices here.
 
-    Args:
-        space: the search space; grids are choices here.
-        num_samples: trials in all, those before a resume included.
-        seed: of the sampler.
-        base: configuration that conditions may refer to.
-        bigger: whether a bigger score is better.
-        past: trials of an interrupted sweep with their scores, None where there is no score.
-        pending: trials that were begun but not ended; they come first.
+    On a resume it is told of the ``past`` trials with their scores, None where there is no score; those that were begun
+    and not ended, ``pending``, come first. Conditions may refer to ``base``.
     """
 
     def __init__(

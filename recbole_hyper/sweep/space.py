@@ -179,13 +179,9 @@ class Space:
 def read_space(path: str | Path, model: str | None = None, budget: str = "full") -> Space:
     """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
 
-    Args:
-        path: the file, or the bare name of one in properties/sweep.
-        model: whose defaults say which keys take a list as one value.
-        budget: "full", or "small" for the space that the file holds under ``small``.
-
-    Raises:
-        ConfigError: no such file or budget, or a space, a domain or conditions that mean nothing.
+    ``path`` may be the bare name of a file in properties/sweep; the defaults of ``model`` say which keys take a list as
+    one value; ``budget`` is "full", or "small" for the space that the file holds under ``small``. ConfigError for no
+    such file or budget, or a space, a domain or conditions that mean nothing.
     """
     file = properties_file(path, "sweep", "search space")
     content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)

@@ -26,14 +26,8 @@ def columns_of(
 ) -> dict[str, str]:
     """Return the column of each field: the one ``given``, else one of the field's name, else one of a known name.
 
-    Args:
-        names: the columns that there are.
-        given: field to column, as far as the user says.
-        where: what holds the columns, for messages.
-        fields: those wanted; a rating may be missing, and is only searched for where nothing is given.
-
-    Raises:
-        PrepareError: a column is missing, or several fit a field equally.
+    Of the ``fields`` wanted a rating may be missing, and is only searched for where nothing is given; ``where`` holds
+    the columns ``names``. PrepareError where a column is missing, or several fit a field equally.
     """
     chosen, missing = dict(given or {}), []
     for field in fields:

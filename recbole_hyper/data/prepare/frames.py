@@ -24,7 +24,7 @@ def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.
 
     Args:
         frame: a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream.
-        columns: column of each field user_id, item_id, timestamp; what is not named is found by its name, as in files.
+        columns: column of each field; what is not named is found by its name, as in files.
 
     Raises:
         PrepareError: no such frame, a column is missing or two fit equally, an id is null, a row has no finite time.
