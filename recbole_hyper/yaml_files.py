@@ -143,3 +143,11 @@ def merge(target: dict[str, Any], update: Mapping[str, Any]) -> None:
             target[key] = {**target[key], **value}
         else:
             target[key] = value
+
+
+def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all keys of ``parts``, later ones win; see :func:`merge`."""
+    keys: dict[str, Any] = {}
+    for part in parts:
+        merge(keys, part)
+    return keys

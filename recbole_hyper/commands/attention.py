@@ -9,7 +9,6 @@ HELP = "draw the mean attention of a dual run over its test cases, and its diffe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("run", help="output_dir of a DualRec run")
     parser.add_argument("--past_only", help="output_dir of a run with --dual_directions=past, to be subtracted")
     parser.add_argument("--output", help="figure to write, its ending sets the format; default: RUN/attention.png")

@@ -21,12 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key."""
     parser.add_argument("--models", required=True, help="names separated by commas; ours or RecBole's")
     parser.add_argument("--dataset", required=True, help="folder below data_path that holds NAME.inter")
-    parser.add_argument(
-        "--config_files",
-        default="",
-        help="YAML files, separated by spaces. A key goes to every model; a mapping below a model's name, such as "
-        "'EASER: {reg_weight: 64}', to that model. On the command line: --EASER.reg_weight=64",
-    )
+    one = "a mapping below a model's name goes to that model, such as 'EASER: {reg_weight: 64}'"
+    several = f"YAML files with keys of all models, separated by spaces; {one}; --EASER.reg_weight=64 does the same"
+    parser.add_argument("--config_files", default="", help=several)
     parser.add_argument("--output_dir", help="a folder per model; finished ones are not run again")
     parser.add_argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations")
 
@@ -46,12 +43,12 @@ class Job:
 
     @property
     def keys(self) -> dict[str, int]:
-        """What it has beside the keys of its model."""
+        """What sets it beside the keys of its model."""
         return {} if self.seed is None else {"seed": self.seed}
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run what is not finished, then print and save the table; returns 1 if a model failed."""
+    """Run what is not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.config import ConfigError, config_files
     from recbole_hyper.evaluation.compare import caption, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table
@@ -82,11 +79,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def jobs_of(models: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Job]:
-    """Return the runs of the comparison: one per model, or one per model and seed.
-
-    Raises:
-        ConfigError: seeds are asked for, and a model's folder holds a single run, or the other way round.
-    """
+    """Return the runs: one per model, or one per model and seed; ConfigError where a folder holds the other kind."""
     from recbole_hyper.runs.folder import require_no_seeds, require_no_single_run, seed_folder
 
     for name in models:
@@ -110,11 +103,7 @@ def _plan(job: Job, config: Any, dataset: str, settings: Mapping[str, Any], fold
 def run_all(
     plans: Mapping[Job, dict[str, Any] | None], dataset: str, folder: Path
 ) -> tuple[dict[Job, dict[str, Any]], dict[Job, str]]:
-    """Run what is not finished, each in a process of its own; return the results, and a message for each that failed.
-
-    Raises:
-        ValueError: none gave a result.
-    """
+    """Run what is not finished, each in its own process; return the results, and a message for each that failed."""
     from recbole_hyper.files import write_yaml
 
     results: dict[Job, Any] = {}
@@ -164,12 +153,9 @@ def rows_of(
 def settings_per_model(
     models: Sequence[str], files: Sequence[str], keys: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the keys of each model: common keys of files and command line, then the model's own, later ones win.
-
-    Raises:
-        ConfigError: keys below the name of a model that is not compared.
-    """
+    """Return the keys of each model: those of files and command line for all, then its own; later ones win."""
     from recbole_hyper.config import ConfigError, config_file, merge, parse_keys, read_yaml
+    from recbole_hyper.yaml_files import merged
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -189,21 +175,14 @@ def settings_per_model(
             merge(own[name], parse_keys({rest: value}))
         else:
             raise ConfigError(f"--{key}: {name!r} is not compared; the models are {', '.join(models)}")
-    result: dict[str, dict[str, Any]] = {}
-    for name in models:
-        result[name] = {}
-        merge(result[name], common)
-        merge(result[name], own[name])
-    return result
+    return {name: merged(common, own[name]) for name in models}
 
 
 def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """Build every configuration, so that a mistake shows before the first model is trained; return them by model.
+    """Bind every configuration, so that a mistake shows before the first model is trained; return them by model.
 
-    Keys that a model does not know are removed from its ``settings``.
-
-    Raises:
-        ConfigError: a configuration that cannot run, or models that are not ranked alike.
+    Keys that a model does not know are removed from its ``settings``. ConfigError where one cannot run, or where
+    models are not ranked alike.
     """
     from recbole_hyper.config import ConfigError
     from recbole_hyper.keys import SCORE, SPLIT, deciding
@@ -216,7 +195,7 @@ def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str,
         # what a model does not read is no part of its run: it may change without a new run
         settings[name] = {key: value for key, value in settings[name].items() if not configs[name].ignores(key)}
     for key in sorted(deciding(SCORE, SPLIT) | {"save_cases"}):
-        values = {name: configs[name][key] for name in models}
+        values = {name: config[key] for name, config in configs.items()}
         if any(value != values[models[0]] for value in values.values()):
             typed = _typed(key, list(values.values()))
             raise ConfigError(f"the models must share {key}, but it is {values}; give all of them {typed}")
@@ -241,10 +220,11 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     """
     from recbole_hyper.config import properties_folder, read_yaml
 
+    first, *others = configs.values()
     modes = [config["eval_args"]["mode"] for config in configs.values()]
     given = any("mode" in (keys.get("eval_args") or {}) for keys in settings.values())
     keys = [key for key in RANKING_KEYS if not any(key in own for own in settings.values())]
-    differ = [key for key in keys if any(config[key] != _first(configs)[key] for config in configs.values())]
+    differ = [key for key in keys if any(config[key] != first[key] for config in others)]
     if not (given and differ) or any(mode != modes[0] for mode in modes):
         return {}
     at_home = [config for config in configs.values() if _modes(config.internal_config_dict["eval_args"]) == modes[0]]
@@ -252,10 +232,6 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     chosen = {key: source[key] for key in keys}
     print("for all models:", *(f"--{key}={_spelled(value)}" for key, value in chosen.items()), flush=True)
     return {name: chosen for name in configs}
-
-
-def _first(configs: Mapping[str, Any]) -> Any:
-    return next(iter(configs.values()))
 
 
 def _modes(eval_args: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,12 +259,9 @@ def _spelled(value: Any) -> str:
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:
-    """Train and test one model in a process of its own, so that its memory is its own; return an error or None.
+    """Train and test one model with the keys of a YAML file in a process, and so a memory, of its own.
 
-    Args:
-        model: its name.
-        dataset: name of the data set.
-        keys: YAML file with its keys.
+    Returns its error, None for success.
     """
     command = [sys.executable, "-m", "recbole_hyper", "run", f"--model={model}", f"--dataset={dataset}"]
     done = subprocess.run([*command, f"--config_files={keys}"], stderr=subprocess.PIPE, text=True)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +24,12 @@ DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's go on to 4096:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the study."""
     parser.add_argument("--dataset", required=True, help="folder below data_path that holds NAME.inter; or ml-100k")
     parser.add_argument("--data_path", default=None, help="folder of the data sets (default: as for run)")
     parser.add_argument("--config_files", default="", help="YAML files with dataset keys, separated by spaces")
-    parser.add_argument(
-        "--train_quantile",
-        type=float,
-        default=0.95,
-        help="only interactions before this quantile of all times are looked at (default 0.95, as the paper)",
-    )
-    parser.add_argument(
-        "--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024, as far as memory goes; the paper: to 4096)"
-    )
+    before = "only interactions before this quantile of all times are looked at (default 0.95, as the paper)"
+    parser.add_argument("--train_quantile", type=float, default=0.95, help=before)
+    parser.add_argument("--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024; the paper: to 4096)")
     parser.add_argument("--sample_sizes", type=int, nargs="+", help="items per sample (default 500 to 4000)")
     parser.add_argument("--repeats", type=int, default=48, help="random samples of each size (default 48)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples (default 0)")
@@ -46,10 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Measure, print the table and the verdict, write csv, json and figures."""
-    import json
-    import time
-    from dataclasses import asdict
-
     import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
@@ -116,10 +109,6 @@ def measured(
     arguments: argparse.Namespace,
 ) -> tuple[list[Trial], float | None]:
     """The trials, those on record in ``folder`` not anew, and when the item vectors were there; None: not needed."""
-    import hashlib
-    import json
-    import time
-
     from tqdm import tqdm
 
     from recbole_hyper.curvature.study import read_trials, run_trials
@@ -152,22 +141,17 @@ def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, argume
     import numpy as np
 
     from recbole_hyper.curvature.item_vectors import item_vectors
-    from recbole_hyper.files import replaced
+    from recbole_hyper.data.sequences import write_array
 
     if path.is_file():
         return np.asarray(np.load(path, allow_pickle=False))
     vectors = item_vectors(matrix, rank, scaling=arguments.scaling, seed=arguments.seed)
-    with replaced(path) as part, part.open("wb") as file:
-        np.save(file, vectors, allow_pickle=False)
+    write_array(path, vectors)
     return vectors
 
 
 def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:
-    """The binary (users, items) matrix of the interactions before the quantile, and the number of all interactions.
-
-    Raises:
-        ValueError: a quantile outside (0, 1], a dataset or column that does not exist.
-    """
+    """The binary (users, items) matrix of the interactions before the quantile, and the number of all interactions."""
     import numpy as np
 
     from recbole_hyper.config import Config, config_files

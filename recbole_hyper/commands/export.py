@@ -8,7 +8,6 @@ HELP = "write a finished run as an ONNX graph, a torch program, or item vectors 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("run", help="output_dir of the run")
     parser.add_argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx")
     parser.add_argument("--output", required=True, help="file: .onnx, .pt2, or .npy or .parquet; a .json joins it")

@@ -8,7 +8,6 @@ HELP = "describe a finished run: data, metrics, curves, item vectors against pop
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("run", help="output_dir of the run")
     parser.add_argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN")
 

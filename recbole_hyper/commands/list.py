@@ -16,13 +16,12 @@ HELP = "list models, losses, encoders, geometries, protocols, datasets, spaces o
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all")
     parser.add_argument("--plugins", default="", help="Python files with parts of your own, separated by commas")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the entries of one kind with what each is, or the names of all kinds."""
+    """Print the entries of one kind, or the names of all kinds."""
     from recbole_hyper.components import load_plugins
     from recbole_hyper.errors import ConfigError
 
@@ -41,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def lines(entries: list[Entry]) -> list[str]:
-    """Return a line per entry, and a heading for each group."""
+    """Return a line per entry, under a heading for each group."""
     width = max((len(entry.name) for entry in entries), default=0)
     found, group = [], ""
     for entry in entries:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recbole_hyper.commands.recommend import switch
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 if TYPE_CHECKING:
@@ -22,38 +24,20 @@ DATA_KEYS = ("noise", "n_words", "max_words", "n_train", "n_valid", "n_test")
 TRAIN_KEYS = ("learning_rate", "manifold_learning_rate", "stabilize", "train_batch_size", "epochs", "seed")
 
 
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``prefix``; names and defaults are those of properties/prefix/prefix.yaml."""
     for key, value in read_yaml(properties_folder() / "prefix" / "prefix.yaml").items():
-        kind: Any = _switch if isinstance(value, bool) else (float if value is None else type(value))
+        kind: Any = switch if isinstance(value, bool) else (float if value is None else type(value))
         parser.add_argument(f"--{key}", type=kind, default=value, help=f"default: {value}")
     parser.add_argument("--data_path", type=Path, default=Path("dataset"), help="folder of the generated pairs")
-    parser.add_argument(
-        "--output_dir", type=Path, default=Path("saved"), help="a folder per run is made in it, and continued if there"
-    )
+    parser.add_argument("--output_dir", type=Path, default=Path("saved"), help="of a folder per run, which goes on")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Train every combination of geometry and optimizer that is asked for; returns the exit status."""
-    import sys
-
-    from recbole_hyper.prefix.model import GEOMETRIES
-    from recbole_hyper.training.riemannian import LEARNERS
-
+    """Train every combination of geometry and optimizer that is asked for."""
     geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
-    for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", LEARNERS)):
-        for entry in given:
-            if entry not in known:
-                print(f"--{name}={entry}: allowed are {', '.join(known)}, or several with a comma", file=sys.stderr)
-                return 2
     try:
-        _check(vars(arguments), geometries)
+        _check(vars(arguments), geometries, learners)
         results, curves = _train_all(arguments, geometries, learners)
     except (ValueError, FloatingPointError) as error:
         print(error, file=sys.stderr)
@@ -62,11 +46,16 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(values: dict[str, Any], geometries: list[str]) -> None:
+def _check(values: dict[str, Any], geometries: list[str], learners: list[str]) -> None:
     """Raise ValueError for a value out of range, before the pairs are drawn."""
+    from recbole_hyper.prefix.model import GEOMETRIES
     from recbole_hyper.prefix.train import check_settings
+    from recbole_hyper.training.riemannian import LEARNERS
 
-    check_settings(**{key: values[key] for key in TRAIN_KEYS})
+    for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", LEARNERS)):
+        if wrong := [entry for entry in given if entry not in known]:
+            raise ValueError(f"--{name}={wrong[0]}: allowed are {', '.join(known)}, or several with a comma")
+    check_settings(values)
     for name in ("data_seed", "threads"):
         if values[name] < 0:
             raise ValueError(f"{name}={values[name]}: a whole number of at least 0 is needed")

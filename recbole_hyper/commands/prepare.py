@@ -9,7 +9,6 @@ HELP = "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole at
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``prepare``."""
     parser.add_argument("name", nargs="?", help="data set of the catalogue, or a name of your own with --source")
     parser.add_argument("--list", action="store_true", help="list the catalogue and the raw formats, then stop")
     parser.add_argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file")
@@ -18,10 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--columns", help="of a table: user_id=...,item_id=...,timestamp=...[,rating=...]")
     parser.add_argument("--separator", help="for csv and atomic files: character between values; \\t is a tab")
     parser.add_argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names")
-    parser.add_argument(
-        "--time_format",
-        help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or a pattern such as '%%m %%d, %%Y'",
-    )
+    parser.add_argument("--time_format", help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'")
     parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
     parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
     parser.add_argument("--threshold", type=float, help="smallest rating kept as a positive interaction")
@@ -36,11 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prepare one data set; returns the exit status.
-
-    Raises:
-        PrepareError: wrong arguments or data; the message says what to do.
-    """
+    """Prepare one data set; PrepareError for wrong arguments or data."""
     from rich.console import Console
 
     from recbole_hyper.data.prepare.formats import Layout
@@ -105,10 +97,8 @@ def _columns(text: str | None) -> dict[str, str] | None:
     fields = {"user_id", "item_id", "timestamp", "rating"}
     wrong = [field for field, sign, column in pairs if field.strip() not in fields or not sign or not column.strip()]
     if wrong:
-        raise PrepareError(
-            f"--columns={text}: {wrong[0]!r} is not understood; write user_id=COLUMN,item_id=COLUMN,timestamp=COLUMN"
-            "[,rating=COLUMN]"
-        )
+        known = "user_id=COLUMN,item_id=COLUMN,timestamp=COLUMN[,rating=COLUMN]"
+        raise PrepareError(f"--columns={text}: {wrong[0]!r} is not understood; write {known}")
     return {field.strip(): column.strip() for field, _, column in pairs}
 
 

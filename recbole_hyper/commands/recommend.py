@@ -11,14 +11,13 @@ _SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("run", help="output_dir of the run")
     parser.add_argument("--users", help="all (default), or a file of ids: .txt, .csv or .parquet")
     parser.add_argument("--histories", type=Path, help="csv or parquet of interactions: user, item, time")
     parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")
     parser.add_argument("--items", type=Path, help="file of the only items that may be recommended")
     parser.add_argument("--exclude", type=Path, help="file of items that may not be recommended")
-    parser.add_argument("--exclude_seen", type=_switch, default=True, help="leave out items of the history (True)")
+    parser.add_argument("--exclude_seen", type=switch, default=True, help="leave out items of the history (True)")
     parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
     parser.add_argument("--cold", choices=("popular", "error"), default="popular", help="users without known items")
     parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
@@ -26,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one")
 
 
-def _switch(text: str) -> bool:
+def switch(text: str) -> bool:
+    """Return the value of an option that is true or false."""
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return text.lower() == "true"

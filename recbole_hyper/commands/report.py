@@ -9,7 +9,6 @@ HELP = "one HTML page, csv, markdown and figures over runs and sweeps"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or any above them")
     parser.add_argument("--output", help="folder of the report; default: report/ in the first DIR")
     parser.add_argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10")

@@ -12,9 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
     parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
     parser.add_argument("--config_files", default="", help="YAML files, separated by spaces; later ones win")
-    parser.add_argument(
-        "--seeds", help="such as 1,2,3: a run with each in output_dir/seed-N, then mean and standard deviation"
-    )
+    parser.add_argument("--seeds", help="such as 1,2,3: a run with each in output_dir/seed-N, then mean and deviation")
 
 
 def main(arguments: argparse.Namespace) -> int:

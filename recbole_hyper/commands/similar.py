@@ -8,7 +8,6 @@ HELP = "list the items that a finished run holds most like the given ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("run", help="output_dir of the run")
     parser.add_argument("items", nargs="+", metavar="ITEM", help="original item id")
     parser.add_argument("--k", type=int, default=10, help="neighbours of each (default 10)")

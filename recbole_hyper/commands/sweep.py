@@ -11,12 +11,8 @@ HELP = "try the settings of a space, select on validation, test the winner once"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key of all trials."""
     parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
-    parser.add_argument(
-        "--space", help="search space: a name in properties/sweep, a YAML or one of RecBole's hyper files"
-    )
-    parser.add_argument(
-        "--budget", default="full", help="full (default), or small: the small space that the file holds"
-    )
+    parser.add_argument("--space", help="search space: a name in properties/sweep, a YAML or a RecBole hyper file")
+    parser.add_argument("--budget", default="full", help="full (default), or small: the small space of the file")
     parser.add_argument("--search", default="grid", help="grid (default), random or optuna")
     parser.add_argument("--num_samples", type=int, help="draws of a random (10) or optuna (20) search; grids: repeats")
     parser.add_argument("--scheduler", default="none", help="none (default), or asha to stop trials that fall behind")

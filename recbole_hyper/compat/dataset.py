@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
     """``Dataset._load_feat``: values are taken as they stand in the file, by :mod:`recbole_hyper.data.atomic`.
 
-    The original's ``pd.read_csv`` joins lines between quotation marks and drops ids such as NA; under pandas 3 it also
-    calls ``split`` on the float of an empty sequence. Lines of another width than the header are taken, with a warning.
+    The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails over an empty
+    sequence. Lines of another width than the header are taken, with a warning.
     """
     from recbole.utils import FeatureSource, FeatureType
 

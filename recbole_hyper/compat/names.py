@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +36,6 @@ def _get_model(name: str) -> type:
     """Return RecBole's model class of that name, else that of this package.
 
     RecBole's own function ends, for any name that it does not know, in the import of lightgbm and xgboost.
-
-    Raises:
-        ConfigError: no model has the name; the message lists the nearest.
-        ModuleNotFoundError: the model needs a package that is not installed; the message says which.
     """
     from recbole_hyper import components
     from recbole_hyper.errors import ConfigError
@@ -48,7 +43,11 @@ def _get_model(name: str) -> type:
 
     stock = recbole_models(FOLDERS[::-1])
     file = {path.stem: path for path in stock.values()}.get(name.lower())
-    module = None if file is None else _imported(name, f"recbole.model.{file.parent.name}.{file.stem}")
+    try:
+        module = file and import_module(f"recbole.model.{file.parent.name}.{file.stem}")
+    except ModuleNotFoundError as error:
+        message = f"RecBole's {name} needs the package {error.name!r}, which is not installed"
+        raise ModuleNotFoundError(message, name=error.name) from error
     if hasattr(module, name):
         return getattr(module, name)
     ours = components.names("models")
@@ -56,20 +55,11 @@ def _get_model(name: str) -> type:
         return components.resolve("models", name)
     known = {one.lower(): one for one in (*stock, *ours)}
     near = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)]
+    hint = f"Did you mean {', '.join(near)}? " if near else ""
     raise ConfigError(
-        f"{name!r} is the name of no model of RecBole and of none of this package. "
-        + (f"Did you mean {', '.join(near)}? " if near else "")
-        + f"Models of this package: {', '.join(ours)}"
+        f"{name!r} is the name of no model of RecBole and of none of this package. {hint}"
+        f"Models of this package: {', '.join(ours)}"
     )
-
-
-def _imported(name: str, module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"RecBole's {name} needs the package {error.name!r}, which is not installed", name=error.name
-        ) from error
 
 
 def mend_utils(utils: Any) -> None:
@@ -142,20 +132,16 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
 def mend_data(data: Any) -> None:
     """``create_dataset`` and ``data_preparation`` make data and split by this package's protocols for its models."""
 
-    def leading(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def make(original: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def function(config: Any, *arguments: Any) -> Any:
-                if not _is_hosted(config):
-                    return original(config, *arguments)
-                return getattr(import_module(f"{_HOSTED}.data"), name)(config, *arguments)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def function(config: Any, *arguments: Any) -> Any:
+            own = getattr(import_module(f"{_HOSTED}.data"), original.__name__) if _is_hosted(config) else original
+            return own(config, *arguments)
 
-            return function
-
-        return make
+        return function
 
     for name in ("create_dataset", "data_preparation"):
-        replace(data, name, leading(name))
+        replace(data, name, make)
 
 
 def mend_trainer(trainer: Any) -> None:

@@ -15,11 +15,7 @@ _PAIRS = 1 << 22  # numbers held at once while near pairs are recomputed
 
 
 def euclidean_distances(vectors: Any) -> NDArray[np.float64]:
-    """Distances between all rows: (n, d) -> (n, n) float64, exactly symmetric, zeros on the diagonal.
-
-    Raises:
-        ValueError: not a matrix, or NaN or infinity in it.
-    """
+    """Distances between all rows, (n, d) -> (n, n) float64, exactly symmetric; ValueError for NaN or infinity."""
     points = np.asarray(vectors, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] == 0:
         raise ValueError(f"vectors must be a matrix of n points by d coordinates (d >= 1), got shape {points.shape}")

@@ -39,32 +39,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Trial:
-    """One sample at one rank.
+    """One sample at one rank, and its exact delta (:class:`~recbole_hyper.curvature.gromov.DeltaResult`)."""
 
-    Attributes:
-        rank: columns of the item vectors used; 0 for a distance matrix.
-        sample_size: points in the sample.
-        repeat: number of the permutation, from 0.
-        base: index of the base point; -1 for all bases.
-        delta, diameter, delta_rel: see :class:`~recbole_hyper.curvature.gromov.DeltaResult`; exact.
-        seconds: of the search, without the distances.
-    """
-
-    rank: int
+    rank: int  # columns of the item vectors used; 0 for a distance matrix
     sample_size: int
-    repeat: int
-    base: int
+    repeat: int  # number of the permutation, from 0
+    base: int  # index of the base point; -1 for all bases
     delta: float
     diameter: float
     delta_rel: float
-    seconds: float
+    seconds: float  # of the search, without the distances
 
 
 def cut_list(values: Sequence[int] | None, default: Sequence[int], limit: int, what: str) -> list[int]:
     """Values to measure at: the given ones, or the defaults below ``limit`` and ``limit`` itself where they exceed it.
 
-    Raises:
-        ValueError: a given value outside 1..limit.
+    ValueError for a given value outside 1..limit.
     """
     if values is None:
         chosen = [value for value in default if value <= limit]
@@ -219,11 +209,7 @@ def _measure(
 
 
 def table_of(trials: Sequence[Trial]) -> tuple[list[int], list[int], Floats]:
-    """Ranks, sample sizes, and delta_rel (ranks, sizes, repeats).
-
-    Raises:
-        ValueError: some combination of rank, size and repeat is missing.
-    """
+    """Ranks, sample sizes, and delta_rel (ranks, sizes, repeats); ValueError where a combination was not measured."""
     ranks = sorted({trial.rank for trial in trials})
     sizes = sorted({trial.sample_size for trial in trials})
     repeats = sorted({trial.repeat for trial in trials})

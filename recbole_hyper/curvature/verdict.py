@@ -84,11 +84,7 @@ def plateau_ranks(ranks: Sequence[int]) -> list[int]:
 
 
 def judge(trials: Sequence[Trial]) -> Verdict:
-    """Apply the rule of this module.
-
-    Raises:
-        ValueError: no trials, or some combination of rank, size and repeat is missing.
-    """
+    """Apply the rule of this module; ValueError without trials, or where a combination was not measured."""
     if not trials:
         raise ValueError("no trials to judge: measure first")
     ranks, sizes, table = table_of(trials)

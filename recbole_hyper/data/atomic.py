@@ -43,18 +43,25 @@ class DataError(ValueError):
     """Atomic files that cannot be used; the message says which file, line and column, and what to do."""
 
 
-def header(path: Path, separator: str = "\t", encoding: str | None = None) -> list[str]:
-    """Return the entries ``name:type`` of the first line, a byte order mark left out.
+def nothing_in(path: Path) -> DataError:
+    """Return the error about a file of interactions without any."""
+    return DataError(f"{path} holds no interactions, only a header; prepare the data set again")
 
-    Raises:
-        DataError: the file is empty, two columns have the same name, or the encoding is unknown.
-    """
+
+def without_time(path: Path, field: str, bad: int, rows: int, lines: Sequence[int]) -> DataError:
+    """Return the error about ``bad`` of a file's rows, in ``lines`` and others, whose time is not finite."""
+    return DataError(
+        f"{path}: {bad} of {rows} rows have no finite {field!r} (first at line {', '.join(map(str, lines))}); "
+        "drop these rows or give them a time"
+    )
+
+
+def header(path: Path, separator: str = "\t", encoding: str | None = None) -> list[str]:
+    """Return the entries ``name:type`` of the first line; DataError where it is empty or two columns have one name."""
     with path.open(encoding=_codec(encoding), errors="replace", newline="\n") as file:
         line = file.readline()
     if not line.strip():
-        raise DataError(
-            f"{path}: the first line is empty; it must name the columns as name:type, such as item_id:token"
-        )
+        raise DataError(f"{path}: the first line is empty; it must name the columns, such as item_id:token")
     entries = line.removesuffix("\n").removesuffix("\r").split(separator)
     names = [entry.partition(":")[0] for entry in entries]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -68,10 +75,8 @@ def typed_header(path: Path, separator: str, encoding: str | None) -> dict[str, 
     for entry in header(path, separator, encoding):
         name, colon, kind = entry.partition(":")
         if not colon or kind not in TYPES:
-            raise DataError(
-                f"{path}: header entry {entry!r} is not 'name:type' with type token, float, token_seq or "
-                f"float_seq, separated by {separator!r}"
-            )
+            kinds = ", ".join(TYPES)
+            raise DataError(f"{path}: header entry {entry!r} is not 'name:type' of {kinds}, separated by {separator!r}")
         columns[name] = kind
     return columns
 
@@ -86,15 +91,14 @@ def read_atomic(
     encoding: str | None = None,
     lenient: bool = False,
 ) -> pd.DataFrame:
-    """Read some columns of an atomic file.
+    """Read some columns of an atomic file, a row per line that is not blank.
 
     Args:
         path: the file.
         columns: name and type (token, float, token_seq, float_seq) of the columns to read, in the file's order.
         ids: those token columns whose values are ids: any text that is not empty. In other columns an empty value
             and pandas' words for one (NA, null, ...) are missing.
-        separator: between values.
-        seq_separator: between the parts of a sequence.
+        separator, seq_separator: between values, and between the parts of a sequence.
         encoding: of the text; None is UTF-8.
         lenient: as RecBole reads: an empty id is a missing value, what a line holds beyond the columns of the header is
             left out, and what it lacks is missing.
@@ -104,8 +108,7 @@ def read_atomic(
         The index is the number of the line less 2, so that the first line after the header has 0.
 
     Raises:
-        DataError: a line of another width than the header, an empty id, text for a number, a number that is not
-            finite, bytes that are no text, NUL, carriage returns inside a line; with the number of the line.
+        DataError: a line or a value that means nothing, with the number of the line.
     """
     (text,) = Text.pieces(path, header(path, separator, encoding), separator, encoding)
     read, lines = (text.of_even_width() if lenient else text).columns(list(columns))
@@ -170,9 +173,7 @@ class Text:
             self._refuse_at(lone.start(), "there is a carriage return inside the line; lines end with LF or CRLF")
         if ends and not self.returns and not self.entries[-1].partition(":")[2].startswith("float"):
             # the last value of such a line may or may not end in CR
-            self._refuse_at(
-                self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; write all ends the same"
-            )
+            self._refuse_at(self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; end all alike")
 
     def of_even_width(self) -> Text:
         """Return the lines cut, or filled with empty values, to the width of the header; blank lines stay."""
@@ -200,8 +201,7 @@ class Text:
         except pa.ArrowInvalid as error:
             self._refuse(error)
         filled = self._filled(table)
-        lines = (np.arange(len(table)) if filled is None else np.flatnonzero(filled)) + self.first
-        table = table if filled is None else table.filter(pa.array(filled))
+        table, lines = table.filter(pa.array(filled)), np.flatnonzero(filled) + self.first
         return {name: Column(self.path, name, table.column(name), lines) for name in names}, lines
 
     def parsed(self, types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -224,17 +224,14 @@ class Text:
             pacsv.ConvertOptions(include_columns=list(types), column_types=dict(types), strings_can_be_null=False),
         )
 
-    def _filled(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
-        """Return which rows are no blank lines; None where there are no blank lines."""
-        lengths = [pc.binary_length(column).to_numpy() for column in table.columns]
-        empty = ~np.logical_or.reduce([length > 0 for length in lengths])
-        if not empty.any():
-            return None
-        lines = self.data.split(b"\n")
-        blank = [row for row in np.flatnonzero(empty) if not lines[row].strip(b"\r")]
-        filled = np.ones(len(table), dtype=bool)
-        filled[blank] = False
-        return filled if blank else None
+    def _filled(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return which rows are no blank lines."""
+        filled = np.logical_or.reduce([pc.binary_length(column).to_numpy() > 0 for column in table.columns])
+        if not filled.all():
+            lines = self.data.split(b"\n")
+            for row in np.flatnonzero(~filled):
+                filled[row] = bool(lines[row].strip(b"\r"))
+        return filled
 
     def _refuse(self, error: pa.ArrowInvalid) -> NoReturn:
         """Say what Arrow could not read, and in which line."""

@@ -20,7 +20,6 @@ from typing import Any
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
-from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import cache_folder, file_digest, is_no_space, read_json, write_json
 
 FORMAT = 1  # raised when the same files and keys give another store
@@ -40,9 +39,8 @@ def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceS
     start = time.perf_counter()
     folder = cache_folder() / "stores" / _key(source)
     if (found := _mapped(folder)) is not None:
-        logger.info(
-            "data from the cache %s in %.2f s (--use_cache=False reads the files)", folder, time.perf_counter() - start
-        )
+        seconds = time.perf_counter() - start
+        logger.info("data from the cache %s in %.2f s (--use_cache=False reads the files)", folder, seconds)
         return found
     store = read(source)
     logger.info("data read in %.2f s", time.perf_counter() - start)
@@ -102,11 +100,9 @@ def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
             part.rename(folder)
         logger.info("kept in the cache %s; it may be deleted at any time", folder)
         return _mapped(folder) or store
-    except (NoSpaceError, OSError) as error:
-        if not isinstance(error, NoSpaceError) and not is_no_space(error):
-            logger.warning("the data cannot be kept in the cache: %s", error)
-        else:
-            logger.warning("no space to keep the data in the cache %s", folder.parent)
+    except OSError as error:
+        why = "there is no space to keep the data" if is_no_space(error) else "the data cannot be kept"
+        logger.warning("%s in the cache %s: %s", why, folder.parent, error)
         return store
     finally:
         if part is not None:

@@ -25,17 +25,11 @@ _SMALLEST_BATCH, _LARGEST_BATCH = 32, 512
 
 @dataclass(frozen=True)
 class TrainingStatistics:
-    """What the rules look at, of the training part alone.
+    """What the rules look at, of the training part alone."""
 
-    Attributes:
-        n_sequences: sequences with at least two items, from which something is learned.
-        interactions_per_item: mean over the items that occur.
-        three_quarters: length that three quarters of these sequences do not exceed.
-    """
-
-    n_sequences: int
-    interactions_per_item: float
-    three_quarters: int
+    n_sequences: int  # sequences with at least two items, from which something is learned
+    interactions_per_item: float  # mean over the items that occur
+    three_quarters: int  # length that three quarters of these sequences do not exceed
 
     @classmethod
     def of(cls, split: Split) -> TrainingStatistics:

@@ -16,9 +16,9 @@ from recbole.utils import FeatureSource, FeatureType
 
 from recbole_hyper import components
 from recbole_hyper.data import cache
-from recbole_hyper.data.atomic import DataError
+from recbole_hyper.data.atomic import DataError, nothing_in, without_time
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
-from recbole_hyper.data.reading import part_numbers, read_store
+from recbole_hyper.data.reading import part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError
@@ -73,12 +73,8 @@ class SequenceDataset(SequentialDataset):
         if self._store is None:
             self._store = stored(self.config)
         if names and self.item_features is None:
-            self.item_features = read_item_features(
-                Source.of(self.config),
-                names,
-                self._store.item_tokens,
-                standardize=self.config["feature_standardize"],
-            )
+            source, standardize = Source.of(self.config), self.config["feature_standardize"]
+            self.item_features = read_item_features(source, names, self._store.item_tokens, standardize=standardize)
         self.user_feat = self.item_feat = None
         self.feat_name_list = ["inter_feat"]
         for name, kind, source in (
@@ -212,8 +208,7 @@ class FeatureDataset(SequenceDataset):
         filtering = {name for suffix in files for name in self.source.filtering(suffix)}
         self._only_filters = filtering - {name for suffix in files for name in self.source.columns(suffix)}
         Dataset._from_scratch(self)
-        if self.item_num < 3:
-            raise DataError(f"{self._file}: {self.item_num - 1} item is left after filtering; ranking needs at least 2")
+        require_items(self.item_num - 1, self._file)
         frame = self.inter_feat
         self._store = SequenceStore.from_interactions(
             frame[self.uid_field].to_numpy(),
@@ -241,14 +236,11 @@ class FeatureDataset(SequenceDataset):
             self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)
         times = self.inter_feat[self.time_field].to_numpy()
         if not len(times):
-            raise DataError(f"{self._file} holds no interactions, only a header; prepare the data set again")
+            raise nothing_in(self._file)
         bad = np.flatnonzero(~np.isfinite(times))
         if len(bad):
-            lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
-            raise DataError(
-                f"{self._file}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} "
-                f"(first at line {lines}); drop these rows or give them a time"
-            )
+            lines = [line + 2 for line in self.inter_feat.index[bad[:5]]]
+            raise without_time(self._file, self.time_field, len(bad), len(times), lines)
 
     def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:
         loaded, left_out = super()._get_load_and_unload_col(source)
@@ -279,11 +271,7 @@ class FeatureDataset(SequenceDataset):
 
     def _reset_index(self) -> None:
         if self.inter_feat.empty:
-            raise DataError(
-                f"{self._file}: no interaction is left after filtering (user_inter_num_interval="
-                f"{self.config['user_inter_num_interval']!r}, item_inter_num_interval="
-                f"{self.config['item_inter_num_interval']!r}, val_interval={self.config['val_interval']!r})"
-            )
+            raise self.source.nothing_left(self._file)
         super()._reset_index()
 
 
@@ -335,8 +323,8 @@ def require_files(config: Any) -> None:
     """Raise ConfigError where the interactions of ``config`` were given as a frame, and so are in no file."""
     if config["interactions"] == "given":
         raise ConfigError(
-            "interactions: given, but no frame is there: these interactions were given in Python and are in no file; "
-            "give them again, as in run(..., interactions=frame)"
+            "interactions: given, but these interactions were given in Python and are in no file; give them again, "
+            "as in run(..., interactions=frame)"
         )
 
 

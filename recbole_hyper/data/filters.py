@@ -23,19 +23,13 @@ logger = logging.getLogger("recbole_hyper")
 
 @dataclass
 class Side:
-    """Users or items: the code of every interaction, the token of every code, and those that a feature file names.
+    """Users or items: the code of every interaction, the token of every code, and those that a feature file names."""
 
-    Attributes:
-        codes: (n,) int32 of each interaction.
-        tokens: distinct tokens; those that only the feature file names come last.
-        named: codes in the feature file, in its order and once each; None without such a file.
-        interval: of the number of interactions that keeps one; None keeps all.
-    """
-
-    codes: npt.NDArray[np.int32]
-    tokens: pa.Array
+    codes: npt.NDArray[np.int32]  # (n,) int32 of each interaction
+    tokens: pa.Array  # distinct tokens; those that only the feature file names come last
+    # codes in the feature file, in its order and once each; None without such a file
     named: npt.NDArray[np.int32] | None
-    interval: Intervals | None
+    interval: Intervals | None  # of the number of interactions that keeps one; None keeps all
 
     @classmethod
     def of(cls, column: Codes, named: pa.Array | None, interval: str | None) -> Side:
@@ -109,11 +103,7 @@ def known_rows(users: Side, items: Side) -> Mask:
 def enough(
     users: Side, items: Side, rows: npt.NDArray[np.int64] | None
 ) -> tuple[npt.NDArray[np.int64] | None, list[Mask]]:
-    """Drop users and items outside their intervals, both at once, until none is left to drop.
-
-    Args:
-        users, items: the sides.
-        rows: (m,) interactions that are there, None for all.
+    """Drop users and items outside their intervals, both at once, until none is left to drop, of the (m,) ``rows``.
 
     Returns:
         the interactions that stay, None for all, and for users and items which codes are still named by a feature file.

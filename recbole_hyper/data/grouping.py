@@ -15,13 +15,9 @@ Numbers = npt.NDArray
 def grouped(
     users: Numbers, times: Numbers, items: Numbers, ratings: Numbers | None, counts: npt.NDArray[np.int64], threads: int
 ) -> tuple[Numbers, Numbers, Numbers | None]:
-    """Return times, items and ratings by user, each user's in time order; ties keep the order given.
+    """Return times, items and ratings (None for none) by user, each user's in time order; ties keep the order given.
 
-    Args:
-        users: (n,) numbers from 0.
-        times, items, ratings: (n,) columns; no ratings are None.
-        counts: rows of each user number.
-        threads: that share the work.
+    ``users`` are (n,) numbers from 0, ``counts`` the rows of each; as many ``threads`` share the work.
     """
     from recbole_hyper.kernels import pairs
 

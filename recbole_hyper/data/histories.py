@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.sequences import ranges
+from recbole_hyper.data.sequences import binary_matrix, ranges
 from recbole_hyper.types import Cases
 
 
@@ -48,14 +48,8 @@ def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np
 def history_matrix(cases: Cases) -> scipy.sparse.csr_matrix:
     """Return the binary (n, n_items) matrix of the histories."""
     store, lengths = cases.store, cases.ends - cases.starts
-    items = store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)].astype(np.int64)
-    matrix = scipy.sparse.csr_matrix(
-        (np.ones(len(items), dtype=np.float32), items, np.concatenate([[0], np.cumsum(lengths)])),
-        shape=(len(cases), store.n_items),
-    )
-    matrix.sum_duplicates()
-    matrix.data[:] = 1.0
-    return matrix
+    index = ranges(store.offsets[cases.rows] + cases.starts, lengths)
+    return binary_matrix(store.items[index], lengths, store.n_items)
 
 
 def multiply(matrix: scipy.sparse.csr_matrix, dense: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.data.atomic import PAD, DataError, read_atomic
+from recbole_hyper.data.atomic import PAD, DataError, nothing_in
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 
@@ -20,28 +20,22 @@ def read_rows(source: Source) -> SequenceStore:
     A row of the second or third file is a row of the store, which asks for its last item. Rows of the training file
     that go on from one another, as those that RecBole makes of a sequence do, are one row, in which each item after
     the first is learned once; so are those of a history that was cut to its newest items.
-
-    Raises:
-        DataError: other files than those of the parts, a value that is none, no row.
     """
     source.check_header()
     if more := sorted(set(source.load_col) - {"inter"}):
         raise DataError(f"{source.path('inter')} holds histories, of which no features are read; load_col has {more}")
     names = {source.user_field: "token", source.list_field: "token_seq", source.item_field: "token"}
     frames = [
-        read_atomic(
+        source.read(
             path,
             {name: names[name] for name in source.header_of(path) if name in names},
             ids=(source.user_field, source.item_field),
-            separator=source.field_separator,
-            seq_separator=source.seq_separator,
-            encoding=source.encoding,
         )
         for path in source.inter_paths()
     ]
     for path, frame in zip(source.inter_paths(), frames, strict=True):
         if frame.empty:
-            raise DataError(f"{path} holds no interactions, only a header; prepare the data set again")
+            raise nothing_in(path)
     everything = pd.concat(frames, ignore_index=True)
     lists = everything[source.list_field]
     users, user_tokens = pd.factorize(everything[source.user_field])

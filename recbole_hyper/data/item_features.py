@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from recbole_hyper.data.atomic import DataError, read_atomic, typed_header
+from recbole_hyper.data.atomic import DataError, typed_header
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import write_array
 from recbole_hyper.data.source import Source
@@ -24,20 +24,14 @@ TOKENS = ("token", "token_seq")
 
 @dataclass(frozen=True)
 class ItemColumn:
-    """One column.
-
-    Attributes:
-        name: of the column.
-        kind: token, token_seq, float or float_seq, as in the header.
-        values: of tokens (n_items, longest) int32 codes from 1, 0 where there is none; of numbers (n_items, width)
-            float32, zeros where there is none. Row 0 is padding and holds nothing.
-        size: number of codes, 0 among them, or the width.
-    """
+    """One column."""
 
     name: str
-    kind: str
+    kind: str  # token, token_seq, float or float_seq, as in the header
+    # of tokens (n_items, longest) int32 codes from 1, 0 where there is none; of numbers (n_items, width) float32, zeros
+    # where there is none. Row 0 is padding and holds nothing
     values: npt.NDArray
-    size: int
+    size: int  # number of codes, 0 among them, or the width
 
     @property
     def of_tokens(self) -> bool:
@@ -86,11 +80,7 @@ class ItemFeatures:
 
 
 def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
-    """Return name and type of the columns ``names`` of the .item file; only its header is read.
-
-    Raises:
-        DataError: no such file, no column of that name, one named twice, or the item ids asked for as a feature.
-    """
+    """Return name and type of the columns ``names`` of the .item file, of which the header alone is read."""
     path = source.path("item")
     if not path.is_file():
         raise DataError(f"selected_features={list(names)}: {path} does not exist; features are columns of this file")
@@ -102,9 +92,8 @@ def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise DataError(
-                f"selected_features: {path} has no feature {name!r}; {hint}its features: {', '.join(known) or 'none'}"
-            )
+            features = ", ".join(known) or "none"
+            raise DataError(f"selected_features: {path} has no feature {name!r}; {hint}its features: {features}")
     if len(set(names)) < len(names):
         raise DataError(f"selected_features={list(names)}: a feature is named twice")
     return {name: columns[name] for name in names}
@@ -113,31 +102,19 @@ def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
 def read_item_features(
     source: Source, names: Sequence[str], item_tokens: npt.NDArray[np.str_], *, standardize: bool
 ) -> ItemFeatures:
-    """Read columns of the .item file for the items of a store.
+    """Read columns of the .item file for the (n_items,) original ids ``item_tokens``, of which entry 0 is padding.
 
     Lines of other items are passed over, of two lines with one id the first counts, and an item without a line has no
-    values.
-
-    Args:
-        source: where the file is, and its separators.
-        names: of the columns.
-        item_tokens: (n_items,) original ids by number; entry 0 is padding.
-        standardize: give float columns mean 0 and standard deviation 1 over the items that have a value.
+    values. ``standardize`` gives float columns mean 0 and standard deviation 1 over the items that have a value.
 
     Raises:
-        DataError: see :func:`feature_columns`; what :func:`read_atomic` refuses; no line of an item of the store; a
+        DataError: see :func:`feature_columns`; what ``read_atomic`` refuses; no line of an item of the store; a
             column with fewer than two different values; sequences of numbers of different lengths.
     """
     kinds = feature_columns(source, names)
     path = source.path("item")
-    frame = read_atomic(
-        path,
-        {source.item_field: "token", **kinds},
-        ids=(source.item_field,),
-        separator=source.field_separator,
-        seq_separator=source.seq_separator,
-        encoding=source.encoding,
-    ).drop_duplicates([source.item_field])
+    frame = source.read(path, {source.item_field: "token", **kinds}, ids=(source.item_field,))
+    frame = frame.drop_duplicates([source.item_field])
     numbers = Ids(item_tokens).find(frame[source.item_field].to_numpy(dtype=str))
     frame, numbers = frame[numbers > 0], numbers[numbers > 0]
     if frame.empty:

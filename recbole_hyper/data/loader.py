@@ -40,14 +40,11 @@ class Windows:
 def windows(
     train_lengths: Int64, max_length: int, rule: str = "all", generator: np.random.Generator | None = None
 ) -> Windows:
-    """Cut the training part of every row into windows of at most ``max_length`` targets.
+    """Cut the training part of every row, its ``train_lengths`` (U,), into windows of at most ``max_length`` targets.
 
-    Args:
-        train_lengths: (U,) interactions of each row that are trained on; rows with fewer than 2 give no window.
-        max_length: MAX_ITEM_LIST_LENGTH.
-        rule: "all" cuts from the end until every target is covered once; "last" keeps the last window only, as the
-            HSASRec and SCE papers; "random" draws one window where the row is longer, as the DualRec paper.
-        generator: needed for "random".
+    ``rule`` "all" cuts from the end until every target is covered once; "last" keeps the last window only, as the
+    HSASRec and SCE papers; "random" draws one window where the row is longer, as the DualRec paper, by the generator.
+    Rows with fewer than 2 interactions give no window.
     """
     rows = np.flatnonzero(train_lengths >= 2)
     last = train_lengths[rows] - 1
@@ -96,10 +93,7 @@ def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width:
 
 
 def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:
-    """Return windows as an Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target).
-
-    For an encoder that reads times there is timestamp_list too.
-    """
+    """Return windows as an Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target)."""
     item = config["ITEM_ID_FIELD"]
     targets = gather(store, part.rows, part.starts + 1, part.ends + 1, width)
     return Interaction(
@@ -115,10 +109,7 @@ def window_interaction(store: SequenceStore, part: Windows, width: int, config: 
 
 
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
-    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target.
-
-    For an encoder that reads times there is timestamp_list too.
-    """
+    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target."""
     item, store = config["ITEM_ID_FIELD"], cases.store
     starts = np.maximum(cases.ends - width, cases.starts)
     return Interaction(
@@ -135,10 +126,6 @@ def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
 class BatchLoader:
     """Base of the training loaders: what RecBole's trainer asks of a loader, and nothing per row in Python.
 
-    Args:
-        dataset: RecBole dataset restricted to the training part.
-        config: configuration of the run.
-
     The order of an epoch depends on ``seed`` and on ``generator`` alone; its state is part of a checkpoint.
     """
 
@@ -150,20 +137,18 @@ class BatchLoader:
         self.drop_last = bool(config["drop_last"])
         self.generator = np.random.default_rng(config["seed"])
 
-    def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
-        """Return (number of rows, maker of a batch from row numbers)."""
+    def _count(self) -> int:
+        """Return the number of rows."""
         raise NotImplementedError
 
-    def _count(self) -> int:
+    def _maker(self) -> Callable[[Int64], Interaction]:
+        """Return what makes a batch of an epoch from row numbers."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         count = self._count()
-        return (
-            count // self.batch_size
-            if self.drop_last and count >= self.batch_size
-            else math.ceil(count / self.batch_size)
-        )
+        drops = self.drop_last and count >= self.batch_size
+        return count // self.batch_size if drops else math.ceil(count / self.batch_size)
 
     def __iter__(self) -> Iterator[Interaction]:
         for index, make in self._batches():
@@ -171,7 +156,7 @@ class BatchLoader:
 
     def _batches(self) -> Iterator[tuple[Int64, Callable[[Int64], Interaction]]]:
         """Yield the row numbers of each batch, and the maker of it."""
-        count, make = self._plan()
+        make, count = self._maker(), self._count()
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
@@ -215,7 +200,7 @@ class WindowLoader(BatchLoader):
     def _arranged(self, index: Int64) -> Int64:
         return index[np.argsort(self._windows.lengths[index], kind="stable")]
 
-    def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
+    def _maker(self) -> Callable[[Int64], Interaction]:
         if self.rule == "random":
             self._windows = windows(self.train_lengths, self.max_length, self.rule, self.generator)
         plan = self._windows
@@ -224,7 +209,7 @@ class WindowLoader(BatchLoader):
             part = Windows(plan.rows[index], plan.starts[index], plan.ends[index])
             return window_interaction(self.store, part, int(part.lengths.max()), self.config)
 
-        return len(plan), make
+        return make
 
 
 class PrefixLoader(BatchLoader):
@@ -245,9 +230,7 @@ class PrefixLoader(BatchLoader):
         arguments = config["train_neg_sample_args"]
         self._negatives = 0 if arguments["distribution"] == "none" else int(arguments["sample_num"])
         if self._negatives and (arguments["distribution"] != "uniform" or arguments.get("dynamic")):
-            raise ValueError(
-                f"train_neg_sample_args={arguments}: sequential models of RecBole get uniform negatives here"
-            )
+            raise ValueError(f"train_neg_sample_args={arguments}: RecBole's sequential models get uniform ones here")
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
         # BERT4Rec masks items of a batch; the transform also tells the model's constructor the names of its fields
@@ -265,7 +248,7 @@ class PrefixLoader(BatchLoader):
     def _count(self) -> int:
         return len(self._rows)
 
-    def _plan(self) -> tuple[int, Callable[[Int64], Interaction]]:
+    def _maker(self) -> Callable[[Int64], Interaction]:
         def make(index: Int64) -> Interaction:
             cases = Cases.build(self.store, self._rows[index], self._ends[index])
             batch = case_interaction(cases, self.width, self.config)
@@ -278,7 +261,7 @@ class PrefixLoader(BatchLoader):
                 batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
             return self._transform(self.dataset, batch)
 
-        return len(self._rows), make
+        return make
 
 
 class PrefixTable(Interaction):

@@ -23,18 +23,13 @@ _MASK_CELLS = 1 << 24
 
 
 class NegativeSampler:
-    """Draws negatives for the users of a store.
+    """Draws negatives for the users of a store, on the device of ``offsets`` (CPU if they are no tensor).
 
     Args:
-        n_items: number of items, padding (id 0) included.
+        n_items: number of items, padding (id 0) included; ValueError below 3, where a target leaves no negative.
         offsets: (U + 1,) CSR offsets of the users' items; None where nothing counts as seen.
         items: (nnz,) item ids that each user has seen (the training part, so that the target is among them).
         generator: of all draws; None for torch's default one, whose state a checkpoint keeps anyway.
-
-    The draws happen on the device of ``offsets`` (CPU if they are no tensor).
-
-    Raises:
-        ValueError: fewer than two items besides padding, so that a target leaves no negative.
     """
 
     def __init__(
@@ -46,9 +41,7 @@ class NegativeSampler:
         generator: torch.Generator | None = None,
     ) -> None:
         if n_items < 3:
-            raise ValueError(
-                f"a catalogue of {max(n_items - 1, 0)} item has no negatives; losses that sample need at least 2"
-            )
+            raise ValueError(f"a catalogue of {max(n_items - 1, 0)} item has no negatives; they need at least 2")
         self.n_items = n_items
         self.generator = generator
         self.device = offsets.device if isinstance(offsets, Tensor) else torch.device("cpu")
@@ -61,12 +54,9 @@ class NegativeSampler:
             self._keys = torch.unique(users * n_items + seen)
 
     def bind(self, users: Tensor | npt.ArrayLike, rows: Tensor, targets: Tensor) -> BoundNegatives:
-        """Return the negatives of one batch.
+        """Return the negatives of one batch of S sequences, ``users`` (S,) their store rows.
 
-        Args:
-            users: (S,) store row of each sequence.
-            rows: (n,) the sequence (0 <= row < S) of each supervised position.
-            targets: (n,) the item of each supervised position.
+        ``rows`` (n,) is the sequence, from 0, and ``targets`` (n,) the item of each supervised position.
         """
         users = torch.as_tensor(users, dtype=torch.int64, device=self.device)
         return BoundNegatives(self, users, rows.to(self.device), targets.to(self.device))
@@ -96,13 +86,8 @@ class BoundNegatives:
     def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
         """Return (n, k) items, uniform over those allowed to each position.
 
-        Args:
-            k: negatives per position.
-            exclude_seen: leave out everything the user has seen, else the target alone.
-            replacement: whether an item may come twice for a position.
-
-        Raises:
-            ValueError: k below 1, or more than the allowed items when drawing without replacement.
+        ``exclude_seen`` leaves out all that the user has seen, else the target alone; with ``replacement`` an item may
+        come twice for a position. ValueError for k below 1, or more than the allowed items without replacement.
         """
         return self._draw(k, self._rows, self._targets.unsqueeze(1), exclude_seen, replacement)
 
@@ -209,8 +194,7 @@ def uniform_negatives(
 ) -> Tensor:
     """Return (n, k) items, uniform with replacement over all but the row's target and the padding item.
 
-    Raises:
-        ValueError: k below 1, or no item is left beside the target.
+    ValueError for k below 1, or where no item is left beside the target.
     """
     check_k(k)
     left = n_items - (1 if padding_idx is None else 2)

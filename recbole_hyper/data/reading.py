@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recbole_hyper.data import filters
-from recbole_hyper.data.atomic import PAD, DataError, read_atomic
+from recbole_hyper.data.atomic import PAD, DataError
 from recbole_hyper.data.filters import Side
 from recbole_hyper.data.histories_given import read_rows
 from recbole_hyper.data.sequences import SequenceStore
@@ -18,8 +18,7 @@ from recbole_hyper.data.table import Table, joined, read_table
 def read_store(source: Source) -> SequenceStore:
     """Read, filter, number and sort the interactions, as RecBole's Dataset does with the same keys.
 
-    Raises:
-        DataError: a missing column, a value that is none, no interaction left after filtering, fewer than two items.
+    DataError for a missing column, a value that is none, nothing left after filtering, fewer than two items.
     """
     if source.has_histories:
         return read_rows(source)
@@ -48,6 +47,12 @@ def read_store(source: Source) -> SequenceStore:
     return make_store(source, table, named, str(source.path("inter")), parts)
 
 
+def require_items(count: int, where: object) -> None:
+    """Raise DataError unless there are at least two items."""
+    if count < 2:
+        raise DataError(f"{where}: {count} item is left after filtering; ranking needs at least 2")
+
+
 def part_numbers(sizes: list[int]) -> npt.NDArray[np.int8]:
     """Return 0, 1 or 2 for each interaction of files of training, validation and test, or of training and test."""
     return np.repeat(np.array([0, 1, 2] if len(sizes) == 3 else [0, 2], dtype=np.int8), sizes)
@@ -60,23 +65,15 @@ def make_store(
     where: str,
     parts: npt.NDArray[np.int8] | None = None,
 ) -> SequenceStore:
-    """Filter, number and sort interactions that are in memory.
+    """Filter, number and sort the interactions of a table: user, item, time and what ``val_interval`` looks at.
 
-    Args:
-        source: names of the columns, and the filters.
-        table: columns of user, item and time, and those that ``val_interval`` looks at.
-        named: the users and the items that feature files name; None without such a file.
-        where: what held the interactions, for messages.
-        parts: see :func:`part_numbers`; interactions that come in parts are not filtered.
-
-    Raises:
-        DataError: no interaction left after filtering, fewer than two items.
+    ``named`` are the users and items that feature files name, None without such a file; ``where`` held the
+    interactions, for messages. Those that come in ``parts``, see :func:`part_numbers`, are not filtered.
     """
     users = Side.of(table.tokens[source.user_field], named[0], source.user_inter_num_interval)
     items = Side.of(table.tokens[source.item_field], named[1], source.item_inter_num_interval)
     users, items, times = _filtered(source, users, items, table, where)
-    if len(items.tokens) < 2:
-        raise DataError(f"{where}: {len(items.tokens)} item is left after filtering; ranking needs at least 2")
+    require_items(len(items.tokens), where)
     del table
     for side in (users, items):
         side.codes += 1  # in place: 0 is padding
@@ -96,24 +93,14 @@ def _named(source: Source, suffix: str, field: str) -> pa.Array | None:
     if field not in columns:
         raise DataError(f"{path}: column {field!r} must be loaded; add it to load_col {suffix}, now {list(columns)}")
     wanted = {field: columns[field], **source.filtering(suffix)}
-    frame = read_atomic(
-        path,
-        wanted,
-        ids=(field,),
-        separator=source.field_separator,
-        seq_separator=source.seq_separator,
-        encoding=source.encoding,
-    ).drop_duplicates([field])
+    frame = source.read(path, wanted, ids=(field,)).drop_duplicates([field])
     for name, allowed in source.val_interval.items():
         if name in wanted:
-            values = frame[name]
-            numbers = wanted[name] == "float"
-            inside = (
-                filters.within(values.to_numpy(), filters.parsed_intervals(allowed))
-                if numbers
-                else values.isin(allowed)
-            )
-            frame = frame[np.asarray(inside)]
+            if wanted[name] == "float":
+                inside = filters.within(frame[name].to_numpy(), filters.parsed_intervals(allowed))
+            else:
+                inside = frame[name].isin(allowed).to_numpy()
+            frame = frame[inside]
     if frame.empty:
         raise DataError(f"{path}: nothing is left after val_interval={dict(source.val_interval)}")
     return pa.array(frame[field].to_numpy(dtype=object), pa.string())
@@ -146,11 +133,7 @@ def _filtered(
     if rows is None:
         return users, items, times
     if not len(rows):
-        raise DataError(
-            f"{where}: no interaction is left after filtering (user_inter_num_interval="
-            f"{source.user_inter_num_interval!r}, item_inter_num_interval={source.item_inter_num_interval!r}, "
-            f"val_interval={dict(source.val_interval) or None!r})"
-        )
+        raise source.nothing_left(where)
     users.codes, items.codes = users.codes[rows], items.codes[rows]
     return users.renumbered(named[0]), items.renumbered(named[1]), times[rows]
 

@@ -137,17 +137,7 @@ class SequenceStore:
     def matrix(self, lengths: npt.NDArray[np.int64] | None = None) -> scipy.sparse.csr_matrix:
         """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions of every row (None: all)."""
         lengths = self.lengths if lengths is None else lengths
-        matrix = scipy.sparse.csr_matrix(
-            (
-                np.ones(int(lengths.sum()), dtype=np.float32),
-                self.items[self.prefix_index(lengths)].astype(np.int64),
-                np.concatenate([[0], np.cumsum(lengths)]),
-            ),
-            shape=(self.n_rows, self.n_items),
-        )
-        matrix.sum_duplicates()
-        matrix.data[:] = 1.0
-        return matrix
+        return binary_matrix(self.items[self.prefix_index(lengths)], lengths, self.n_items)
 
     def fingerprint(self) -> str:
         """Return a sha256 over users, items, times and tokens: equal for equal data in equal order."""
@@ -278,6 +268,17 @@ def write_array(path: Path, array: npt.NDArray) -> None:
     """Write ``array`` as an .npy file that can be mapped into memory; NoSpaceError where the disk is full."""
     with replaced(path) as part, part.open("wb") as file:
         np.save(file, array, allow_pickle=False)
+
+
+def binary_matrix(
+    items: npt.NDArray[np.integer], lengths: npt.NDArray[np.int64], n_items: int
+) -> scipy.sparse.csr_matrix:
+    """Return the (rows, n_items) matrix with a 1 at each of ``items``, of which a row has the next ``lengths[row]``."""
+    entries = np.ones(len(items), dtype=np.float32), items.astype(np.int64), np.concatenate([[0], np.cumsum(lengths)])
+    matrix = scipy.sparse.csr_matrix(entries, shape=(len(lengths), n_items))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return matrix
 
 
 def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

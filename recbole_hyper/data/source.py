@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.data.atomic import DataError, header, typed_header
+import pandas as pd
+
+from recbole_hyper.data.atomic import DataError, header, read_atomic, typed_header
 
 
 @dataclass(frozen=True)
 class Source:
-    """Atomic files, their columns, and RecBole's filters; attributes are named as RecBole's keys.
+    """Atomic files, their columns, and RecBole's filters; attributes are named as RecBole's keys."""
 
-    Attributes:
-        folder: of the atomic files.
-        name: of the data set, and of its files.
-        load_col: columns by file; a file that is not named is not read. "*" is all of them.
-        unload_col: columns by file that are not read.
-        given: there are no files, a frame holds the interactions.
-        parts: names of the files NAME.part.inter that hold training, validation and test, or training and test; none
-            where NAME.inter holds all. Of such parts nothing is filtered, as in RecBole.
-        list_suffix: of the column of histories that such parts may have.
-    """
-
-    folder: Path
-    name: str
+    folder: Path  # of the atomic files
+    name: str  # of the data set, and of its files
     user_field: str
     item_field: str
     time_field: str
     field_separator: str
     seq_separator: str
     encoding: str | None
-    load_col: Mapping[str, Any]
-    unload_col: Mapping[str, Any]
+    load_col: Mapping[str, Any]  # columns by file; a file that is not named is not read. "*" is all of them
+    unload_col: Mapping[str, Any]  # columns by file that are not read
     rm_dup_inter: str | None
     val_interval: Mapping[str, Any]
     user_inter_num_interval: str | None
     item_inter_num_interval: str | None
     filter_inter_by_user_or_item: bool
-    given: bool
+    given: bool  # there are no files, a frame holds the interactions
+    # names of the files NAME.part.inter that hold training, validation and test, or training and test; none where
+    # NAME.inter holds all. Of such parts nothing is filtered, as in RecBole
     parts: tuple[str, ...] = ()
-    list_suffix: str = "_list"
+    list_suffix: str = "_list"  # of the column of histories that such parts may have
 
     @classmethod
     def of(cls, config: Any) -> Source:
         """Read them from a configuration."""
-        return cls(
+        source = cls(
             folder=Path(config["data_path"]),
             name=str(config["dataset"]),
             user_field=config["USER_ID_FIELD"],
@@ -67,14 +60,11 @@ class Source:
             given=config["interactions"] == "given",
             parts=tuple(config["benchmark_filename"] or ()),
             list_suffix=config["LIST_SUFFIX"],
-        ).unfiltered_parts()
-
-    def unfiltered_parts(self) -> Source:
-        """Return a source that filters nothing where the interactions come in parts, else this one."""
-        if not self.parts:
-            return self
+        )
+        if not source.parts:
+            return source
         return replace(
-            self,
+            source,
             rm_dup_inter=None,
             val_interval={},
             user_inter_num_interval=None,
@@ -108,11 +98,7 @@ class Source:
         return {key: value for key, value in asdict(self).items() if key not in ("folder", "name", "given")}
 
     def columns(self, suffix: str) -> dict[str, str]:
-        """Return name and type of the columns that are loaded of a file.
-
-        Raises:
-            DataError: an entry of the header that is not name:type.
-        """
+        """Return name and type of the columns that are loaded of a file."""
         wanted, left_out = self.load_col.get(suffix, []), self.unload_col.get(suffix) or []
         return {
             name: kind
@@ -127,6 +113,25 @@ class Source:
     def header_of(self, path: Path) -> dict[str, str]:
         """Return name and type of all columns of ``path``."""
         return typed_header(path, self.field_separator, self.encoding)
+
+    def read(self, path: Path, columns: Mapping[str, str], ids: Collection[str]) -> pd.DataFrame:
+        """Return columns of a file, see :func:`~recbole_hyper.data.atomic.read_atomic`."""
+        return read_atomic(
+            path,
+            columns,
+            ids=ids,
+            separator=self.field_separator,
+            seq_separator=self.seq_separator,
+            encoding=self.encoding,
+        )
+
+    def nothing_left(self, where: object) -> DataError:
+        """Return the error about filters that no interaction passes."""
+        return DataError(
+            f"{where}: no interaction is left after filtering (user_inter_num_interval="
+            f"{self.user_inter_num_interval!r}, item_inter_num_interval={self.item_inter_num_interval!r}, "
+            f"val_interval={dict(self.val_interval) or None!r})"
+        )
 
     def filtering(self, suffix: str) -> dict[str, str]:
         """Return name and type of the columns of a file that ``val_interval`` looks at, loaded or not."""
@@ -193,12 +198,9 @@ class Source:
         known = {name for columns in headers.values() for name in columns}
         for name in sorted(set(self.val_interval) - known):
             others = [self.path(suffix) for suffix in ("user", "item") if suffix not in self.load_col]
-            holder = next((path for path in others if path.is_file() and name in self._names(path)), None)
+            holder = next((path for path in others if path.is_file() and name in self.header_of(path)), None)
             hint = f"; {holder.name} has it: name it in load_col, as {{{holder.suffix[1:]}: [...]}}" if holder else ""
             raise DataError(
                 f"val_interval names {name!r}, which is no column of {self.path('inter')}: "
                 f"{', '.join(headers['inter'])}{hint}"
             )
-
-    def _names(self, path: Path) -> list[str]:
-        return [entry.partition(":")[0] for entry in header(path, self.field_separator, self.encoding)]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.atomic import PAD, DataError, Text, header
+from recbole_hyper.data.atomic import PAD, DataError, Text, header, nothing_in, without_time
 from recbole_hyper.data.tokens import Tokens
 from recbole_hyper.threads import Pool
 
@@ -50,17 +50,8 @@ class Table:
         return self.tokens[name] if name in self.tokens else self.numbers[name]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """What one piece of the file gives: a column per name, and the (n,) lines where they are not one after another."""
-
-    columns: dict[str, pa.Array]
-    first: int
-    rows: int
-    lines: npt.NDArray[np.int64] | None = None
-
-    def line(self, row: int) -> int:
-        return self.first + row if self.lines is None else int(self.lines[row])
+# what one piece of the file gives: a column per name, and the line of each row
+_Piece = tuple[dict[str, pa.Array], range | npt.NDArray[np.int64]]
 
 
 def read_table(
@@ -75,14 +66,11 @@ def read_table(
     """Read columns of token and float; blank lines are passed over, as by :func:`atomic.read_atomic`.
 
     Args:
-        path: the file.
+        path: the file, in which a missing token beside the ids is a token like others.
         columns: name and type (token or float) of the columns to read.
         ids: token columns in which every row has a value.
         finite: float column in which every row has a finite value; None where there is no such column.
         separator, encoding: of the text.
-
-    Returns:
-        the columns; a missing value in a column of tokens that holds no ids is a token like others.
 
     Raises:
         DataError: as :func:`atomic.read_atomic`; no rows at all; a row without a finite value; a file that another
@@ -91,24 +79,24 @@ def read_table(
     before = _signature(path)
     types = {name: pa.float64() if kind == "float" else pa.string() for name, kind in columns.items()}
     entries = header(path, separator, encoding)
-    columns_of = {name: _Numbers() if kind == pa.float64() else _Names(before[0]) for name, kind in types.items()}
-    places: list[_Piece] = []
+    growing = {name: _Growing(kind, before[0]) for name, kind in types.items()}
+    lines: list[range | npt.NDArray[np.int64]] = []
     with Pool() as readers, ThreadPoolExecutor(len(types)) as numberers:
         texts = Text.pieces(path, entries, separator, encoding, _PIECE)
-        for piece in readers.stream(lambda text: _read_piece(text, types, ids), texts):
+        for piece, lines_of_piece in readers.stream(lambda text: _read_piece(text, types, ids), texts):
             # ids are numbered in the order of the file, a column in each thread, while the next pieces are read
-            list(numberers.map(lambda name, piece=piece: columns_of[name].add(piece.columns.pop(name)), types))
-            places.append(piece)
+            list(numberers.map(lambda name, piece=piece: growing[name].add(piece.pop(name)), types))
+            lines.append(lines_of_piece)
     if _signature(path) != before:
         raise DataError(f"{path} was written to while it was read; wait until the other program is done")
-    joined = {name: column.joined() for name, column in columns_of.items()}
+    joined = {name: column.joined() for name, column in growing.items()}
     pa.default_memory_pool().release_unused()
     tokens = {name: column for name, column in joined.items() if isinstance(column, Codes)}
     table = Table(tokens, {name: column for name, column in joined.items() if not isinstance(column, Codes)})
     if not len(table):
-        raise DataError(f"{path} holds no interactions, only a header; prepare the data set again")
-    if finite is not None:
-        _require_finite(path, finite, table.numbers[finite], places)
+        raise nothing_in(path)
+    if finite is not None and len(bad := np.flatnonzero(~np.isfinite(table.numbers[finite]))):
+        raise without_time(path, finite, len(bad), len(table), np.concatenate(lines)[bad[:5]].tolist())
     return table
 
 
@@ -127,33 +115,23 @@ def joined(tables: Sequence[Table]) -> Table:
     return Table(tokens, numbers)
 
 
-class _Numbers:
-    """A float64 column that grows piece by piece."""
+class _Growing:
+    """A column that grows piece by piece; of text in a large file only numbers and different texts are kept."""
 
-    def __init__(self) -> None:
-        self._parts: list[npt.NDArray[np.float64]] = []
-
-    def add(self, values: pa.Array) -> None:
-        self._parts.append(values.to_numpy(zero_copy_only=False))
-
-    def joined(self) -> npt.NDArray[np.float64]:
-        return np.concatenate([np.empty(0), *self._parts])
-
-
-class _Names:
-    """A column of text that grows piece by piece; of a large file, only numbers and different texts are kept."""
-
-    def __init__(self, file_size: int) -> None:
-        self._table = Tokens() if file_size >= _LARGE else None
+    def __init__(self, kind: pa.DataType, file_size: int) -> None:
+        self._kind = kind
+        self._table = Tokens() if kind == pa.string() and file_size >= _LARGE else None
         self._parts: list[Any] = []
 
     def add(self, values: pa.Array) -> None:
         self._parts.append(values if self._table is None else self._table.codes(values))
 
-    def joined(self) -> Codes:
-        if self._table is None:
+    def joined(self) -> Codes | npt.NDArray[np.float64]:
+        if self._table is not None:
+            return Codes(np.concatenate(self._parts), self._table.names())
+        if self._kind == pa.string():
             return encoded(pa.chunked_array(self._parts, type=pa.string()))
-        return Codes(np.concatenate(self._parts), self._table.names())
+        return np.concatenate([np.empty(0), *(part.to_numpy(zero_copy_only=False) for part in self._parts)])
 
 
 def _signature(path: Path) -> tuple[int, int]:
@@ -171,7 +149,7 @@ def _read_piece(text: Text, types: Mapping[str, pa.DataType], ids: Collection[st
     for name in ids:
         if pc.min(pc.binary_length(columns[name])).as_py() == 0 or pc.any(pc.equal(columns[name], PAD)).as_py():
             return _read_carefully(text, types, ids)
-    return _Piece(columns, text.first, len(table))
+    return columns, range(text.first, text.first + len(table))
 
 
 def _read_carefully(text: Text, types: Mapping[str, pa.DataType], ids: Collection[str]) -> _Piece:
@@ -183,19 +161,7 @@ def _read_carefully(text: Text, types: Mapping[str, pa.DataType], ids: Collectio
         else:
             tokens = read[name].ids() if name in ids else read[name].values
             columns[name] = tokens.combine_chunks()
-    return _Piece(columns, text.first, len(lines), lines)
-
-
-def _require_finite(path: Path, name: str, values: npt.NDArray[np.float64], places: list[_Piece]) -> None:
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        starts = np.cumsum([0, *(piece.rows for piece in places)])
-        pieces = np.searchsorted(starts, bad[:5], side="right") - 1
-        lines = [places[piece].line(int(row - starts[piece])) for piece, row in zip(pieces, bad, strict=False)]
-        raise DataError(
-            f"{path}: {len(bad)} of {len(values)} rows have no finite {name!r} (first at line "
-            f"{', '.join(map(str, lines))}); drop these rows or give them a time"
-        )
+    return columns, lines
 
 
 def encoded(column: pa.ChunkedArray) -> Codes:

@@ -15,19 +15,15 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass(frozen=True)
 class PrefixPairs:
-    """Labelled pairs of sentences, right-padded with 0; words have ids 1..n_words.
+    """Labelled pairs of sentences, right-padded with 0; words have ids 1..n_words."""
 
-    Attributes:
-        first, second: (n, max_words) uint8 or uint16 word ids.
-        first_lengths, second_lengths: (n,) numbers of words; a second sentence is never the longer one.
-        labels: (n,) 1 where the second sentence is a noisy prefix of the first, 0 where it is random.
-    """
-
-    first: npt.NDArray[np.integer]
+    first: npt.NDArray[np.integer]  # (n, max_words) uint8 or uint16 word ids
     second: npt.NDArray[np.integer]
-    first_lengths: npt.NDArray[np.int64]
+    first_lengths: npt.NDArray[np.int64]  # (n,) numbers of words; a second sentence is never the longer one
     second_lengths: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[
+        np.int64
+    ]  # (n,) 1 where the second sentence is a noisy prefix of the first, 0 where it is random
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,11 +54,8 @@ def generate_pairs(
         n_pairs: even number of pairs, > 0.
         noise: Z in percent, 0..100.
         generator: source of randomness.
-        n_words: vocabulary, 1..65535.
+        n_words: vocabulary, 1..65535; ValueError for an argument out of range.
         max_words: L, longest sentence.
-
-    Raises:
-        ValueError: an argument out of range.
     """
     if n_pairs <= 0 or n_pairs % 2:
         raise ValueError(f"n_pairs={n_pairs}: an even number above 0 is needed (half of each class)")

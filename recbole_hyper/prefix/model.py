@@ -23,24 +23,14 @@ TYPES = ("hyp", "eucl")
 
 
 class PrefixClassifier(nn.Module):
-    r"""Embed both sentences, encode them by GRUs, join the last states, classify.
+    """Embed both sentences, encode them by GRUs, join the last states, classify.
 
     ``geometry="poincare"``: Moebius GRU, :class:`MoebiusPairLayer` with the squared distance as a feature,
     hyperbolic MLR. ``geometry="euclidean"``: torch.nn.GRU, :class:`EuclideanPairLayer`, linear layer.
 
-    Args:
-        geometry: poincare or euclidean.
-        n_words: vocabulary; id 0 is padding.
-        embedding_size, hidden_size, projection_size: widths of words, states and joined vector (5 in the papers).
-        n_layers: layers of the encoder.
-        share_encoder: one encoder for both sentences; False: one each, as in the report's code.
-        use_distance: the distance feature.
-        embedding_type: "hyp" (words are points of the ball) or "eucl" (tangent vectors); poincare only.
-        decision_type: "hyp" or "eucl" (pair layer and classifier read log_0 of the states); poincare only.
-        curvature: c > 0 of all balls.
-
-    Raises:
-        ValueError: an unknown name, a size below 1, a curvature that is not above 0.
+    The arguments are keys of properties/prefix/prefix.yaml; word 0 is padding. Words of ``embedding_type`` "eucl" are
+    tangent vectors; with ``decision_type`` "eucl" pair layer and classifier read log_0 of the states. ValueError for a
+    value that is not allowed.
     """
 
     def __init__(

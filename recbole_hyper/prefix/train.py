@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.prefix.data import PrefixPairs
 from recbole_hyper.runs.folder import alone_in
-from recbole_hyper.training.checkpoint import STATE, fitting, load_state
+from recbole_hyper.training.checkpoint import STATE, fitting, load_state, save_state
 from recbole_hyper.training.riemannian import restore_training_state, riemannian_optimizer, training_state
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -54,22 +54,16 @@ def accuracy(model: nn.Module, pairs: PrefixPairs, batch_size: int = 2048) -> fl
     return 100 * right / len(pairs)
 
 
-def check_settings(
-    *,
-    learning_rate: float,
-    manifold_learning_rate: float | None,
-    stabilize: int | None,
-    train_batch_size: int,
-    epochs: int,
-    seed: int,
-) -> None:
-    """Raise ValueError for a setting outside its range; cheap, so that it comes before any work."""
-    for name, rate in (("learning_rate", learning_rate), ("manifold_learning_rate", manifold_learning_rate)):
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for a setting of :func:`train_prefix` outside its range; cheap, so that it comes first."""
+    for name in ("learning_rate", "manifold_learning_rate"):
+        rate = settings[name]
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"{name}={rate}: a finite number above 0 is needed")
-    wanted = [("train_batch_size", train_batch_size, 1), ("epochs", epochs, 1), ("seed", seed, 0)]
-    # None: never project
-    for name, value, least in wanted if stabilize is None else [("stabilize", stabilize, 1), *wanted]:
+    for name, least in {"stabilize": 1, "train_batch_size": 1, "epochs": 1, "seed": 0}.items():
+        value = settings[name]
+        if name == "stabilize" and value is None:
+            continue  # never project
         if not isinstance(value, numbers.Integral) or value < least:
             raise ValueError(f"{name}={value}: a whole number of at least {least} is needed")
 
@@ -103,7 +97,7 @@ def train_prefix(
     steps: dict[str, Any] = {"learning_rate": learning_rate, "manifold_learning_rate": manifold_learning_rate}
     steps["stabilize"] = stabilize
     order = {"train_batch_size": train_batch_size, "seed": seed}
-    check_settings(**steps, **order, epochs=epochs)
+    check_settings({**steps, **order, "epochs": epochs})
     settings = {**(settings or {}), "learner": learner, **steps, **order}
     optimizer = riemannian_optimizer(model, learner=learner, **steps)
     with alone_in(folder):
@@ -130,8 +124,8 @@ def _train(
         state = training_state(model, optimizer)
         if best is None or row["valid_accuracy"] > best["row"]["valid_accuracy"]:
             best = {"row": row, "model": state["model"]}
-            _save(best["model"], folder / "best.pt")
-        _save({**state, "curve": curve, "settings": settings, "best": best}, checkpoint)
+            save_state(folder / "best.pt", best["model"])
+        save_state(checkpoint, {**state, "curve": curve, "settings": settings, "best": best})
         write_text(folder / "curve.csv", pd.DataFrame(curve).to_csv(index=False))
         report(
             f"epoch {row['epoch']}: loss {row['train_loss']:.4f}, accuracy train {row['train_accuracy']:.2f}, "
@@ -139,7 +133,7 @@ def _train(
         )
     assert best is not None  # at least one epoch was trained or resumed
     # a run killed before its checkpoint may have left best.pt of an epoch that is not in the curve
-    _save(best["model"], folder / "best.pt")
+    save_state(folder / "best.pt", best["model"])
     model.load_state_dict(best["model"])
     top = best["row"]
     result = {
@@ -198,9 +192,7 @@ def _continued(
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Restore the checkpoint, where there is one, and return the curve so far with row and weights of its best epoch.
 
-    Raises:
-        ConfigError: it was made with other settings.
-        CheckpointError: it is damaged.
+    ConfigError where it was made with other settings, CheckpointError where it is damaged.
     """
     if not checkpoint.exists():
         return [], None
@@ -214,19 +206,12 @@ def _continued(
     raise ConfigError(f"{checkpoint} was made with other values of {', '.join(changed)}; use another output folder")
 
 
-def _save(state: Any, path: Path) -> None:
-    with replaced(path) as part:
-        torch.save(state, part)
-
-
 def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
     """Draw loss and accuracies of several runs (label -> curve.csv) over epochs."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for label, curve in runs.items():
         left.plot(curve["epoch"], curve["train_loss"], marker="o", markersize=3, label=label)
         (line,) = right.plot(curve["epoch"], curve["valid_accuracy"], marker="o", markersize=3, label=f"{label}, valid")
@@ -240,4 +225,3 @@ def plot_curves(runs: dict[str, pd.DataFrame], path: Path, title: str) -> None:
     right.legend(fontsize=8, loc="lower right")
     with replaced(path) as part:
         figure.savefig(part, format=path.suffix.lstrip(".") or "png", dpi=120)
-    plt.close(figure)

@@ -43,15 +43,9 @@ METRIC = "ndcg@10"
 
 
 def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
-    """Write a report over everything in ``folders`` and return the path of report.html.
+    """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
 
-    Args:
-        folders: folders of runs or sweeps, or any above them.
-        output: folder of the report; made if it is not there.
-        metric: validation metric of the cost and size figures.
-
-    Raises:
-        ReportError: nothing to report on.
+    ``metric`` is the validation metric of the cost and size figures. ReportError where there is nothing to report on.
     """
     found = collect(folders)
     target = Path(output)

@@ -28,29 +28,17 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One run, one trial of a sweep, or one tested run of a sweep's winner.
-
-    Attributes:
-        folder: its folder.
-        kind: "run", "trial" or "final".
-        sweep: name of the sweep's folder; "" for a run.
-        status: "finished", or how a trial ended else.
-        settings: values of the keys that the sweep varies; empty for a run.
-        result: content of result.json; empty where there is none.
-        score: best validation score.
-        history: rows of train.csv.
-        reason: why a trial failed.
-    """
+    """One run, one trial of a sweep, or one tested run of a sweep's winner."""
 
     folder: Path
-    kind: str
-    sweep: str
-    status: str
-    settings: dict[str, Any]
-    result: dict[str, Any]
-    score: float | None
-    history: list[dict[str, float]]
-    reason: str = ""
+    kind: str  # "run", "trial" or "final"
+    sweep: str  # name of the sweep's folder; "" for a run
+    status: str  # "finished", or how a trial ended else
+    settings: dict[str, Any]  # values of the keys that the sweep varies; empty for a run
+    result: dict[str, Any]  # content of result.json; empty where there is none
+    score: float | None  # best validation score
+    history: list[dict[str, float]]  # rows of train.csv
+    reason: str = ""  # why a trial failed
 
     @property
     def config(self) -> dict[str, Any]:
@@ -114,12 +102,9 @@ class Collection:
 
 
 def collect(folders: Sequence[str | Path]) -> Collection:
-    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``.
+    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError without any.
 
     Figures of the curvature are found too, but not those that an earlier report drew.
-
-    Raises:
-        ReportError: a folder that does not exist, or nothing found.
     """
     entries: list[Entry] = []
     sweeps: list[Sweep] = []
@@ -132,11 +117,8 @@ def collect(folders: Sequence[str | Path]) -> Collection:
         for place, below, files in os.walk(root):
             below[:] = sorted(name for name in below if not (name == FIGURES and PAGE in files))
             folder = Path(place)
-            images += [
-                folder / name
-                for name in sorted(files)
-                if name.endswith((".svg", ".png")) and ("curvature" in name or "delta" in name)
-            ]
+            pictures = sorted(name for name in files if name.endswith((".svg", ".png")))
+            images += [folder / name for name in pictures if "curvature" in name or "delta" in name]
             if ASKED in files:
                 below.clear()
                 try:
@@ -186,12 +168,8 @@ def _sweep(folder: Path, problems: list[str]) -> tuple[Sweep, list[Entry]]:
         except (ValueError, OSError) as error:
             problems.append(_one_line(error))
             continue
-        history, settings = read_history(path.parent), dict(record.settings)
-        entries.append(
-            Entry(
-                path.parent, TRIAL, folder.name, record.status, settings, result, record.score, history, record.reason
-            )
-        )
+        own = (record.status, dict(record.settings), result, record.score, read_history(path.parent), record.reason)
+        entries.append(Entry(path.parent, TRIAL, folder.name, *own))
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
         entries += _entry(path.parent, FINAL, folder.name, dict(best), problems)
@@ -224,7 +202,7 @@ def _is_constant(domains: Any) -> bool:
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 def leaderboard(collection: Collection) -> pd.DataFrame:
-    """Return a row per configuration that was tested: test metrics as mean and deviation over its seeds.
+    """Return a row per tested configuration: test metrics as mean and deviation over its seeds.
 
     Rows are grouped by data, protocol and candidates, which alone can be compared, and sorted by the test value of the
     metric that the run was selected by.
@@ -400,7 +378,7 @@ def warnings_of(collection: Collection) -> list[str]:
             notes.append(f"The sweep {sweep.folder.name} is not finished.")
         elif failed:
             notes.append(
-                f"{failed} trials of the sweep {sweep.folder.name} failed; the reasons stand in the trial table."
+                f"{failed} trials of the sweep {sweep.folder.name} failed; see the reasons in the trial table."
             )
     return notes
 

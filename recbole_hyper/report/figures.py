@@ -46,10 +46,9 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
 
 @mpl.rc_context(STYLE)
 def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
-    """Draw validation ``metric`` against peak memory and against training time, with the front of each model.
+    """Draw validation ``metric`` against memory and time of training, as Figure 6 of the SCE paper.
 
-    A point is one finished trial or run; the stepped line joins the points of a model that no other of its points
-    beats. As Figure 6 of the SCE paper.
+    The stepped line joins the points of a model that no other of its points beats.
     """
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)

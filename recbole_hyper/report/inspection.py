@@ -49,16 +49,10 @@ class Ball:
 
 
 def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items: int = 5, k: int = 5) -> str:
-    """Return tables that describe a finished run; figures and ``items.csv`` are written.
+    """Return tables that describe the finished run in ``folder``; figures and items.csv go to ``output`` or inspect/.
 
-    Args:
-        folder: of the run.
-        output: where figures go; None is ``inspect`` in the folder of the run.
-        n_items: popular items whose neighbours are shown.
-        k: neighbours of each.
-
-    Raises:
-        ConfigError, CheckpointError: as :func:`recbole_hyper.runs.load.load`; no result there.
+    The ``k`` neighbours of the ``n_items`` most popular items are shown. ConfigError and CheckpointError as of
+    :func:`recbole_hyper.runs.load.load`.
     """
     folder, place = Path(folder), Path(output or Path(folder) / FOLDER)
     if not (folder / RESULT).is_file():

@@ -56,13 +56,9 @@ class Page:
     def table(
         self, frame: pd.DataFrame, *, best: Sequence[str] = (), folded: str = "", smaller: Sequence[str] = ()
     ) -> None:
-        """Add a table that sorts by a click on a column's head.
+        """Add a table that sorts by a click on a column's head; ``folded`` is the summary that it is folded away under.
 
-        Args:
-            frame: rows.
-            best: columns whose largest value is set bold.
-            folded: summary under which the table is folded away; "" shows it.
-            smaller: columns whose smallest value is set bold.
+        The largest value of the columns ``best`` and the smallest of the columns ``smaller`` are set bold.
         """
         content = f'<div class="wide">{table_html(frame, best=best, smaller=smaller)}</div>'
         if folded:
@@ -117,7 +113,8 @@ def table_html(frame: pd.DataFrame, *, best: Sequence[str] = (), smaller: Sequen
                 classes.append("best")
             content = html.escape(text)
             if name in deviations and not is_missing(row[deviations[name]]):
-                content += f'<span class="deviation">\u00b1 {_like(row[deviations[name]], text)}</span>'
+                digits = len(text.partition(".")[2])
+                content += f'<span class="deviation">\u00b1 {row[deviations[name]]:,.{digits}f}</span>'
             raw = "" if is_missing(value) else str(value)
             label = f' class="{" ".join(classes)}"' if classes else ""
             cells.append(f'<td{label} data-value="{html.escape(raw)}">{content}</td>')
@@ -143,11 +140,6 @@ def column_texts(column: pd.Series) -> list[str]:
         "-" if is_missing(v) else f"<{least:g}" if 0 < v < least / 2 and digits == 1 else f"{v:,.{digits}f}"
         for v in values
     ]
-
-
-def _like(value: float, text: str) -> str:
-    """Return a number with as many digits behind the point as another that is written as ``text``."""
-    return f"{value:,.{len(text.partition('.')[2])}f}"
 
 
 def _breakable(text: str) -> str:

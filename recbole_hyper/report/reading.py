@@ -36,15 +36,9 @@ OF_NUMBERS = ("valid", "test", "seconds", "peak_memory_bytes_per_phase")
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read the result of a run.
-
-    Raises:
-        ValueError: a damaged file, or one of another program; the message names it.
-        OSError: it cannot be read.
-    """
+    """Read the result of a run; ValueError, which names the file, where it is damaged or of another program."""
     result = read_json(path)
-    missing = [name for name in NEEDED if name not in result]
-    if missing:
+    if missing := [name for name in NEEDED if name not in result]:
         raise ValueError(f"{path} is no result of a run: {', '.join(missing)} missing")
     for name, kind in FIELDS.items():
         if not isinstance(result.get(name), kind) and name in result:

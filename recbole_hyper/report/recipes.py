@@ -8,70 +8,47 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.yaml_files import config_file, merge, properties_file, properties_folder, read_yaml
+from recbole_hyper.yaml_files import config_file, merged, properties_file, properties_folder, read_yaml
 
 # the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
 TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "rows", "published_only"}
 RECIPE_KEYS = {*TABLE_KEYS, "dataset", "prepare"}
 DATASET_KEYS = {"title", "dataset", "prepare", "settings", "rows", "published_only"}
-ROW_KEYS = {"model", "settings", "space", "search", "num_samples", "small", "published", "note"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: a model with its settings or search space, and what was published.
-
-    Attributes:
-        model: name of the model.
-        settings: keys of this row, over those of the recipe.
-        space: search space to tune over, a name or a file, or "" to run the settings.
-        search: search of the sweep.
-        num_samples: samples of the sweep.
-        small: keys of this row under the small budget.
-        published: RecBole's metric name to the printed value; nothing for a row that was not published.
-        note: what the reader must know.
-    """
+    """One row of a table: a model with its settings or search space, and what was published."""
 
     model: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    space: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # keys of this row, over those of the recipe
+    space: str = ""  # search space to tune over, a name or a file, or "" to run the settings
     search: str = "grid"
     num_samples: int | None = None
-    small: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] = field(default_factory=dict)  # keys of this row under the small budget
+    # RecBole's metric name to the printed value; nothing for a row that was not published
     published: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""
+    note: str = ""  # what the reader must know
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published table on one data set.
+    """A published table on one data set."""
 
-    Attributes:
-        name: ``<paper>-<table>-<dataset>``: the name of the table's file and that of the data set in it.
-        about: one line on the table.
-        dataset: name of the data set.
-        prepare: command that prepares it.
-        settings: keys of every row: protocol, metrics, training.
-        tolerance: relative difference up to which a value counts as reproduced.
-        small: keys of every row under the small budget.
-        rows: rows that are made again, by their printed name.
-        published_only: rows that are printed for comparison.
-    """
-
-    name: str
-    about: str
+    name: str  # ``<paper>-<table>-<dataset>``: the name of the table's file and that of the data set in it
+    about: str  # one line on the table
     dataset: str
-    prepare: str
-    settings: Mapping[str, Any]
-    tolerance: float
-    small: Mapping[str, Any]
-    rows: Mapping[str, Row]
-    published_only: Mapping[str, Mapping[str, float]]
+    prepare: str  # command that prepares it
+    settings: Mapping[str, Any]  # keys of every row: protocol, metrics, training
+    tolerance: float  # relative difference up to which a value counts as reproduced
+    small: Mapping[str, Any]  # keys of every row under the small budget
+    rows: Mapping[str, Row]  # rows that are made again, by their printed name
+    published_only: Mapping[str, Mapping[str, float]]  # rows that are printed for comparison
 
 
 def recipes() -> dict[str, Path]:
@@ -84,11 +61,7 @@ def _tables() -> dict[str, Path]:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe by name, or from a file: FILE.yaml with one data set, or FILE-DATASET of its data sets.
-
-    Raises:
-        ConfigError: no such recipe, an unknown key, a row without a model, a table without a choice of its data sets.
-    """
+    """Read a recipe by name, or from a file: FILE.yaml with one data set, or FILE-DATASET of its data sets."""
     path, table, dataset = _find(name)
     content = read_yaml(path)
     if "datasets" not in content and not dataset:
@@ -129,18 +102,16 @@ def _of_dataset(table: Mapping[str, Any], name: str, own: Mapping[str, Any], pat
     where = f"{path}, data set {name}"
     _refuse(own, DATASET_KEYS, where)
     common, others = table.get("rows") or {}, own.get("rows") or {}
-    unknown = [title for title in others if title not in common]
-    if unknown:
+    if unknown := [title for title in others if title not in common]:
         raise ConfigError(f"{where}: row {unknown[0]!r} is none of {', '.join(common)}")
-    rows = {title: _over(row or {}, others.get(title) or {}) for title, row in common.items()}
-    content = {
+    return {
         **table,
         "about": str(table.get("about", "")).replace("{title}", str(own.get("title", name))),
         "dataset": name,
+        **{key: own[key] for key in ("dataset", "prepare", "published_only") if key in own},
         "settings": merged(table.get("settings") or {}, own.get("settings") or {}),
-        "rows": rows,
+        "rows": {title: _over(row or {}, others.get(title) or {}) for title, row in common.items()},
     }
-    return content | {key: own[key] for key in ("dataset", "prepare", "published_only") if key in own}
 
 
 def _over(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,32 +141,16 @@ def _recipe(content: Mapping[str, Any], name: str, path: Path) -> Recipe:
 
 
 def _row(entry: Mapping[str, Any], where: str) -> Row:
-    _refuse(entry, ROW_KEYS, where)
+    _refuse(entry, {key.name for key in fields(Row)}, where)
     if not entry.get("model"):
         raise ConfigError(f"{where}: model is missing")
-    if entry.get("space"):
-        properties_file(entry["space"], "sweep", f"search space of {where}")
-    return Row(
-        str(entry["model"]),
-        entry.get("settings") or {},
-        entry.get("space", ""),
-        entry.get("search", "grid"),
-        entry.get("num_samples"),
-        entry.get("small") or {},
-        {str(metric): float(value) for metric, value in (entry.get("published") or {}).items()},
-        entry.get("note", ""),
-    )
+    row = Row(**{key: value for key, value in entry.items() if value is not None})
+    if row.space:
+        properties_file(row.space, "sweep", f"search space of {where}")
+    return replace(row, published={str(metric): float(value) for metric, value in row.published.items()})
 
 
 def _refuse(content: Mapping[str, Any], known: set[str], where: Any) -> None:
     for key in content:
         if key not in known:
             raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
-
-
-def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all keys, later ones win; ``eval_args`` key by key, as a configuration does."""
-    keys: dict[str, Any] = {}
-    for part in parts:
-        merge(keys, part)
-    return keys

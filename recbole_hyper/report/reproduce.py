@@ -14,9 +14,10 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
-from recbole_hyper.report.recipes import Recipe, Row, merged, read_recipe
+from recbole_hyper.report.recipes import Recipe, Row, read_recipe
 from recbole_hyper.runs.reuse import is_finished, resume_keys
 from recbole_hyper.sweep.space import BUDGETS, read_space
+from recbole_hyper.yaml_files import merged
 
 
 def reproduce(
@@ -45,14 +46,12 @@ def reproduce(
         difference, verdict, note.
 
     Raises:
-        ConfigError: an unknown recipe, row or model, a data set that is not there (and how to prepare it), or a
-            finished run in ``output_dir`` that is not the one asked for, such as that of the small budget.
+        ConfigError: what cannot run, or a finished run in ``output_dir`` that is not the one asked for.
     """
     recipe = read_recipe(name)
     if budget not in BUDGETS:
         raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
-    unknown = [row for row in rows if row not in recipe.rows]
-    if unknown:
+    if unknown := [row for row in rows if row not in recipe.rows]:
         raise ConfigError(f"{recipe.name} has no row {unknown[0]!r}; its rows: {', '.join(recipe.rows)}")
     chosen = {title: row for title, row in recipe.rows.items() if not rows or title in rows}
     keys = {title: _keys(recipe, row, budget, data_path) for title, row in chosen.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import json
 import math
 import shutil
 import statistics
@@ -20,7 +19,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from recbole_hyper.config import Config, ConfigError, all_known_keys, config_file, merge, parse_keys, read_yaml
+from recbole_hyper.config import Config, ConfigError, all_known_keys, config_file, parse_keys, read_yaml
 from recbole_hyper.errors import LockedError, NoSpaceError
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
@@ -31,15 +30,14 @@ from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, clear, read_record
 from recbole_hyper.training.shared import shared_data
+from recbole_hyper.yaml_files import merged
 
 SEARCHES = ("grid", "random", "optuna")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
 # how trials are scored, the same for all of them
 COMPARED = deciding(SCORE)
-# what a sweep.yaml holds
-ASKED_TYPES = {"model": str, "dataset": str, "space": dict, "fixed": dict, "search": str, "scheduler": str}
-# settings of a sweep that a resume may not change
-SAME_ON_RESUME = ("model", "dataset", "fixed", "space", "search", "scheduler")
+# what a sweep.yaml holds that a resume may not change
+ASKED_TYPES = {"model": str, "dataset": str, "fixed": dict, "space": dict, "search": str, "scheduler": str}
 
 
 def sweep(
@@ -306,8 +304,8 @@ def read_final(folder: Path) -> dict[str, Any]:
 def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     """Run the winner with its test part, in :func:`final_folder`.
 
-    With the trial's own seed the trial's weights are tested (after the refit, where the protocol asks for one): it need
-    not be trained again. With other seeds, and for models that keep their state outside the weights, it is.
+    With the trial's own seed its weights are tested (after the refit, where the protocol asks for one) without a new
+    training; with other seeds, and for models that keep their state outside the weights, it is trained again.
     """
     from recbole_hyper.models.base import HyperRecommender
     from recbole_hyper.runs.run import run
@@ -331,10 +329,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
 # --- arguments -------------------------------------------------------------------------------------------------------
 def _fixed(config_files: Sequence[str | Path], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Merge files and keys; ``eval_args`` key by key, as a configuration does."""
-    fixed: dict[str, Any] = {}
-    for content in (*(read_yaml(config_file(path)) for path in config_files), parse_keys(config_dict)):
-        merge(fixed, content)
-    return fixed
+    return merged(*(read_yaml(config_file(path)) for path in config_files), parse_keys(config_dict))
 
 
 def _space(
@@ -372,10 +367,7 @@ def _over_constants(
     constants, space = space.split_constants()
     files = {key: value for key, value in files.items() if key not in space.domains}
     beside = {key: value for key, value in files.items() if key not in constants}
-    fixed: dict[str, Any] = {}
-    for keys in (files, constants, before, beside, given):
-        merge(fixed, keys)
-    return fixed, space
+    return merged(files, constants, before, beside, given), space
 
 
 def _resources(resources: Mapping[str, float]) -> tuple[float, float]:
@@ -440,11 +432,7 @@ def _before(resume: bool, output_dir: Any) -> dict[str, Any]:
 
 
 def read_asked(folder: Path) -> dict[str, Any]:
-    """Return what the sweep in ``folder`` was asked for: the content of sweep.yaml.
-
-    Raises:
-        ConfigError: the file is damaged, or another program's.
-    """
+    """Return the content of sweep.yaml; ConfigError where it is damaged, or another program's."""
     file = folder / ASKED
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -486,27 +474,19 @@ def _write_asked(folder: Path, asked: Mapping[str, Any], before: Mapping[str, An
     """Write down what is asked for, where it may be; the lock of the folder is held."""
     # a sweep that ended before its first trial, such as for want of a cluster, leaves the folder free
     if (folder / ASKED).is_file() and (folder / "trials").is_dir() and not resume:
-        raise ConfigError(
-            f"{folder} already holds a sweep; choose another output_dir, or continue it with --resume=True"
-        )
-    changed = [key for key in SAME_ON_RESUME if before and _normal(before.get(key)) != _normal(asked[key])]
+        raise ConfigError(f"{folder} already holds a sweep; take another output_dir, or continue by --resume=True")
+    changed = [key for key in ASKED_TYPES if before and before.get(key) != asked[key]]
     if changed:
-        raise ConfigError(
-            f"this sweep cannot be resumed with another {_difference(changed[0], before, asked)}; "
-            "take another output_dir"
-        )
+        what = _difference(changed[0], before, asked)
+        raise ConfigError(f"this sweep cannot be resumed with another {what}; take another output_dir")
     # the order of the space is the order of the trials
     write_text(folder / ASKED, yaml.safe_dump(dict(asked), sort_keys=False, allow_unicode=True))
-
-
-def _normal(value: Any) -> Any:
-    return json.loads(json.dumps(plain(value), sort_keys=True))
 
 
 def _difference(key: str, before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     old, new = before.get(key), asked[key]
     if isinstance(old, dict) and isinstance(new, dict):
-        parts = [name for name in {**old, **new} if _normal(old.get(name)) != _normal(new.get(name))]
+        parts = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         return f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in parts[:3])
     return f"{key}: it was {old!r}, now {new!r}"
 

@@ -7,7 +7,6 @@ import errno
 import json
 import math
 import pickle
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,21 +34,13 @@ SCHEDULERS = ("none", "asha")
 
 @dataclass(frozen=True)
 class Goal:
-    """What the validation score is, and how long the search may take.
+    """What the validation score is, and how long the search may take."""
 
-    Attributes:
-        metric: RecBole's name of the validation metric, in lower case, such as ndcg@10.
-        bigger: whether a bigger score is better.
-        scheduler: "none" runs every trial to its end; "asha" stops those that fall behind.
-        epochs: most epochs of a trial, for the scheduler.
-        time_budget: seconds after which no trial goes on, or None.
-    """
-
-    metric: str
-    bigger: bool
-    scheduler: str = "none"
-    epochs: int = 1
-    time_budget: float | None = None
+    metric: str  # RecBole's name of the validation metric, in lower case, such as ndcg@10
+    bigger: bool  # whether a bigger score is better
+    scheduler: str = "none"  # runs every trial to its end; "asha" stops those that fall behind
+    epochs: int = 1  # most of a trial, for the scheduler
+    time_budget: float | None = None  # seconds after which no trial goes on
 
     @property
     def mode(self) -> str:
@@ -62,23 +53,11 @@ class Goal:
         return -math.inf if self.bigger else math.inf
 
 
-class Executor(ABC):
-    """Runs the trials of a sweep and, afterwards, the final runs of its winner."""
-
-    @abstractmethod
-    def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
-        """Run trials until there are none or time is up; raises NoSpaceError when the disk is full."""
-
-    @abstractmethod
-    def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
-        """Call ``function`` with each tuple of arguments and return the results in order."""
-
-
-class Local(Executor):
+class Local:
     """One trial after another in this process; for debugging and where Ray is not wanted."""
 
     def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
-        """See :meth:`Executor.search`; there is no scheduler here."""
+        """Run trials until there are none or time is up, without a scheduler; NoSpaceError when the disk is full."""
         start = perf_counter()
 
         def over() -> bool:
@@ -100,19 +79,15 @@ class Local(Executor):
             on_end(record)
 
     def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
-        """Call one after another."""
+        """Call ``function`` with each tuple of arguments and return the results in order."""
         return [function(*arguments) for arguments in calls]
 
 
-class RayTune(Executor):
+class RayTune:
     """Trials as Ray Tune function trainables, on this machine or on the cluster at ``address``.
 
-    Args:
-        cpu: cores of each trial; also its threads.
-        gpu: share of a GPU of each trial.
-        max_concurrent: most trials at a time; None for as many as the resources allow.
-        address: a running cluster ("host:port", "ray://host:port" or "auto"), or None to start one here. On a cluster
-            the folder of the sweep must be one that all machines share.
+    Each has ``cpu`` cores, which are also its threads, and the share ``gpu`` of a GPU; ``max_concurrent`` run at a
+    time, None for as many as fit. On a cluster the folder of the sweep must be one that all machines share.
     """
 
     def __init__(
@@ -121,7 +96,7 @@ class RayTune(Executor):
         self.cpu, self.gpu, self.max_concurrent, self.address = cpu, gpu, max_concurrent, address
 
     def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
-        """See :meth:`Executor.search`."""
+        """Run trials until there are none or time is up; NoSpaceError when the disk is full."""
         with cluster(self.address) as ray:
             self._require_resources(ray)
             from ray import tune
@@ -131,9 +106,7 @@ class RayTune(Executor):
             scheduler = None
             if goal.scheduler == "asha":
                 # one more than the last epoch, so that the limit itself stops nothing
-                scheduler = tune.schedulers.ASHAScheduler(
-                    time_attr="epoch", metric="score", mode=goal.mode, max_t=goal.epochs + 2
-                )
+                scheduler = tune.schedulers.ASHAScheduler("epoch", "score", goal.mode, max_t=goal.epochs + 2)
             tuner = tune.Tuner(
                 tune.with_resources(_trainable(plan, goal), {"cpu": self.cpu, "gpu": self.gpu}),
                 tune_config=tune.TuneConfig(
@@ -181,9 +154,11 @@ class RayTune(Executor):
         total = ray.cluster_resources()
         for name, wanted in (("CPU", self.cpu), ("GPU", self.gpu)):
             if wanted > total.get(name, 0):
-                raise ConfigError(
-                    f"--resources asks for {wanted:g} {name} per trial; the cluster has {total.get(name, 0):g} in all"
-                )
+                have = total.get(name, 0)
+                raise ConfigError(f"--resources asks for {wanted:g} {name} per trial; the cluster has {have:g} in all")
+
+
+Executor = Local | RayTune
 
 
 def _trainable(plan: Plan, goal: Goal) -> Callable[[dict[str, Any]], None]:
@@ -339,12 +314,7 @@ def _died(error: BaseException | None) -> BaseException | None:
 
 @contextlib.contextmanager
 def _ray_errors() -> Iterator[None]:
-    """Turn what Ray itself raises, and a full disk that it met, into one line.
-
-    Raises:
-        NoSpaceError: the disk is full.
-        ConnectionError: a process of Ray died, or the cluster went away.
-    """
+    """Turn what Ray raises into one line: NoSpaceError for a full disk, ConnectionError where a process died."""
     try:
         yield
     except Exception as error:

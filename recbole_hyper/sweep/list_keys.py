@@ -12,9 +12,7 @@ from recbole_hyper.keys import KEYS, takes_list
 def list_keys(model: str | None = None) -> frozenset[str]:
     """Return the keys that may be a list: as they are declared, or by the defaults of RecBole.
 
-    Args:
-        model: its own file decides about the keys that stand in it, such as reg_weight, which is a number for most
-            models of RecBole and a list for two.
+    The file of ``model`` decides about the keys in it: reg_weight is a number for most models and a list for two.
     """
     found = {key for key in KEYS if takes_list(key)}
     # what RecBole leaves open everywhere, such as unload_col, is a list

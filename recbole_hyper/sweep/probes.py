@@ -24,11 +24,8 @@ TRIES = 5
 def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapping[str, Any]) -> str:
     """Bind the configuration of each value of a space, both ends of a range included, and of a few ``trials`` all.
 
-    Returns:
-        what to say of the trials that cannot run although each of their values can, "" for nothing.
-
-    Raises:
-        ConfigError: a value with which no setting can run, or no trial that can.
+    Return what to say of the trials that cannot run although each of their values can, "" for nothing; ConfigError
+    for a value with which no setting can run, or no trial that can.
     """
     binder = _Binder(plan)
     binder.error(trials[0])

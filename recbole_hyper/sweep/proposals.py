@@ -4,7 +4,6 @@ without Ray."""
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,41 +31,26 @@ class Trial:
         return f"{self.number:04d}-{digest(self.settings)}"
 
 
-class Proposals(ABC):
-    """A source of trials. ``ask`` returns the next or None, ``tell`` says how one ended."""
-
-    @abstractmethod
-    def ask(self) -> Trial | None:
-        """Return the next trial to run, None when there is none."""
-
-    def tell(self, trial: Trial, score: float | None) -> None:  # noqa: B027
-        """Learn the validation score of a trial, None where it failed."""
-
-
-class Listed(Proposals):
-    """A fixed list of trials, known before the first one starts."""
+class Listed:
+    """A fixed list of trials."""
 
     def __init__(self, trials: list[Trial]) -> None:
         self._left = iter(trials)
 
     def ask(self) -> Trial | None:
-        """Return the next trial of the list."""
+        """Return the next trial to run, None when there is none."""
         return next(self._left, None)
+
+    def tell(self, trial: Trial, score: float | None) -> None:
+        """Hear the validation score of a trial, None where it has none; the list does not depend on it."""
 
 
 def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:
     """List the trials of a grid or random search; equal arguments give equal lists.
 
-    Args:
-        space: the search space.
-        search: "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
-            remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one.
-        num_samples: see ``search``.
-        seed: of the draws.
-        base: configuration that conditions may refer to.
-
-    Raises:
-        ConfigError: fewer than one sample.
+    The ``search`` "grid" tries every combination of grids, ``num_samples`` times (default 1) with other draws of the
+    remaining keys; "random" draws ``num_samples`` settings (default 10) without repeating one. Conditions may refer to
+    ``base``. ConfigError for fewer than one sample.
     """
     if num_samples is not None and num_samples < 1:
         raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
@@ -89,17 +73,11 @@ def _key(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True, default=str)
 
 
-class Optuna(Proposals):
-    """Settings that optuna's tree-structured Parzen estimator proposes; earlier trials are told to it on resume.
+class Optuna:
+    """Settings that optuna's tree-structured Parzen estimator proposes, ``num_samples`` in all; grids are choices here.
 
-    Args:
-        space: the search space; grids are choices here.
-        num_samples: trials in all, those before a resume included.
-        seed: of the sampler.
-        base: configuration that conditions may refer to.
-        bigger: whether a bigger score is better.
-        past: trials of an interrupted sweep with their scores, None where there is no score.
-        pending: trials that were begun but not ended; they come first.
+    On a resume it is told of the ``past`` trials with their scores, None where there is no score; those that were begun
+    and not ended, ``pending``, come first. Conditions may refer to ``base``.
     """
 
     def __init__(
@@ -194,3 +172,6 @@ class Optuna(Proposals):
                 low, float(domain.lattice(domain.lattice_size - 1)), step=domain.values[2]
             )
         return name, names.FloatDistribution(low, high, log=domain.kind == "loguniform")
+
+
+Proposals = Listed | Optuna

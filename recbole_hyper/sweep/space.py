@@ -52,10 +52,8 @@ KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "log
 class Domain:
     """What one key may be.
 
-    Attributes:
-        kind: grid, choice, uniform, loguniform, quniform or value.
-        values: the values of grid and choice, the bounds of the others, the one value of "value".
-        when: values that other keys must have, each key with the list of those allowed.
+    ``values`` are those of grid, choice and value (one), or the bounds of the other kinds; ``when`` has the values
+    that other keys must have, each key with those allowed.
     """
 
     kind: str
@@ -108,11 +106,6 @@ class Space:
         return list(dict.fromkeys([*self.domains, *conditions]))
 
     @property
-    def is_finite(self) -> bool:
-        """Whether all settings can be listed."""
-        return all(domain.is_finite for alternatives in self.domains.values() for domain in alternatives)
-
-    @property
     def draws(self) -> bool:
         """Whether a grid search draws anything."""
         return any(d.kind not in ("grid", "value") for alternatives in self.domains.values() for d in alternatives)
@@ -127,11 +120,9 @@ class Space:
         return constants, Space({key: value for key, value in self.domains.items() if key not in constants})
 
     def settings(self, choose: Choose, base: Mapping[str, Any]) -> Settings:
-        """Return one setting: walk the keys, conditions first, and let ``choose`` pick from each domain that holds.
+        """Return one setting: the keys in turn, conditions first, with what ``choose(key, domain)`` picks.
 
-        Args:
-            choose: maps (key, domain) to a value; domains of the kind "value" are not asked for.
-            base: values of the keys that conditions may name although the space does not set them.
+        A domain of the kind "value" is not asked for; ``base`` has the keys that conditions name beside the space's.
         """
         return next(self._walk(lambda key, domain: (choose(key, domain),), base))
 
@@ -188,14 +179,9 @@ class Space:
 def read_space(path: str | Path, model: str | None = None, budget: str = "full") -> Space:
     """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
 
-    Args:
-        path: the file, or the bare name of one in properties/sweep.
-        model: whose defaults say which keys take a list as one value.
-        budget: "full", or "small" for the space that the file holds under ``small``.
-
-    Raises:
-        ConfigError: no such file, an empty space or grid, an unknown kind, bounds that are not in order, a circle, or
-            no small space where one is asked for.
+    ``path`` may be the bare name of a file in properties/sweep; the defaults of ``model`` say which keys take a list as
+    one value; ``budget`` is "full", or "small" for the space that the file holds under ``small``. ConfigError for no
+    such file or budget, or a space, a domain or conditions that mean nothing.
     """
     file = properties_file(path, "sweep", "search space")
     content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
@@ -231,10 +217,7 @@ def _of_budget(content: Mapping[str, Any], name: str, budget: str) -> Mapping[st
         return {key: value for key, value in content.items() if key != "small"}
     small = content.get("small")
     if not isinstance(small, Mapping) or not small:
-        raise ConfigError(
-            f"{name} has no small space; give it one, such as small: {{learning_rate: {{grid: [0.001, 0.01]}}}}, or "
-            "leave out --budget=small"
-        )
+        raise ConfigError(f"{name} has no small space; give it one below the key small, or leave out --budget=small")
     return small
 
 
@@ -258,9 +241,7 @@ def _domain(value: Any, where: str) -> Domain:
         return Domain("value", (value,))
     kinds = [key for key in value if key != "when"]
     if len(kinds) != 1 or kinds[0] not in KINDS:
-        raise ConfigError(
-            f"{where}: one of {', '.join(KINDS)} (and 'when') is expected; got {', '.join(map(str, value))}"
-        )
+        raise ConfigError(f"{where}: one of {', '.join(KINDS)} (and 'when') is expected; got {[*value]}")
     kind = kinds[0]
     if kind == "value":
         return Domain(kind, (value[kind],), _when(value.get("when"), where))

@@ -8,7 +8,6 @@ import errno
 import gc
 import io
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,10 +15,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import torch
+
 from recbole_hyper.config import Config
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import is_no_space, locked, read_json, write_json
 from recbole_hyper.sweep.proposals import Settings, Trial
+from recbole_hyper.training.memory import give_back_freed
 from recbole_hyper.training.shared import shared_data
 
 RECORD = "trial.json"
@@ -32,21 +34,13 @@ Report = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What every trial of a sweep shares; plain values, sent to the processes that run trials.
-
-    Attributes:
-        model: name of the model.
-        dataset: name of the dataset.
-        fixed: configuration of every trial beside its settings.
-        folder: folder of the sweep, absolute.
-        threads: threads of each trial.
-    """
+    """What every trial of a sweep shares; plain values, sent to the processes that run trials."""
 
     model: str
     dataset: str
-    fixed: Mapping[str, Any]
-    folder: str
-    threads: int = 1
+    fixed: Mapping[str, Any]  # configuration of every trial beside its settings
+    folder: str  # of the sweep, absolute
+    threads: int = 1  # of each trial
 
     @property
     def trials(self) -> Path:
@@ -65,35 +59,20 @@ class Plan:
 
 @dataclass(frozen=True)
 class Record:
-    """How a trial ended; the content of trial.json.
-
-    Attributes:
-        number: number of the trial in the sweep.
-        name: name of its folder.
-        settings: values of the keys of the space.
-        status: finished; failed; stopped by the scheduler; unfinished (to be continued by a resume).
-        reason: why it failed or was left unfinished.
-        score: best validation score, None where there is none.
-        best_epoch: epoch of the score, from 0.
-        epochs: epochs trained.
-        valid: validation metrics.
-        seconds: wall time of the trial in its process, earlier sessions of a resumed one not counted.
-        peak_memory_bytes: largest memory of the training process.
-        deaths: sessions in which its process died: was killed, ran out of memory, or lost its machine.
-    """
+    """How a trial ended; the content of trial.json."""
 
     number: int
-    name: str
-    settings: Settings
-    status: str
-    reason: str = ""
-    score: float | None = None
-    best_epoch: int | None = None
-    epochs: int | None = None
-    valid: Mapping[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    peak_memory_bytes: int | None = None
-    deaths: int = 0
+    name: str  # of its folder
+    settings: Settings  # values of the keys of the space
+    status: str  # finished; failed; stopped by the scheduler; unfinished (to be continued by a resume)
+    reason: str = ""  # why it failed or was left unfinished
+    score: float | None = None  # best validation score
+    best_epoch: int | None = None  # of the score, from 0
+    epochs: int | None = None  # trained
+    valid: Mapping[str, float] = field(default_factory=dict)  # validation metrics
+    seconds: float = 0.0  # in its process; earlier sessions of a resumed trial are not counted
+    peak_memory_bytes: int | None = None  # of the training process
+    deaths: int = 0  # sessions in which its process was killed, ran out of memory, or lost its machine
 
     @property
     def trial(self) -> Trial:
@@ -102,15 +81,10 @@ class Record:
 
 
 def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
-    """Run one trial and write its record; a trial that ended before is not run again.
+    """Run one trial and return its record, which is written; a trial that ended before is not run again.
 
-    Args:
-        plan: what all trials share.
-        trial: the setting to try.
-        report: called with (epoch, validation score) after every validation; may end the trial by SystemExit.
-
-    Returns:
-        The record. Whatever goes wrong inside the trial is in ``reason``, not raised.
+    ``report`` is called with (epoch, validation score) after every validation and may end the trial by SystemExit.
+    Whatever goes wrong inside the trial is in the record's ``reason``, not raised.
 
     Raises:
         NoSpaceError: the disk is full, however the library that writes says so; the trial has no record then, or its
@@ -138,8 +112,6 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
     try:
         with _threads(plan.threads), _quiet(folder):
             result = _train(plan, trial, folder, report)
-    except KeyboardInterrupt:
-        raise
     except Exception as error:
         if is_no_space(error):
             raise
@@ -300,7 +272,6 @@ def _out_of_memory(error: Exception) -> bool:
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
     """Hold torch, BLAS and OpenMP of this process to ``count`` threads: trials side by side must not fight."""
-    import torch
     from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
@@ -326,12 +297,6 @@ def _quiet(folder: Path) -> Iterator[None]:
 def _return_memory() -> None:
     """Hand freed memory back to the system, so that the next trial's peak is its own."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    if os.environ.get("CUDA_VISIBLE_DEVICES"):
-        import torch
-
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    give_back_freed()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -52,17 +52,10 @@ class Block:
 
 
 def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "", size: int = 0) -> Iterator[Block]:
-    """Yield the stream in blocks of about ``size`` bytes that stop after an ``end`` (the last one may lack it).
+    """Yield the stream, less a byte order mark, in blocks of about ``size`` bytes (0: a small one and then large ones).
 
-    Args:
-        stream: the decompressed bytes; a byte order mark is left out.
-        name: the file's, for messages.
-        end: what ends a record.
-        quotes: the separator of values that may stand in double quotes and then hold line ends; empty where none may.
-        size: of all blocks; 0 for a small one and then large ones.
-
-    Raises:
-        PrepareError: there is no ``end`` for more than ``LONGEST`` bytes.
+    They stop after an ``end``, which the last one may lack; PrepareError where there is none for more than ``LONGEST``
+    bytes. ``quotes`` is the separator of values that may stand in double quotes and then hold line ends, if any may.
     """
     carry, first, wanted = b"", 1, size or FIRST_BYTES
     while data := stream.read(wanted):
@@ -76,9 +69,7 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
         carry = data[cut:]
         if len(carry) > LONGEST:
             line = first + data.count(b"\n", 0, cut)
-            raise PrepareError(
-                f"{name}, line {line}: no end within {LONGEST >> 20} MiB; the file is damaged or of another format"
-            )
+            raise PrepareError(f"{name}, line {line}: no end within {LONGEST >> 20} MiB; is it text of this format?")
         if cut:
             count = data.count(b"\n", 0, cut)
             yield Block(data[:cut], first, ends if ends is not None and len(ends) < count else None)

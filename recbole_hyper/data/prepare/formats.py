@@ -17,40 +17,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Layout:
-    """What is said of a file; None leaves the format's own, or what the file itself tells.
+    """What is said of a file; None leaves the format's own, or what the file itself tells."""
 
-    Attributes:
-        columns: field (user_id, item_id, timestamp, rating) to column name, or number from 1 without a header.
-        separator: between values: one character, or the ``::`` of MovieLens.
-        header: whether the first line names the columns.
-        time_format: see ``values.to_seconds``.
-    """
-
+    # field (user_id, item_id, timestamp, rating) to column name, or number from 1 without a header
     columns: Mapping[str, str] | None = None
-    separator: str | None = None
-    header: bool | None = None
-    time_format: str | None = None
+    separator: str | None = None  # between values: one character, or the ``::`` of MovieLens
+    header: bool | None = None  # whether the first line names the columns
+    time_format: str | None = None  # see ``values.to_seconds``
 
 
 @dataclass(frozen=True)
 class Format(Layout):
-    """A way of writing interactions down.
+    """A way of writing interactions down."""
 
-    Attributes:
-        about: one line for people.
-        kind: the parser of the file, see ``reading.KINDS``.
-        files: patterns of the usual file names, without .gz; empty where the format says nothing about names.
-        names: the columns in order, where the format fixes them.
-        own: which fields of Layout the user may set.
-        check: what refuses interactions that cannot be right for this format, see ``checks.CHECKS``.
-    """
-
-    about: str = ""
-    kind: str = ""
+    about: str = ""  # one line for people
+    kind: str = ""  # the parser of the file, see ``reading.PARSERS``
+    # patterns of the usual file names, without .gz; empty where the format says nothing about names
     files: Sequence[str] = ()
-    names: Sequence[str] = ()
-    own: Sequence[str] = ()
-    check: str | None = None
+    names: Sequence[str] = ()  # the columns in order, where the format fixes them
+    own: Sequence[str] = ()  # which fields of Layout the user may set
+    check: str | None = None  # what refuses interactions that cannot be right for this format, see ``reading.CHECKS``
 
     @property
     def positions(self) -> bool:
@@ -61,9 +47,9 @@ class Format(Layout):
         """Return the format ``name`` with what the user says; raises PrepareError where it fixes that itself."""
         given = {key: value for key, value in asdict(layout or Layout()).items() if value is not None}
         if refused := sorted(set(given) - set(self.own)):
+            options = ", --".join(refused)
             raise PrepareError(
-                f"format {name!r} has its own layout and takes no --{', --'.join(refused)}; "
-                "use --format=csv for a file with other columns"
+                f"format {name!r} has its own layout and takes no --{options}; for others use --format=csv"
             )
         return replace(self, **given)
 

@@ -24,7 +24,7 @@ def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.
 
     Args:
         frame: a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream.
-        columns: column of each field user_id, item_id, timestamp; what is not named is found by its name, as in files.
+        columns: column of each field; what is not named is found by its name, as in files.
 
     Raises:
         PrepareError: no such frame, a column is missing or two fit equally, an id is null, a row has no finite time.
@@ -32,7 +32,7 @@ def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.
     fields = FIELDS[:3]
     if unknown := sorted(set(columns or {}) - set(fields)):
         raise PrepareError(f"columns: {', '.join(unknown)} is no field; fields: {', '.join(fields)}")
-    names = [str(name) for name in _names(frame)]
+    names = [str(name) for name in names_of(frame)]
     chosen = columns_of(names, columns, "the frame", fields)
     if twice := [name for name in chosen.values() if names.count(name) > 1]:
         raise PrepareError(f"the frame: the column {twice[0]!r} is there twice; rename one")
@@ -43,14 +43,13 @@ def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.
     return pa.table({"user_id": users, "item_id": items, "timestamp": _times(arrays[2], chosen["timestamp"])})
 
 
-def _names(frame: Any) -> list[Any]:
+def names_of(frame: Any) -> list[Any]:
+    """Return the names of the columns; PrepareError where there are none to have."""
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return list(frame.schema.names)
     if hasattr(frame, "columns"):
         return list(frame.columns)
-    raise PrepareError(
-        f"interactions are a {type(frame).__name__}; give a pandas or polars DataFrame or an Arrow table"
-    )
+    raise PrepareError(f"interactions are a {type(frame).__name__}; give a pandas or polars DataFrame or Arrow table")
 
 
 def _column(frame: Any, place: int) -> pa.ChunkedArray:
@@ -62,13 +61,10 @@ def _column(frame: Any, place: int) -> pa.ChunkedArray:
         except (pa.ArrowTypeError, pa.ArrowInvalid):  # numbers and text side by side
             column = pa.array([None if value != value else value if value is None else str(value) for value in series])
     else:
-        table = frame if isinstance(frame, pa.Table | pa.RecordBatch) else _table(frame)
-        column = table.column(place)
+        if not isinstance(frame, pa.Table | pa.RecordBatch):
+            frame = frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame)
+        column = frame.column(place)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-
-
-def _table(frame: Any) -> pa.Table:
-    return frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame)
 
 
 def _ids(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

@@ -27,11 +27,7 @@ _OWN = {field: field for field in _TYPES}
 
 
 def format_of(file: SourceFile) -> str:
-    """Return the name of the format that the file's name, else its first bytes, tell.
-
-    Raises:
-        PrepareError: neither tells.
-    """
+    """Return the format that the file's name, else its first bytes, tell; PrepareError where neither does."""
     if file.parts:
         return "parquet"
     for name, form in formats().items():
@@ -48,10 +44,8 @@ def format_of(file: SourceFile) -> str:
         return "atomic"
     if any(len(_cells(line, separator)) > 2 for line in lines[:1] for separator in _SEPARATORS):
         return "csv"
-    raise PrepareError(
-        f"{file}: neither its name nor its first line tells the format; say how to read it by --format=NAME "
-        f"({', '.join(sorted(formats()))})"
-    )
+    known = ", ".join(sorted(formats()))
+    raise PrepareError(f"{file}: neither its name nor its first line tells the format; give --format=NAME ({known})")
 
 
 def _has_columns(file: SourceFile, form: Format) -> bool:
@@ -62,8 +56,7 @@ def _has_columns(file: SourceFile, form: Format) -> bool:
 def completed(file: SourceFile, form: Format) -> Format:
     """Return the format with all that the file itself tells: names, separator, columns, time format.
 
-    Raises:
-        PrepareError: a column is missing, or two fit equally; times that are of no known format.
+    PrepareError for a column that is missing, two that fit equally, or times of no known format.
     """
     names_of = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
     if form.kind not in names_of or (form.kind == "json" and not form.own):
@@ -110,8 +103,7 @@ def _table(file: SourceFile, form: Format) -> Format:
     names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
     if not header and not form.columns:
         raise PrepareError(
-            f"{file}: without a header the columns are named by number, from 1: "
-            "--columns=user_id=1,item_id=2,timestamp=4"
+            f"{file}: without a header columns are named by number: --columns=user_id=1,item_id=2,timestamp=4"
         )
     if form.kind == "atomic":
         names = [_field(name, form, str(file)) for name in names]
@@ -125,8 +117,7 @@ def _field(cell: str, form: Format, where: str) -> str:
     name, _, kind = cell.rpartition(":")
     if kind not in ("token", "float", "token_seq", "float_seq"):
         raise PrepareError(
-            f"{where}: {cell[:120]!r} in the first line is no field of an atomic file; "
-            "expected such as user_id:token item_id:token timestamp:float, separated by tabs"
+            f"{where}: {cell[:120]!r} in the first line is no field of an atomic file, such as user_id:token"
         )
     for field, column in {**_OWN, **(form.columns or {})}.items():
         if column == name and kind != _TYPES[field]:

@@ -24,23 +24,14 @@ Checked = tuple[pa.Array, pa.Array, npt.NDArray[np.float64], npt.NDArray[np.floa
 
 @dataclass
 class Interactions:
-    """Columns of equal length; users and items are codes into their token arrays.
+    """Columns of equal length; users and items are codes into their token arrays."""
 
-    Attributes:
-        users: (n,) int32 codes, numbered by first appearance in the source.
-        items: (n,) int32 codes, likewise.
-        times: (n,) float64, Unix seconds (or positions, where the source has no times).
-        ratings: (n,) float32, or None where the source has none.
-        user_tokens: the source's names of the users, by code; may name users that no row has any more.
-        item_tokens: the source's names of the items, by code.
-    """
-
-    users: Codes
-    items: Codes
-    times: npt.NDArray[np.float64]
-    ratings: npt.NDArray[np.float32] | None
-    user_tokens: pa.Array
-    item_tokens: pa.Array
+    users: Codes  # (n,) int32 codes, numbered by first appearance in the source
+    items: Codes  # (n,) int32 codes, likewise
+    times: npt.NDArray[np.float64]  # (n,) float64, Unix seconds (or positions, where the source has no times)
+    ratings: npt.NDArray[np.float32] | None  # (n,) float32, or None where the source has none
+    user_tokens: pa.Array  # the source's names of the users, by code; may name users that no row has any more
+    item_tokens: pa.Array  # the source's names of the items, by code
 
     def __len__(self) -> int:
         return len(self.users)

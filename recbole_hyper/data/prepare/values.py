@@ -26,8 +26,7 @@ def as_mask(values: pa.Array) -> Good:
 def as_text(values: pa.Array) -> pa.Array:
     """Return values as strings: numbers in decimals, whole ones without a point; bytes that are no UTF-8 become null.
 
-    Raises:
-        PrepareError: the values are lists or the like.
+    PrepareError for lists and the like.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -78,11 +77,8 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
     Args:
         values: numbers, text, or Arrow timestamps (of any unit; without a zone they are taken as UTC).
         time_format: ``unix`` (seconds), ``unix_ms``, ``unix_us`` or ``unix_ns``, ``iso`` (2019-01-31,
-            2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime such as ``%m %d, %Y``. Ignored for
-            timestamps.
-
-    Raises:
-        PrepareError: ``time_format`` is none of these.
+            2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime such as ``%m %d, %Y``, else
+            PrepareError. Ignored for timestamps.
     """
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))
@@ -92,10 +88,8 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
         numbers, good = to_numbers(values)
         return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
     if time_format != "iso" and "%" not in time_format:
-        raise PrepareError(
-            f"time_format={time_format!r} is unknown; allowed: {', '.join(UNITS)}, iso, "
-            "or a pattern such as '%m %d, %Y'"
-        )
+        known = ", ".join(UNITS)
+        raise PrepareError(f"time_format={time_format!r} is unknown; allowed: {known}, iso, or such as '%m %d, %Y'")
     text, _ = to_strings(values)
     if time_format == "iso":
         try:

@@ -26,14 +26,11 @@ _STRUCTURAL = '["\\t\\r\\n\\x00]'
 
 
 def safe_tokens(tokens: pa.Array) -> pa.Array:
-    """Return the tokens with what RecBole's reader would misread written as %XX.
+    """Return the tokens with what RecBole's reader would misread written as %XX; PrepareError where two become one.
 
     That is tabs, line ends and double quotes anywhere, and the first character of names that pandas takes for
     missing values (a user called NA or null) and of [PAD]. Our own reader takes NA and quotes as they are; they stay
     escaped, since stock RecBole does not, and the same source has to give the same tokens as before.
-
-    Raises:
-        PrepareError: two tokens became one.
     """
     missing = pc.is_in(tokens, value_set=pa.array(sorted(_MISSING), tokens.type))
     odd = pc.or_(pc.match_substring_regex(tokens, _STRUCTURAL), missing)
@@ -55,12 +52,8 @@ def _escaped(token: str) -> str:
 def write_interactions(data: Interactions, path: Path, *, progress: Callable[[int], Any] | None = None) -> str:
     """Write ``data`` as a RecBole ``.inter`` file and return the file's sha256.
 
-    Fields: user_id:token item_id:token [rating:float] timestamp:float, a line per row, in the order given.
-
-    Args:
-        data: what to write.
-        path: the file, written from its start; the caller puts it in its place when it is complete.
-        progress: told the number of rows written since the last call.
+    Fields: user_id:token item_id:token [rating:float] timestamp:float, a line per row, in the order given. The caller
+    puts the file in its place when it is complete; ``progress`` is told the number of rows since the last call.
     """
     users, items = safe_tokens(data.user_tokens), safe_tokens(data.item_tokens)
     whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))
