@@ -66,6 +66,8 @@ class Geometry(Part, ABC):
     curved: bool = True
     #: False where link is the identity, so that its slope is 1 and scale is None
     has_link: bool = True
+    #: True where link is asinh, items have a scale and lifts at most one extra column: there is a kernel for that
+    asinh_link: bool = False
     #: False where states and items without offsets are their own lifts, so that no copies of them are made
     lifts: bool = True
 

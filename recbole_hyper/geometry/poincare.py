@@ -31,6 +31,8 @@ class Poincare(Geometry):
     At z = 0 the score has no gradient; |z| is smoothed by 1e-15, which gives the limit of small |z| instead.
     """
 
+    asinh_link = True
+
     def lift_states(
         self, states: Tensor, *, curvature: Curvature, offset: bool, factored: bool = False
     ) -> LiftedStates:

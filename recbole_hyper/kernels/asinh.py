@@ -19,8 +19,8 @@ _BLOCK = 4096
 
 
 @njit(inline="always", error_model="numpy", fastmath={"contract"})
-def _signed(x: Any, w: Any, root: Any) -> Any:
-    """Return asinh(x) of w = |x| and root = sqrt(1 + w^2)."""
+def signed_asinh(x: Any, w: Any, root: Any) -> Any:
+    """Return asinh(x) of a float32 x, of w = |x| and root = sqrt(1 + w^2)."""
     # asinh(w) = log1p(w + w^2 / (1 + sqrt(1 + w^2))): the form that keeps tiny w exact
     value = log1p_nonnegative(w + w * (w / (ONE + root)))
     return from_bits(bits(value) | (bits(x) & SIGN))
@@ -39,7 +39,7 @@ def asinh_slope(u: Any, slope: Any) -> None:
             w = abs(x)
             root = np.sqrt(ONE + w * w)
             slopes[j] = ONE / root
-            values[j] = _signed(x, w, root)
+            values[j] = signed_asinh(x, w, root)
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
@@ -48,5 +48,5 @@ def scaled_asinh_row(u: Any, scale: Any, keep: Any) -> None:
     for j in range(len(u)):
         x = u[j]
         w = abs(x)
-        value = _signed(x, w, np.sqrt(ONE + w * w)) * scale[j]
+        value = signed_asinh(x, w, np.sqrt(ONE + w * w)) * scale[j]
         u[j] = keep if x == keep else value

@@ -111,6 +111,10 @@ class ItemStream:
                 self.states, curvature=self.curvature, offset=offset is not None, factored=self.factored
             )
         self.vectors = self.lifted.vectors.detach()
+        # the kernels work in place; they do not divide a tile's softmax by its sum
+        self.compiled = self.vectors.device.type == "cpu" and self.dtype == torch.float32
+        # link, softmax and the extra column of the products in one kernel; smoothing looks at what is between them
+        self.fused = self.compiled and geometry.asinh_link and self.lifted.exponent is None and not smoothing
         n, width = self.vectors.shape
         self.n_items, self.dim = weight.shape
         one = self._terms_of(slice(0, 1))
@@ -150,15 +154,13 @@ class ItemStream:
     def _allocate_tiles(self, one: ItemTerms) -> None:
         tiles, like = self.tiles, self.vectors
         size = tiles.rows * tiles.block
-        # the kernels make a tile's softmax and its sum in one pass, in place; they do not divide by the sum
-        self.compiled = like.device.type == "cpu" and like.dtype == torch.float32
         self.slope = like.new_empty(size if self.geometry.has_link and not self.compiled else 0)
-        self.scratch = like.new_empty(size if self.geometry.has_link or not self.compiled else 0)
+        self.scratch = like.new_empty(size if not self.compiled or (self.geometry.has_link and not self.fused) else 0)
         kept = tiles.rows * self.n_items if tiles.keep else size
-        self.kept_slopes = like.new_empty(kept)
+        self.kept_slopes = like.new_empty(kept if tiles.keep or not self.fused else 0)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
         lifted = one.multiplier is not None or one.extra is not None
-        self.items = like.new_empty(tiles.block if lifted else 0, like.shape[1])
+        self.items = like.new_empty(tiles.block if lifted else 0, self.dim if self.fused else like.shape[1])
         scaled = one.multiplier is not None or one.scale is not None
         self.scaled = like.new_empty(tiles.block if scaled else 0, self.dim)
 
@@ -166,7 +168,10 @@ class ItemStream:
         return self._terms_of(part) if self.terms is None else self.terms.rows(part)
 
     def _lift(self, part: slice) -> _Items:
-        """Lift a block of items into a reused buffer; where nothing is lifted it is the weight itself."""
+        """Lift a block of items into a reused buffer; where nothing is lifted it is the weight itself.
+
+        ``fused`` leaves the extra column to the kernel.
+        """
         terms, weight = self._terms_in(part), self.weight[part].detach().to(self.dtype)
         if terms.multiplier is None and terms.extra is None:
             return _Items(terms, weight)
@@ -175,7 +180,7 @@ class ItemStream:
             vectors[:, : self.dim] = weight
         else:
             torch.mul(weight, terms.multiplier.unsqueeze(1), out=vectors[:, : self.dim])
-        if terms.extra is not None:
+        if terms.extra is not None and not self.fused:
             vectors[:, self.dim :] = terms.extra
         return _Items(terms, vectors)
 
@@ -202,6 +207,8 @@ class ItemStream:
 
         ``smooth`` is shown the links (h, w), not yet scaled, and their slopes; it leaves them as they are.
         """
+        if self.fused:
+            return self._fused_tile(rows, items, start, totals_only)
         vectors, terms = self.vectors[rows], items.terms
         height, width = len(vectors), len(items.vectors)
         start *= height
@@ -253,6 +260,61 @@ class ItemStream:
         extra = terms.extra[:, 0] * scale if terms.extra is not None and one else weights.new_zeros(width)
         softmax.linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, extra, top, total, mixed)))
         return _Tile(weights, linked, top, total, mixed if one else None)
+
+    def _fused_operands(self, rows: slice, items: _Items, start: int = 0) -> tuple[list[Tensor], Tensor]:
+        """Return what the fused kernels read, and a view of the kept slopes; both of the tile at item ``start``.
+
+        The former are the products without the extra column (h, w), the states' extra column (h,), that of the items
+        (w,), the scale (w,), and the two multiplied.
+        """
+        height, width = len(self.vectors[rows]), len(items.vectors)
+        first = start * height
+        inner = self.kept_links[first : first + height * width].view(height, width)
+        torch.mm(self.vectors[rows, : self.dim], items.vectors.t(), out=inner)
+        scale, extra, column = items.terms.scale, inner.new_zeros(width), inner.new_zeros(height)
+        assert scale is not None
+        if items.terms.extra is not None:
+            extra, column = items.terms.extra[:, 0], self.vectors[rows, self.dim]
+        return [inner, column, extra, scale, extra * scale], self.kept_slopes[first : first + height * width]
+
+    def _fused_tile(self, rows: slice, items: _Items, start: int, totals_only: bool) -> _Tile:
+        """Compute a tile by one kernel."""
+        from recbole_hyper.kernels import asinh_softmax  # numba is imported when a loss is computed
+
+        (inner, *operands), slope = self._fused_operands(rows, items, start)
+        top, total, mixed = inner.new_empty(3, len(inner))
+        if totals_only:
+            asinh_softmax.total_rows(*(t.numpy() for t in (inner, *operands[:-1], top, total)))
+            return _Tile(inner, inner, top, total)
+        slope = slope.view_as(inner)
+        asinh_softmax.softmax_rows(*(t.numpy() for t in (inner, slope, *operands, top, total, mixed)))
+        return _Tile(slope, inner, top, total, mixed)
+
+    def _fused_accumulate(
+        self,
+        rows: slice,
+        items: _Items,
+        scaled: _ScaledItems,
+        top: Tensor,
+        factor: Tensor,
+        gradients: _ItemGradients | None,
+    ) -> None:
+        """Compute a tile whose rows' ``top`` is known, and add its share to the gradients.
+
+        Its column sums are made on the way: its logits are not written.
+        """
+        from recbole_hyper.kernels import asinh_softmax
+
+        operands, _ = self._fused_operands(rows, items)
+        height, width = operands[0].shape
+        mixed = factor.new_empty(height, -(-width // asinh_softmax.STRIP))
+        d_extra, d_scale = factor.new_zeros(2, width)
+        if gradients is not None and gradients.scale is not None:
+            d_scale = gradients.scale
+            d_extra = d_extra if gradients.extra is None else gradients.extra[:, 0]
+        asinh_softmax.weigh_rows(*(t.numpy() for t in (*operands, top, factor, mixed, d_extra, d_scale)))
+        tile = _Tile(operands[0], None, top, factor, mixed.sum(1))
+        self._accumulate_products(rows, scaled, tile, factor, gradients)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
         """Return the losses (n,) and, with the weight (n,) of each row's loss, the gradients."""
@@ -329,6 +391,10 @@ class ItemStream:
             items = self._lift(part)
             scaled, gradients = self._scale(part, items.terms), self._item_gradients(part, items.terms)
             for rows in self._row_chunks():
+                if self.fused:
+                    factor = row_weights[rows] / total[rows]
+                    self._fused_accumulate(rows, items, scaled, top[rows], factor, gradients)
+                    continue
                 smooth = self._smoother(rows, part, items.terms, row_weights, gradients, summed=True)
                 tile = self._tile(rows, items, smooth=smooth)
                 factor = torch.exp(tile.top - top[rows]) / total[rows] * row_weights[rows]
@@ -360,12 +426,20 @@ class ItemStream:
     def _accumulate(
         self, rows: slice, scaled: _ScaledItems, tile: _Tile, factor: Tensor, gradients: _ItemGradients | None
     ) -> None:
-        """Add a tile's share to the gradients; ``factor`` (rows,) turns its softmax into the weighted total softmax.
+        """Add a tile's share to the gradients; ``factor`` (rows,) turns its softmax into the weighted total softmax."""
+        self._accumulate_products(rows, scaled, tile, factor, gradients)
+        if gradients is not None:
+            self._accumulate_sums(rows, tile, factor, gradients)
+
+    def _accumulate_products(
+        self, rows: slice, scaled: _ScaledItems, tile: _Tile, factor: Tensor, gradients: _ItemGradients | None
+    ) -> None:
+        """Add the gradients of the states and of the lifted items' first d columns.
 
         The first d columns and the extra ones go apart: a product of width 64 is a fifth faster than one of 65, and
         matrix times vector is fast only for contiguous vectors.
         """
-        weights, linked = tile.weights, tile.linked
+        weights = tile.weights
         if self.d_vectors is not None:
             space = weights @ scaled.space
             self.d_vectors[rows, : self.dim].addcmul_(space, factor.unsqueeze(1))
@@ -373,10 +447,13 @@ class ItemStream:
                 for k, column in enumerate(scaled.extra.unbind(1)):
                     mixed = weights.mv(column) if tile.mixed is None else tile.mixed
                     self.d_vectors[rows, self.dim + k].addcmul_(mixed, factor)
-        if gradients is None:
-            return
-        vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
-        gradients.weight.addmm_(weights.t(), vectors)
+        if gradients is not None:
+            vectors = self.vectors[rows, : self.dim] * factor.unsqueeze(1)
+            gradients.weight.addmm_(weights.t(), vectors)
+
+    def _accumulate_sums(self, rows: slice, tile: _Tile, factor: Tensor, gradients: _ItemGradients) -> None:
+        """Add the gradients of the extra columns and of the scale, sums of a tile's columns."""
+        weights, linked = tile.weights, tile.linked
         extra, scale = gradients.extra, gradients.scale
         if self.compiled and linked is not None and scale is not None and extra is not None and extra.shape[1] == 1:
             column = self.vectors[rows, self.dim] * factor

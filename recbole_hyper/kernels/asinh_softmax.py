@@ -1,0 +1,114 @@
+"""asinh and the softmax of a tile of products, row by row while the row is in the first cache.
+
+Plain twin: ``Geometry.link_`` and the kernels of ``softmax``, which serve label smoothing and states beyond the range.
+Kept for: the step of the exact cross-entropy with a Poincare head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from recbole_hyper.kernels.asinh import signed_asinh
+from recbole_hyper.kernels.compiled import compiled
+from recbole_hyper.kernels.floats import ONE, exp_nonpositive, largest
+from recbole_hyper.kernels.ranks import with_torch_threads
+
+# columns that one thread takes through all rows: their sums stay in the first cache
+STRIP = 256
+
+
+@with_torch_threads
+@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def total_rows(inner: Any, column: Any, extra: Any, scale: Any, top: Any, total: Any) -> None:
+    """Write the largest logit and the sum of exp(logit - top) of each row (h,); ``inner`` may hold anything after.
+
+    logit = scale * asinh(inner + column * extra) of ``inner`` (h, w) float32, ``column`` (h,), ``extra`` and ``scale``
+    (w,).
+    """
+    for i in prange(inner.shape[0]):
+        row, own = inner[i], column[i]
+        for j in range(len(row)):
+            u = row[j] + own * extra[j]
+            w = abs(u)
+            row[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
+        highest = largest(row)
+        found = np.float32(0)
+        for j in range(len(row)):
+            found += exp_nonpositive(row[j] - highest)
+        top[i], total[i] = highest, found
+
+
+@with_torch_threads
+@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def softmax_rows(
+    inner: Any, slope: Any, column: Any, extra: Any, scale: Any, mixing: Any, top: Any, total: Any, mixed: Any
+) -> None:
+    """Replace ``inner`` (h, w) by exp(logit - top) x logit and write exp(logit - top) x slope, of the same logits.
+
+    ``slope`` (h, w) is the derivative of asinh; ``top``, ``total`` (h,) as in :func:`total_rows`. Writes the product
+    of the new ``slope`` with ``mixing`` (w,) into ``mixed`` (h,).
+    """
+    for i in prange(inner.shape[0]):
+        row, slopes, own = inner[i], slope[i], column[i]
+        for j in range(len(row)):
+            u = row[j] + own * extra[j]
+            w = abs(u)
+            root = np.sqrt(ONE + w * w)
+            slopes[j] = ONE / root
+            row[j] = signed_asinh(u, w, root) * scale[j]
+        highest = largest(row)
+        found, product = np.float32(0), np.float32(0)
+        for j in range(len(row)):
+            e = exp_nonpositive(row[j] - highest)
+            found += e
+            row[j] *= e
+            slopes[j] *= e
+            product += slopes[j] * mixing[j]
+        top[i], total[i], mixed[i] = highest, found, product
+
+
+@with_torch_threads
+@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def weigh_rows(
+    inner: Any,
+    column: Any,
+    extra: Any,
+    scale: Any,
+    mixing: Any,
+    top: Any,
+    factor: Any,
+    mixed: Any,
+    d_extra: Any,
+    d_scale: Any,
+) -> None:
+    """Replace ``inner`` (h, w) by exp(logit - top) x slope, of the logits of :func:`total_rows` and any ``top`` (h,).
+
+    ``top`` is not less than the row's largest logit. Writes the products of the new ``inner`` with ``mixing`` (w,) by
+    strips of columns into ``mixed`` (h, strips), and adds to ``d_extra`` (w,) the sum over rows of factor * column *
+    exp(logit - top) x slope, to ``d_scale`` (w,) that of factor * exp(logit - top) x logit; ``factor`` (h,).
+    """
+    height, width = inner.shape
+    for strip in prange((width + STRIP - 1) // STRIP):
+        start = strip * STRIP
+        stop = min(start + STRIP, width)
+        extras, scales, mixings = extra[start:stop], scale[start:stop], mixing[start:stop]
+        first, second = d_extra[start:stop], d_scale[start:stop]
+        for i in range(height):
+            row, own, highest, share = inner[i, start:stop], column[i], top[i], factor[i]
+            both = own * share
+            product = np.float32(0)
+            for j in range(stop - start):
+                u = row[j] + own * extras[j]
+                w = abs(u)
+                root = np.sqrt(ONE + w * w)
+                logit = signed_asinh(u, w, root) * scales[j]
+                e = exp_nonpositive(logit - highest)
+                weight = e / root
+                row[j] = weight
+                product += weight * mixings[j]
+                first[j] += both * weight
+                second[j] += share * (e * logit)
+            mixed[i, strip] = product
