@@ -56,11 +56,9 @@ class Encoder(Part, nn.Module, ABC):
         return newest(self(items, lengths), lengths)
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and what the layers computed; by default one layer with a single head.
+        """Return the states (B, L, d) and what the layers computed on the way; by default one layer with one head.
 
-        Args:
-            items, lengths: see :meth:`forward`.
-            return_maps: also the attention weights, of an encoder that ``has_maps``.
+        ``return_maps`` asks an encoder that ``has_maps`` for its attention weights too.
         """
         states = self(items, lengths)
         return states, Trace(heads=[states.unsqueeze(2)])
@@ -132,9 +130,8 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
 def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> list[slice]:
     """Cut rows into runs of like length, which an encoder pads less when it takes them one by one.
 
-    The longest row of a run has at most ``ratio`` times the length of its shortest, plus ``slack``: with less, more
-    would be spent on calls than is saved. Rows that are not sorted by length, or not on a CPU, where padding costs less
-    than more calls, are one run.
+    The longest row of a run has at most ``ratio`` times the length of its shortest, plus ``slack``: calls cost too.
+    Rows that are not sorted by length, or not on a CPU, where padding costs less than more calls, are one run.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
@@ -150,17 +147,10 @@ def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> li
 def supervised_states(
     encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Encode a right-padded batch in its length groups, and keep what has a target.
-
-    Args:
-        encoder: any encoder.
-        items: (B, L).
-        targets: (B, L), 0 where there is none.
-        lengths: (B,).
-        times: (B, L), for an encoder that reads them.
+    """Encode right-padded ``items`` (B, L), and their ``times`` if the encoder reads them, in their length groups.
 
     Returns:
-        the states (n, d) with a target, the targets (n,), and their rows of the batch (n,).
+        the states (n, d) whose ``targets`` (B, L) are not 0, these targets (n,), and their rows of the batch (n,).
     """
     states, answers, rows = [], [], []
     for group in length_groups(lengths):
@@ -188,13 +178,8 @@ def check_above_zero(**values: float) -> None:
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
-    Args:
-        module: any module.
-        rule: "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole, biases set to 0).
-        std: standard deviation of "normal", above 0.
-
-    Raises:
-        ValueError: another rule, or ``std`` not above 0.
+    ``rule`` is "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole: of standard deviation ``std``,
+    biases 0); ValueError for another, or a ``std`` that is not above 0.
     """
     if rule not in INITIALIZERS:
         raise ValueError(f"initializer={rule!r}: allowed are {', '.join(INITIALIZERS)}")

@@ -13,14 +13,10 @@ _LONGEST_PRODUCT = 256
 
 
 def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
-    r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}`, (B, L, d).
+    r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}` (B, L, d), of ``inputs`` x and ``kernel`` w (L, d).
 
     Short sequences on a CPU go through a matrix for each coordinate, d L L numbers in all; others through transforms of
     length 2 L.
-
-    Args:
-        inputs: x, (B, L, d).
-        kernel: w, (L, d).
     """
     length = inputs.shape[1]
     if inputs.device.type == "cpu" and length <= _LONGEST_PRODUCT:

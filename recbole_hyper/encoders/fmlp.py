@@ -181,12 +181,11 @@ class FMLPEncoder(Encoder):
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
-        length = items.shape[1]
-        self._check_length(length)
+        real = self._real(items, lengths)
         if self.circular:
-            return self._trace_prefixes(items, lengths)
-        real = (torch.arange(length, device=items.device) < lengths[:, None]).unsqueeze(-1)
-        states = self._embed(items, self.position[positions_from_end(lengths, length)], real)
+            return self._trace_prefixes(items, real)
+        real = real.unsqueeze(-1)
+        states = self._embed(items, self.position[positions_from_end(lengths, items.shape[1])], real)
         trace = Trace()
         for layer in self.layers:
             states, filtered = layer(states, circular=False)
@@ -198,16 +197,19 @@ class FMLPEncoder(Encoder):
         """Return the states (B, d) at the newest items; a circular filter needs one window per row for it, not L."""
         if not self.circular:
             return super().last(items, lengths)
-        self._check_length(items.shape[1])
+        self._real(items, lengths)
         return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
 
-    def _check_length(self, length: int) -> None:
+    def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return (B, L) True where no padding is; ValueError for sequences that are too long."""
+        length = items.shape[1]
         if length > self.max_length:
             raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        return torch.arange(length, device=items.device) < lengths[:, None]
 
-    def _trace_prefixes(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
+    def _trace_prefixes(self, items: Tensor, real: Tensor) -> tuple[Tensor, Trace]:
         """Run every prefix in its own right-aligned window and keep the last position of each."""
-        users, ends = (torch.arange(items.shape[1], device=items.device) < lengths[:, None]).nonzero(as_tuple=True)
+        users, ends = real.nonzero(as_tuple=True)
         states, *heads = self._in_pieces(items, users, ends)
         blank = states.new_zeros(*items.shape, states.shape[-1])
         found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]

@@ -15,8 +15,7 @@ from recbole_hyper.encoders.dropout import Dropout
 def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
     """Return the width of the GRU, None being that of the embedding.
 
-    Raises:
-        ValueError: a width that is no whole number of at least 1, or without a dense map not the embedding's.
+    ValueError for no whole number of at least 1 and, without a dense map, for another width than the embedding's.
     """
     if gru_size is None:
         return width

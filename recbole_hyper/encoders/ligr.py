@@ -12,13 +12,7 @@ from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer, 2020): W3 drop(SiLU(W1 x) * W2 x), without biases.
-
-    Args:
-        hidden_size: width d.
-        inner_size: width inside.
-        dropout_prob: of what enters W3.
-    """
+    """SwiGLU (Shazeer, 2020): W3 drop(SiLU(W1 x) * W2 x), without biases, ``inner_size`` wide inside."""
 
     def __init__(self, hidden_size: int, inner_size: int, dropout_prob: float) -> None:
         super().__init__()

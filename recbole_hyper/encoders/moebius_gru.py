@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,9 +116,7 @@ class MoebiusGRU(nn.Module):
     def curvature(self) -> float | Tensor:
         """Curvature c in use: a number, or a 0-d tensor that gradients flow into where it is learned."""
         if self.pending:
-            raise RuntimeError(
-                "curvature='auto' is not resolved: call set_curvature with the value estimated from data"
-            )
+            raise RuntimeError("curvature='auto' is not resolved: call set_curvature with the estimate from data")
         return self.ball.c if self.learned else self.fixed_curvature
 
     def set_curvature(self, curvature: float) -> None:
@@ -209,11 +208,9 @@ class MoebiusGRU(nn.Module):
         if h0 is None:
             starts = inputs.new_zeros(self.num_layers, batch, self.hidden_size)
         else:
-            if h0.shape != (self.num_layers, batch, self.hidden_size):
-                raise ValueError(
-                    f"h0 has shape {tuple(h0.shape)}, {(self.num_layers, batch, self.hidden_size)} is needed "
-                    "(num_layers, batch, hidden_size)"
-                )
+            needed = (self.num_layers, batch, self.hidden_size)
+            if h0.shape != needed:
+                raise ValueError(f"h0 has shape {tuple(h0.shape)}, (num_layers, batch, hidden_size) {needed} is needed")
             hyperbolic.check_points(h0, float(root.detach()) ** 2, "h0")
             starts = hyperbolic.log0(h0.to(inputs.dtype), curvature) * root
         last = []
@@ -240,7 +237,7 @@ class MoebiusGRU(nn.Module):
             raise ValueError(
                 f"inputs have shape {tuple(inputs.shape)}; the last of 3 (or 2) axes must be {self.input_size}"
             )
-        length, batch = inputs.shape[0], inputs.shape[1]
+        length, batch, _ = inputs.shape
         if length == 0 or batch == 0:
             raise ValueError(f"inputs hold {length} steps of {batch} rows; at least one of each is needed")
         if lengths is not None:
@@ -248,9 +245,7 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
             low, high = int(lengths.min()), int(lengths.max())
             if low < 1 or high > length:
-                raise ValueError(
-                    f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
-                )
+                raise ValueError(f"lengths run from {low} to {high}, allowed are 1 to {length}")
         return batch
 
 
@@ -267,21 +262,10 @@ class MoebiusGRUCell(nn.Module):
         hidden_size: int,
         curvature: float | str = 1.0,
         inputs: str = "tangent",
-        *,
-        nonlinearity: str = "identity",
-        reset: str = "before",
-        bias: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__()
-        self.layer = MoebiusGRU(
-            input_size,
-            hidden_size,
-            curvature=curvature,
-            inputs=inputs,
-            nonlinearity=nonlinearity,
-            reset=reset,
-            bias=bias,
-        )
+        self.layer = MoebiusGRU(input_size, hidden_size, curvature=curvature, inputs=inputs, **options)
 
     def forward(self, inputs: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Return the next states (B, hidden)."""

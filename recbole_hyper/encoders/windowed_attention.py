@@ -117,16 +117,11 @@ class WindowedAttention(nn.Module):
     def forward(
         self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Attend.
-
-        Args:
-            inputs: (B, L, d).
-            lengths: (B,) number of real positions of each row, at least 1.
-            return_maps: also return the attention weights, before dropout.
+        """Attend from ``inputs`` (B, L, d) with ``lengths`` (B,) real positions, at least 1 in each row.
 
         Returns:
-            the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and the weights (B, h, L, L)
-            or None.
+            the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and, with ``return_maps``, the
+            attention weights before dropout (B, h, L, L), else None.
 
         Raises:
             ValueError: L exceeds ``max_length``.
@@ -175,16 +170,9 @@ class WindowedAttention(nn.Module):
 
 
 class WindowedAttentionLayer(nn.Module):
-    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), each part with its switch.
+    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with ``dropout`` of both branches and inside FFN.
 
-    Args:
-        attention: the attention.
-        hidden_size: d.
-        inner_size: width of the feed-forward network.
-        dropout: of both branches and inside the feed-forward network.
-        hidden_act: ``gelu``, ``relu`` or ``swish``.
-        layer_norm: normalise; False is the row 'w/o LN' of Table 3.
-        residual: add the input of each branch; False is the row 'w/o RC' of Table 3.
+    ``layer_norm=False`` and ``residual=False`` are the rows 'w/o LN' and 'w/o RC' of Table 3.
     """
 
     def __init__(
