@@ -100,14 +100,9 @@ def attention_figure(
 ) -> Path:
     """Draw heat maps of mean attention: a row per layer, a column per direction, oldest item left, newest right.
 
-    Args:
-        dual: outcome of :func:`mean_attention`.
-        path: file to write; its ending sets the format (png, svg, pdf).
-        past_only: ``past`` maps of a model trained on the past alone; adds a column with dual minus past only.
-        shown: newest positions to draw.
-
-    Raises:
-        ValueError: maps of another number of layers, or ``past_only`` for a model without a past direction.
+    ``dual`` is the outcome of :func:`mean_attention`; ``past_only``, the ``past`` maps of a model trained on the past
+    alone, adds a column with dual minus past only; ``shown`` newest positions are drawn. The ending of ``path`` sets
+    the format. ValueError for maps of another number of layers, or ``past_only`` for a model without a past direction.
     """
     columns: list[tuple[str, Tensor, bool]] = [(f"{name} encoder", maps, False) for name, maps in dual.items()]
     if past_only is not None:

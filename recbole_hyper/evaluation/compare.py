@@ -24,21 +24,16 @@ SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
 
 def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise StatisticsError unless all results (content of result.json by name) are of one split of one dataset."""
-    names = list(results)
-    for name in names[1:]:
-        for key in SAME:
-            first, other = results[names[0]].get(key), results[name].get(key)
-            if first != other:
+    first, *others = results
+    for name in others:
+        pair = results[first], results[name]
+        found = {f"{key} is": [one.get(key) for one in pair] for key in SAME}
+        found["their candidates were drawn with candidate_seed"] = [_candidate_seed(one) for one in pair]
+        for what, (one, other) in found.items():
+            if one != other:
                 raise StatisticsError(
-                    f"{names[0]} and {name} cannot be compared: {key} is {first!r} and {other!r}; "
-                    "use another output_dir"
+                    f"{first} and {name} cannot be compared: {what} {one!r} and {other!r}; use another output_dir"
                 )
-        seeds = [_candidate_seed(results[one]) for one in (names[0], name)]
-        if seeds[0] != seeds[1]:
-            raise StatisticsError(
-                f"{names[0]} and {name} cannot be compared: their candidates were drawn with candidate_seed {seeds[0]} "
-                f"and {seeds[1]}; use another output_dir"
-            )
 
 
 def _candidate_seed(result: Mapping[str, Any]) -> Any:
@@ -60,15 +55,14 @@ def comparison(
 ) -> list[dict[str, Any]]:
     """Return a row per model, in the order given.
 
-    A row has model, every metric, train_seconds, total_seconds, peak_memory_mib, parameters, best_epoch, and, where
-    the cases were saved, difference (to the best), low, high, p_value and p_value_holm. The best is the model with
-    the best ``metric``; it has no p-value.
+    A row has model, every metric, train_seconds, total_seconds, peak_memory_mib, parameters, best_epoch, and, where the
+    cases were saved, difference (to the best), low, high, p_value and p_value_holm. The best is the model with the best
+    ``metric``, such as "ndcg@10", which is tested; it has no p-value.
 
     Args:
         results: content of result.json by model.
         folders: output folder by model, with cases_<part>.parquet.
-        metric: such as "ndcg@10"; the metric that is tested.
-        part: "test" or "valid".
+        metric, part: such as "ndcg@10"; "test" or "valid".
         failed: message by model, for models that gave no result.
     """
     require_one_split(results)
@@ -92,12 +86,9 @@ def row_of(name: str, result: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[str, str], Comparison]) -> None:
-    """Add difference, low, high, p_value and p_value_holm to the rows by model, for all but the best.
+    """Add difference, low, high, p_value and p_value_holm to the ``rows`` by model, for all but the best by ``metric``.
 
-    Args:
-        rows: changed; one that cannot be tested gets a note.
-        metric: what decides which row is the best.
-        test: called with the names of a model and of the best; StatisticsError where they cannot be tested.
+    ``test`` is called with the names of a model and of the best; where it raises StatisticsError, the row gets a note.
     """
     scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
     if len(scored) < 2:
@@ -176,10 +167,8 @@ def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: s
 
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Return a markdown table with the best value of each metric in bold."""
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append(
-        "|" + "|".join(" --- " if column in ("model", "metric", "note") else " ---: " for column in columns) + "|"
-    )
+    sides = (" --- " if column in ("model", "metric", "note") else " ---: " for column in columns)
+    lines = ["| " + " | ".join(columns) + " |", "|" + "|".join(sides) + "|"]
     for cells in text_rows(rows, columns):
         lines.append("| " + " | ".join(cells[column].replace("|", "\\|") for column in columns) + " |")
     return "\n".join(lines)

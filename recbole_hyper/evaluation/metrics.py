@@ -35,8 +35,7 @@ def compute_metrics(
     Args:
         ranks: outcome of :func:`rank_cases`.
         metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all must need only ``SUPPORTED_NEEDS``.
-        topk: cut-offs.
-        decimals: metric_decimal_place.
+        topk, decimals: cut-offs, and metric_decimal_place.
         n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
             padding as an item).
         n_users: number of users.

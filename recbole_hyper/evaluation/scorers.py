@@ -27,12 +27,7 @@ def foreign_scorer(model: Any, config: Any) -> Scorer:
 
 
 def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
-    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items.
-
-    Args:
-        model: with an ``encoder``, which says whether it reads times.
-        cases, max_length, device: what is encoded, how much of it, and where.
-    """
+    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items."""
     gathered = (gather, gather_times) if model.encoder.reads_times else (gather,)
     starts = np.maximum(cases.ends - max_length, cases.starts)
     lengths = cases.ends - starts

@@ -63,18 +63,11 @@ def intervals(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Return {metric: [low, high]} for the metrics that are means over cases.
+    """Return {metric: [low, high]} at the level ``confidence`` for the metrics that are means over cases.
 
     Others, such as coverage, have no interval here: a resample holds about 63% of the distinct lists, so its coverage
-    says little about the coverage of other users' lists.
-
-    Args:
-        ranks: (n,) ranks from 1.
-        users: (n,) user of each case; users are what is resampled.
-        metrics: names such as "ndcg@10".
-        confidence: level of the interval.
-        resamples: number of bootstrap draws.
-        seed: of the draws.
+    says little about the coverage of other users' lists. ``ranks`` (n,) are from 1; ``users`` (n,), the user of each
+    case, are what is drawn ``resamples`` times by ``seed``.
     """
     values = {metric: per_case for metric in metrics if (per_case := case_values(metric, ranks)) is not None}
     if not values or not len(ranks):
@@ -87,14 +80,12 @@ def intervals(
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired comparison of two results on the same cases.
+    """A paired comparison of two results by ``metric`` on the same ``n_cases`` of ``n_users``.
 
     Attributes:
-        metric: what is compared.
         difference: mean of the first less mean of the second.
         low, high: BCa interval of the difference.
         p_value: of the sign-flip test; never 0, as the observed assignment counts as one of the flips.
-        n_cases, n_users: what entered.
     """
 
     metric: str
@@ -139,15 +130,8 @@ def compare_cases(
     counts = np.bincount(user).astype(np.float64)
     generator = np.random.default_rng(seed)
     ((low, high),) = _bca(sums[:, None], counts, confidence, resamples, generator)
-    return Comparison(
-        metric,
-        float(sums.sum() / counts.sum()),
-        float(low),
-        float(high),
-        sign_flip_p_value(sums, flips, generator),
-        len(left),
-        len(sums),
-    )
+    p_value = sign_flip_p_value(sums, flips, generator)
+    return Comparison(metric, float(sums.sum() / counts.sum()), float(low), float(high), p_value, len(left), len(sums))
 
 
 def compare_runs(first: Path, second: Path, metric: str, part: str = "test", **options: int | float) -> Comparison:
@@ -156,14 +140,9 @@ def compare_runs(first: Path, second: Path, metric: str, part: str = "test", **o
 
 
 def pooled_cases(folders: Mapping[int, Path], part: str = "test") -> pd.DataFrame:
-    """Return the cases of all seeds below each other, with a column ``seed``.
+    """Return the cases of all seeds, whose ``folders`` are given, below each other, with a column ``seed``.
 
-    Args:
-        folders: output folder by seed.
-        part: "test" or "valid".
-
-    Raises:
-        StatisticsError: a folder without saved cases.
+    StatisticsError for a folder without saved cases.
     """
     return pd.concat([_cases(folder, part).assign(seed=seed) for seed, folder in folders.items()], ignore_index=True)
 
@@ -236,11 +215,8 @@ def _bca(
         spread = left_out.mean() - left_out
         scale = (spread**2).sum() ** 1.5
         acceleration = float((spread**3).sum() / (6.0 * scale)) if scale > 0 else 0.0
-        ends = []
-        for share in (tail, 1.0 - tail):
-            shifted = bias + norm.ppf(share)
-            ends.append(norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
-        low, high = np.quantile(values, ends)
+        shifted = bias + norm.ppf([tail, 1.0 - tail])
+        low, high = np.quantile(values, norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
         result.append((float(low), float(high)))
     return result
 
@@ -268,8 +244,6 @@ def _require_same_cases(first: pd.DataFrame, second: pd.DataFrame) -> None:
             raise StatisticsError(
                 f"{different} of {len(first)} cases differ in {key}: the runs were not tested on one split"
             )
-    sampled = [
-        frame["n_candidates"].to_numpy() if "n_candidates" in frame else np.zeros(0) for frame in (first, second)
-    ]
-    if sorted(sampled[0].tolist()) != sorted(sampled[1].tolist()):
+    sampled = [sorted(frame.get("n_candidates", pd.Series()).tolist()) for frame in (first, second)]
+    if sampled[0] != sampled[1]:
         raise StatisticsError("the runs ranked among other numbers of candidates (mode, exclude_seen or catalogue)")

@@ -28,13 +28,7 @@ class FeatureBytes(NamedTuple):
 
 
 class TokenFeature(nn.Module):
-    """A vector per token; those of an item are pooled, and an item without a token has zeros.
-
-    Args:
-        column: codes of the items.
-        width: of the vectors.
-        pooling: sum, mean or max over the tokens of an item.
-    """
+    """A vector per token of ``column``, pooled to one of each item by sum, mean or max; zeros where it has no token."""
 
     def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
         super().__init__()
@@ -66,12 +60,7 @@ class TokenFeature(nn.Module):
 
 
 class NumberFeature(nn.Module):
-    """A linear map of an item's numbers; an item without them has zeros.
-
-    Args:
-        column: numbers of the items.
-        width: of the vectors.
-    """
+    """A linear map of an item's numbers; an item without them has zeros."""
 
     def __init__(self, column: ItemColumn, width: int) -> None:
         super().__init__()
@@ -163,13 +152,7 @@ class FeaturedEmbedding(nn.Embedding):
 
 
 class FeaturedHead(OutputHead):
-    """An output head whose item matrix is computed: of item vectors with features.
-
-    Args:
-        geometry: how a state scores an item.
-        table: the item vectors; it belongs to the model, not to the head.
-        options: offsets and curvature, see :class:`OutputHead`.
-    """
+    """An output head whose item matrix is computed: of the vectors in ``table``, which belongs to the model."""
 
     def __init__(self, geometry: Geometry, table: FeaturedEmbedding, **options: Any) -> None:
         super().__init__(geometry, table.weight, **options)
@@ -215,14 +198,9 @@ class FeaturedHead(OutputHead):
 
 
 def feature_bytes(features: ItemFeatures, width: int, tokens: int, *, fusion: str, matrices: int) -> FeatureBytes:
-    """Return what features add to the memory of a training step.
+    """Return what features add to the memory of a training step in which the encoder reads ``tokens`` items.
 
-    Args:
-        features: columns of the items.
-        width: of the item vectors.
-        tokens: items that the encoder reads in a step.
-        fusion: see :class:`FeaturedEmbedding`.
-        matrices: item matrices that a step computes for the head, 0 or 1.
+    ``matrices`` is how many item matrices (n_items, width) the head computes in a step, 0 or 1.
     """
     parts = 1 + len(features.columns)
     weights = sum(column.size for column in features.columns) * width

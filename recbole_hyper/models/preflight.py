@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -145,10 +146,8 @@ def free_memory(device: torch.device) -> int:
 def require_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:
     """Return the estimate of a run over ``n_items`` ids with ``features``; refuse a run that cannot fit.
 
-    ``memory_limit`` (bytes) is what the run may take; None is what is free.
-
-    Raises:
-        ConfigError: the estimate is larger; the message names the nearest setting that fits.
+    ``memory_limit`` (bytes) is what the run may take; None is what is free. ConfigError where the estimate is larger;
+    its message names the nearest setting that fits.
     """
     estimate = estimate_memory(config, n_items, features)
     limit = int(config["memory_limit"] or free_memory(config["device"]))
@@ -162,17 +161,14 @@ def require_memory(config: Any, n_items: int, features: ItemFeatures | None = No
 
 
 def require_one_sequence(config: Any) -> None:
-    """Refuse a model that this machine cannot hold with one sequence and no items, before anything of it is built.
+    """Raise ConfigError for a model that this machine cannot hold with one sequence and no items, before it is built.
 
     All the memory of the device counts: what is free, or ``memory_limit``, is asked when the items are known.
-
-    Raises:
-        ConfigError: it does not fit; the message names the sizes.
     """
     device = config["device"]
     on_gpu = device.type == "cuda"
     limit = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
-    needed = estimate_memory(_With(config, {"train_batch_size": 1}), 1).total
+    needed = estimate_memory(_with(config, {"train_batch_size": 1}), 1).total
     if needed > limit:
         sizes = ", ".join(
             f"{key}={config[key]}"
@@ -190,21 +186,16 @@ def _nearest(config: Any, n_items: int, limit: int, features: ItemFeatures | Non
         value = int(config[key])
         while value > low:
             value = max(low, value // 2 if key == "train_batch_size" else value // 2 // low * low)
-            if estimate_memory(_With(config, {key: value}), n_items, features).total <= limit:
+            if estimate_memory(_with(config, {key: value}), n_items, features).total <= limit:
                 return f"--{key}={value} would fit"
     return "no batch size or width fits: drop rare items (item_inter_num_interval) or use a machine with more memory"
 
 
-class _With:
-    """A configuration with a few keys replaced."""
-
-    def __init__(self, config: Any, changes: Mapping[str, Any]) -> None:
-        self._config, self._changes = config, changes
-        self.final_config_dict = {**config.final_config_dict, **changes}
-        self.model_class = config.model_class
-
-    def __getitem__(self, key: str) -> Any:
-        return self._changes.get(key, self._config[key])
+def _with(config: Any, changes: Mapping[str, Any]) -> Any:
+    """Return the configuration with a few keys replaced."""
+    changed = copy.copy(config)
+    changed.final_config_dict = {**config.final_config_dict, **changes}
+    return changed
 
 
 def _gib(size: int) -> str:

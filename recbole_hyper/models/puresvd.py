@@ -24,11 +24,9 @@ GRAM_ITEMS = 8000
 def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, seed: int = 0) -> npt.NDArray[np.float32]:
     """Return V (n_items, rank), the leading right singular vectors of the columns scaled by popularity.
 
-    Args:
-        matrix: binary training matrix (users, n_items).
-        rank: number of vectors, at most min(users, items). The first k columns are those of rank k.
-        scaling: 0..1, see ``scaled_columns``: 1 is the plain SVD, 0 divides every column by its norm.
-        seed: of the iteration that takes the place of a dense decomposition above 8,000 items.
+    Its first k columns are those of rank k; ``rank`` is at most min(users, items). ``scaling`` is in 0..1, see
+    ``scaled_columns``: 1 is the plain SVD, 0 divides every column by its norm. ``seed`` is that of the iteration that
+    takes the place of a dense decomposition above 8,000 items.
     """
     vectors = top_eigenpairs(scaled_columns(matrix, scaling), rank, seed, dense=GRAM_ITEMS)[1]
     return np.ascontiguousarray(vectors, dtype=np.float32)
@@ -57,6 +55,7 @@ class PureSVDN(LinearRecommender):
         self.kept = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
         check_rank(self.matrix.shape[1], self.kept, dense=GRAM_ITEMS)
         self.keep_learned("factors")
+        self.n_learned = (self.n_items - 1) * self.rank
 
     @classmethod
     def check_config(cls, config: Any) -> None:
@@ -68,11 +67,6 @@ class PureSVDN(LinearRecommender):
         largest = config["max_rank"]
         if largest is not None and (not isinstance(largest, int) or largest < config["rank"]):
             raise ConfigError(f"max_rank={largest!r}: a whole number of at least rank={config['rank']}, or ~")
-
-    @property
-    def n_learned(self) -> int:
-        """Number of fitted values: n_items x rank."""
-        return (self.n_items - 1) * self.rank
 
     def fit(self) -> None:
         """Decompose the training matrix, or cut the factors out of a decomposition that is kept."""

@@ -50,11 +50,7 @@ class Protocol(components.Part, ABC):
             self.sizes(np.zeros(1, dtype=np.int64))
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, where they are counted.
-
-        Raises:
-            ProtocolError: an argument that is none of this split.
-        """
+        """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, if they are counted."""
         raise NotImplementedError(f"{self.title} counts no interactions")
 
     def split_at_random(self, store: SequenceStore, seed: int) -> Split:
@@ -71,9 +67,7 @@ class Protocol(components.Part, ABC):
 def make_split(store: SequenceStore, config: Any) -> Split:
     """Split ``store`` as ``eval_args`` says, draw the candidates, and check that the split is honest.
 
-    Raises:
-        UnknownComponentError: unknown split name.
-        ProtocolError: an empty part, a leak, or a candidates file that does not fit.
+    UnknownComponentError for an unknown split; ProtocolError for an empty part, a leak, or candidates that do not fit.
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:

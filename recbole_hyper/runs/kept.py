@@ -38,13 +38,10 @@ logger = logging.getLogger("recbole_hyper")
 
 @dataclass(frozen=True)
 class Kept:
-    """The data of a run, read from its folder.
+    """The data of a run, read from its folder: all sequences, and the content of about.json.
 
-    Attributes:
-        store: all sequences.
-        split: what was trained on; it has no validation and no test cases.
-        about: content of about.json.
-        item_features: of the items, where the model reads them.
+    ``split`` is what was trained on; it has no validation and no test cases. ``item_features`` are there where the
+    model reads them.
     """
 
     store: SequenceStore
@@ -54,12 +51,7 @@ class Kept:
 
 
 def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
-    """Write ``folder``/data in one step, unless the same is there.
-
-    Raises:
-        NoSpaceError: the disk is full.
-        CheckpointError: a resumed run on other data or features than before.
-    """
+    """Write ``folder``/data in one step, unless the same is there; CheckpointError for a resumed run on other data."""
     arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -121,9 +113,7 @@ def _dataset(config: Config, *, with_items: bool) -> dict[str, Any]:
 def read_kept(folder: Path) -> Kept | None:
     """Return the data of the run in ``folder``, None where it kept none.
 
-    Raises:
-        ConfigError: a folder of a newer format.
-        CheckpointError: a file that is missing or not what was written.
+    ConfigError for a folder of a newer format; CheckpointError for a file that is missing or not what was written.
     """
     place = folder / DATA
     if not place.is_dir():

@@ -93,11 +93,7 @@ def identity(output_dir: str | Path) -> dict[str, str]:
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder, to be read and not to be continued.
-
-    Raises:
-        ConfigError: no run there, or a config.yaml that is none of a run.
-    """
+    """Return the configuration that a run wrote into its folder, to be read and not continued; ConfigError for none."""
     folder = Path(output_dir)
     return {**read_begun(folder), "output_dir": str(folder), "resume": False}
 
@@ -127,8 +123,7 @@ def _dataset(config: Config, kept: Kept) -> SequenceDataset:
 def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, SequenceDataset, Split]:
     """Read the data set of a model that may ask for features of users, items or interactions: no folder holds these.
 
-    Raises:
-        ConfigError: the data set is gone, or has changed.
+    ConfigError where the data set is gone, or has changed.
     """
     who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
     try:
@@ -142,14 +137,10 @@ def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, Sequ
 
 
 def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
-    """Load the tested weights of the run in ``output_dir``.
+    """Load the tested weights of the run in ``output_dir``; returns (model in evaluation mode, whether it was refit).
 
-    Returns:
-        the model in evaluation mode, and whether it was refit on train + validation.
-
-    Raises:
-        CheckpointError: weights that are missing, damaged, of other data, or that a resume has replaced since the
-            result was written.
+    CheckpointError for weights that are missing, damaged, of other data, or that a resume has replaced since the result
+    was written.
     """
     folder = Path(config["output_dir"])
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}

@@ -16,11 +16,7 @@ from recbole_hyper.types import Split
 
 
 def reader_of_own(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
-    """Return what gives the data that a run on a frame kept in its folder.
-
-    Raises:
-        ConfigError: it kept none, or is not resumed: the frame is needed.
-    """
+    """Return what gives the data that a run on a frame kept in its folder; ConfigError where the frame is needed."""
     kept = read_kept(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
     if kept is None:
         require_files(config)

@@ -407,8 +407,7 @@ class Asked:
     """Histories of numbers of items that a model knows.
 
     Attributes:
-        names: (n,) whose they are.
-        owners: (n,) user ids, 0 for nobody.
+        names, owners: (n,) whose they are, and their user ids, 0 for nobody.
         offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``.
         items: item numbers.
         warm: (n,) True where the model has something to go on.

@@ -10,6 +10,7 @@ Validation and test cases are ranked in shares as well, and the ranks are brough
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import tempfile
@@ -43,17 +44,15 @@ SHARED = f"{SCRATCH}/data"
 
 def world() -> tuple[int, int]:
     """Return (rank of this process, number of processes); (0, 1) where there is one."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+    many = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if many else (0, 1)
 
 
 class Shares:
     """A training loader that hands on every ``size``-th row of each batch, from row ``rank``.
 
-    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data.
-
-    A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
+    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data. A
+    batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
     ``weight`` 0, because every process must take part in every step.
     """
 
@@ -92,10 +91,7 @@ class _Loss(nn.Module):
 
 
 class WholeBatchLoss:
-    """The loss of the whole batch from the shares of all processes.
-
-    The gradient that reaches the parameters is that of the mean over all supervised positions of the batch.
-    """
+    """The loss of the whole batch from the shares of all processes; its gradient is that of the mean over positions."""
 
     def __init__(self, model: nn.Module, shares: Shares) -> None:
         self.shares = shares
@@ -131,16 +127,13 @@ def prepare(trainer: Any, loader: Any) -> Any:
     def whole_epoch(train_data: Any, epoch: int, loss_func: Any = None, show_progress: bool = False) -> Any:
         return train_epoch(train_data, epoch, loss, show_progress)
 
-    def rank_shares(evaluation: Any, show_progress: bool = False) -> Ranks:
-        return _rank_shares(rank_cases, evaluation, show_progress)
-
-    trainer._train_epoch, trainer.rank = whole_epoch, rank_shares
+    trainer._train_epoch, trainer.rank = whole_epoch, functools.partial(_rank_shares, rank_cases)
     # the parameters are equal now; dropout and negatives of the shares must not be
     torch.manual_seed(int(trainer.config["seed"]) + rank)
     return shares
 
 
-def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool) -> Ranks:
+def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool = False) -> Ranks:
     """Rank this process's part of the cases and return the ranks of all."""
     rank, size = world()
     bounds = np.linspace(0, len(evaluation), size + 1).astype(int)

@@ -9,7 +9,7 @@ from torch import nn
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config_checks import schedule_keys
-from recbole_hyper.training.riemannian import CURVATURES, LEARNERS, riemannian_optimizer
+from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer, without_curvatures
 from recbole_hyper.training.rowwise import RowwiseAdam
 from recbole_hyper.training.schedule import RateSchedule
 
@@ -18,13 +18,10 @@ PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torc
 
 
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
-    """Build ``learner`` over the parameters of ``model``.
+    """Build ``learner`` over the parameters of ``model``; ConfigError for an unknown one.
 
     ``curvature_learning_rate``, where set, is the rate of every learned curvature, of the head or an encoder, which get
     no weight decay.
-
-    Raises:
-        ConfigError: an unknown learner.
     """
     learner = config["learner"].lower()
     if learner in LEARNERS:
@@ -38,11 +35,8 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
             stabilize=config["stabilize"],
         )
     rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    curved = [parameter for name, parameter in named if name.endswith(CURVATURES)]
-    groups: list[dict[str, Any]] = [
-        {"params": [parameter for name, parameter in named if not name.endswith(CURVATURES)], "weight_decay": decay}
-    ]
+    others, curved = without_curvatures(model)
+    groups: list[dict[str, Any]] = [{"params": others, "weight_decay": decay}]
     if curved:
         groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})
     if learner in FUSED:

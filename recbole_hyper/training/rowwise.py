@@ -10,19 +10,12 @@ from torch import Tensor, nn
 
 
 class RowwiseAdam(torch.optim.Adam):
-    """Adam, fused, with row-wise updates of tables.
+    """Adam, fused, with row-wise updates of ``tables``: those of the parameters whose first dimension is one of rows.
 
     A row without gradient keeps its values and its moments, as in ``torch.optim.SparseAdam``; plain Adam would move it
     on by its momentum and let the moments decay. Rows that every step touches are updated as by Adam. The time of a
-    step then grows with the rows touched, but for one reading of the gradient.
-
-    Args:
-        groups: parameters or parameter groups, as for Adam.
-        tables: those of the parameters that are updated by rows, the first dimension.
-        lr, betas, eps: as for Adam.
-
-    Raises:
-        ValueError: a group with weight decay, which touches every row.
+    step then grows with the rows touched, but for one reading of the gradient. ValueError for a group with weight
+    decay, which touches every row.
     """
 
     def __init__(

@@ -174,16 +174,19 @@ class RunTrainer:
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
         *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
         if best:
-            if self._best_by_step is None and self.best_epoch >= 0:
-                # before they are replaced: a run with more epochs puts them back
-                self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
-                save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
+            self._put_aside_best(state)
             self.best_valid_score, self.best_valid_result = score, result
             self._save_checkpoint(epoch)
         elif self._best_by_step is not None:
             self._save_best(self._best_by_step)
         if self.on_validation is not None:
             self.on_validation(epoch, float(score))
+
+    def _put_aside_best(self, state: dict[str, Any]) -> None:
+        """Keep the best weights by ``eval_step`` before they are replaced: a run with more epochs puts them back."""
+        if self._best_by_step is None and self.best_epoch >= 0:
+            self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
+            save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
 
     @property
     def is_best_last(self) -> bool:
@@ -354,20 +357,11 @@ class RunTrainer:
             self._save_training_state(epoch)
 
     def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        metadata = {
-            "model": self.config["model"],
-            "epoch": self.best_epoch,
-            "valid_score": float(self.best_valid_score),
-        }
-        metadata["data_fingerprint"] = self.data_fingerprint
-        save_weights(self.output_dir / WEIGHTS, tensors, metadata)
+        found = {"model": self.config["model"], "epoch": self.best_epoch, "valid_score": float(self.best_valid_score)}
+        save_weights(self.output_dir / WEIGHTS, tensors, {**found, "data_fingerprint": self.data_fingerprint})
 
     def load_best(self) -> None:
-        """Load the weights of the best epoch.
-
-        Raises:
-            CheckpointError: no or damaged weights, or those of another epoch.
-        """
+        """Load the weights of the best epoch; CheckpointError for none, damaged ones, or those of another epoch."""
         path = self.output_dir / WEIGHTS
         epoch = load_weights(path, self.model).get("epoch")
         if epoch != self.best_epoch:
@@ -402,8 +396,7 @@ class RunTrainer:
     def resume(self, train_data: Any) -> int:
         """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet.
 
-        Raises:
-            CheckpointError: a damaged checkpoint, other data, or a model of RecBole that cannot be continued exactly.
+        CheckpointError for a damaged one, other data, or a model of RecBole that cannot be continued exactly.
         """
         path = self.output_dir / STATE
         if not path.is_file():
