@@ -51,11 +51,7 @@ RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 
 def model_class(name: str) -> type:
-    """Return the model class called ``name``: ours first, else RecBole's.
-
-    Raises:
-        ConfigError: no such model; the message lists the nearest names.
-    """
+    """Return the model class called ``name``: ours first, else RecBole's; ConfigError, with near names, for none."""
     ours = components.names("models")
     if name in ours or ":" in name:
         return components.resolve("models", name)

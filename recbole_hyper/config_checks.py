@@ -19,13 +19,7 @@ _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
 
 
 def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that its key may not have; a key of RecBole alone has the type of its default.
-
-    Args:
-        given: what the user sets.
-        final: all keys.
-        defaults: of the model.
-    """
+    """Raise ConfigError for a ``given`` value that its key may not have; one of RecBole has the type of its default."""
     for key, value in given.items():
         default = defaults.get(key)
         if value is None or default is None or key == "train_neg_sample_args" or keys.has_own(key, default):
@@ -100,9 +94,7 @@ def check_combinations(config: Mapping[str, Any]) -> None:
 def check_eval_args(arguments: Any, *, sequential: bool) -> None:
     """Raise ConfigError for words of ``eval_args`` that have no meaning, or would be ignored.
 
-    Args:
-        arguments: the value of the key.
-        sequential: whether the model is asked for the item that comes next.
+    ``sequential`` says whether the model is asked for the item that comes next.
     """
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")

@@ -64,9 +64,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """Give an empty folder that takes the place of ``folder`` when the block ends well, and is removed when not.
 
     What stood there before goes when the new one is complete; a reader finds one of the two, or for a moment none.
-
-    Raises:
-        NoSpaceError: the disk is full, however the library that writes says so.
+    Raises as :func:`replaced`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
@@ -147,11 +145,7 @@ def write_yaml(path: Path, content: Mapping[str, Any], *, sort_keys: bool = True
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON mapping.
-
-    Raises:
-        ValueError: the file is no JSON, or holds something else; the message names it.
-    """
+    """Read a JSON mapping; ValueError, which names the file, for one that is no JSON or holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -192,8 +186,7 @@ def file_digest(path: Path) -> str:
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock on the file ``path``, which the system releases when this process ends.
 
-    Raises:
-        LockedError: it is held elsewhere and ``wait`` is False.
+    LockedError where it is held elsewhere and ``wait`` is False.
     """
     with path.open("a", encoding="utf-8") as file:
         try:

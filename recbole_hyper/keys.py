@@ -217,10 +217,7 @@ KEYS: dict[str, Key] = {
             ("topk", "list or int", "cut-offs"),
             ("metric_decimal_place", "int in [0, 15]", "digits that metrics are rounded to"),
         ),
-        _declared(
-            "ranking",
-            ("window_at_eval", "bool", "keep the windows of attention outside training"),
-        ),
+        _declared("ranking", ("window_at_eval", "bool", "keep the windows of attention outside training")),
         _declared(
             "ranking metrics",
             ("eval_batch_size", "int >= 1", "rows that RecBole's models score at one time"),
@@ -246,11 +243,7 @@ KEYS: dict[str, Key] = {
             ("max_rank", "int >= 1 or ~", "factors that the one decomposition keeps for other ranks"),
             ("protocol_report", "bool", "print what the protocol made of the data before training"),
             ("save_cases", "bool", "write the rank of every case to parquet files"),
-            (
-                "save_data",
-                "bool",
-                "keep ids and histories in output_dir/data, which is then enough to recommend",
-            ),
+            ("save_data", "bool", "keep ids and histories in output_dir/data, which is then enough to recommend"),
             ("show_progress", "bool", "progress bars"),
             ("use_cache", "bool", "keep what was read from the files in the user's cache folder, for other runs"),
             ("log_tensorboard", "bool", "write RecBole's tensorboard events into the output folder"),
@@ -267,26 +260,9 @@ KEYS: dict[str, Key] = {
 
 # what is set most often: shown by ``run --help``
 COMMON = (
-    "epochs",
-    "stopping_step",
-    "learning_rate",
-    "train_batch_size",
-    "hidden_size",
-    "n_layers",
-    "MAX_ITEM_LIST_LENGTH",
-    "loss_type",
-    "geometry",
-    "curvature",
-    "seed",
-    "eval_args",
-    "exclude_seen",
-    "metrics",
-    "topk",
-    "valid_metric",
-    "output_dir",
-    "resume",
-    "data_path",
-    "plugins",
+    *("epochs", "stopping_step", "learning_rate", "train_batch_size", "hidden_size", "n_layers"),
+    *("MAX_ITEM_LIST_LENGTH", "loss_type", "geometry", "curvature", "seed", "eval_args", "exclude_seen"),
+    *("metrics", "topk", "valid_metric", "output_dir", "resume", "data_path", "plugins"),
 )
 # what a finished run may be evaluated with
 COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")
@@ -298,11 +274,9 @@ def deciding(*what: str) -> frozenset[str]:
 
 
 def check(values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
-    """Raise ConfigError for the first value that is not what its key may be.
+    """Raise ConfigError for the first of ``values`` that is not what its key may be; those of RecBole are passed over.
 
-    Args:
-        values: by key; keys of RecBole alone are passed over.
-        defaults: of the model. A model of RecBole whose default is something else uses the name in its own way.
+    A model of RecBole whose default is something else uses the name in its own way.
     """
     for name, value in values.items():
         default = (defaults or {}).get(name)

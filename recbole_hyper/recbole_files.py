@@ -43,11 +43,7 @@ def _class_of(path: Path) -> str:
 
 
 def recbole_comments(model: str | None = None) -> dict[str, tuple[str, str]]:
-    """Return what RecBole's YAML files say of a key, as its type and its meaning, by key.
-
-    Args:
-        model: whose YAML is read beside those of all models; one that RecBole does not have adds nothing.
-    """
+    """Return what RecBole's YAML files, that of ``model`` among them, say of keys: by key, its type and its meaning."""
     folder = recbole_folder() / "properties"
     files = [folder / "overall.yaml", folder / "dataset" / "sample.yaml", folder / "model" / f"{model}.yaml"]
     found: dict[str, tuple[str, str]] = {}

@@ -5,7 +5,7 @@ atomic files -> SequenceStore -> Split -> batches -> states -> scores -> Ranks -
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,10 @@ class Split:
     valid_catalogue: npt.NDArray[np.bool_] | None = None
     points: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int | float | str] = field(default_factory=dict)
+
+    def without_test(self) -> Split:
+        """Return the split without its test cases and without a refit part."""
+        return replace(self, test=self.test[:0], refit_lengths=None)
 
     def candidates(self, part: str) -> npt.NDArray[np.bool_] | None:
         """Return the items that may be recommended in "valid" or "test", None for all."""

@@ -176,7 +176,6 @@ class FMLPEncoder(Encoder):
         )
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
         return self.trace(items, lengths)[0]
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:

@@ -49,7 +49,6 @@ class FuXiBlock(RelationalBlock):
             nn.init.xavier_uniform_(matrix)
 
     def forward(self, memory: Tensor, relations: Relations, query: Tensor | None = None) -> Tensor:
-        """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone."""
         states, gates, queries, values, keys = self.projected(memory, query)
         later = torch.where(relations.places == self.max_length, LATER, 0.0)
         channels = (
@@ -81,7 +80,6 @@ class FuXiEncoder(RelationalEncoder):
 
     @classmethod
     def option_parameters(cls) -> dict[str, inspect.Parameter]:
-        """Return the options of every such encoder, and the own one."""
         return {**RelationalEncoder.option_parameters(), **super().option_parameters()}
 
     def __init__(self, item_embedding: nn.Embedding, *, inner_size: int | None = None, **options: Any) -> None:

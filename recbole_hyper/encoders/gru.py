@@ -57,12 +57,7 @@ class GRUEncoder(Encoder):
         gru_size = resolve_width(gru_size, width, dense=dense)
         self.dropout = Dropout(dropout_prob)
         self.gru = nn.GRU(
-            width,
-            gru_size,
-            n_layers,
-            bias=gru_bias,
-            batch_first=True,
-            dropout=dropout_prob if n_layers > 1 else 0.0,
+            width, gru_size, n_layers, bias=gru_bias, batch_first=True, dropout=dropout_prob if n_layers > 1 else 0.0
         )
         for name, parameter in self.gru.named_parameters():
             if "weight" in name:  # RecBole: Xavier uniform over each stacked matrix
@@ -70,7 +65,6 @@ class GRUEncoder(Encoder):
         self.dense = nn.Linear(gru_size, width) if dense else nn.Identity()
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
         vectors = self.dropout(self.item_embedding(items))
         states: Tensor = scanned(self.gru, vectors) if torch.compiler.is_exporting() else self.gru(vectors)[0]
         return self.dense(states)

@@ -29,7 +29,6 @@ class TransductionUnit(RelationalBlock):
         self.draw()
 
     def forward(self, memory: Tensor, relations: Relations, query: Tensor | None = None) -> Tensor:
-        """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone."""
         states, gates, queries, values, keys = self.projected(memory, query)
         bias = self.weights.of_gaps(relations, 0.0).add_(self.weights.of_places(relations, LATER))
         attended = self.attended(queries, keys, values, bias.unsqueeze(1))

@@ -21,7 +21,6 @@ class GatedFeedForward(nn.Module):
         self.dropout = Dropout(dropout_prob)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (..., d) to (..., d)."""
         gate, value = self.inner(x).chunk(2, dim=-1)
         return self.outer(self.dropout(F.silu(gate) * value))
 
@@ -49,11 +48,7 @@ class LiGRBlock(nn.Module):
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(
-        self,
-        memory: Tensor,
-        query: Tensor | None = None,
-        visible: Tensor | None = None,
-        n_pads: Tensor | None = None,
+        self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None, n_pads: Tensor | None = None
     ) -> Tensor:
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`."""
         states = memory if query is None else query

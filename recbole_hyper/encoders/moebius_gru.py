@@ -257,18 +257,12 @@ class MoebiusGRUCell(nn.Module):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        curvature: float | str = 1.0,
-        inputs: str = "tangent",
-        **options: Any,
+        self, input_size: int, hidden_size: int, curvature: float | str = 1.0, inputs: str = "tangent", **options: Any
     ) -> None:
         super().__init__()
         self.layer = MoebiusGRU(input_size, hidden_size, curvature=curvature, inputs=inputs, **options)
 
     def forward(self, inputs: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Return the next states (B, hidden)."""
         return self.layer(inputs[None], None if hidden is None else hidden[None])[1][0]
 
 

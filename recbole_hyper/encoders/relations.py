@@ -245,7 +245,6 @@ class RelationalEncoder(TimedEncoder):
         )
 
     def forward(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
-        """Encode ``items`` (B, L) that were chosen at ``times`` (B, L) into states (B, L, d)."""
         states, relations = self._embed(items), self._relations(items, times)
         for block in self.blocks:
             states = block(states, relations)

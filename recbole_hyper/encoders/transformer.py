@@ -154,11 +154,7 @@ class TransformerBlock(nn.Module):
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(
-        self,
-        memory: Tensor,
-        query: Tensor | None = None,
-        visible: Tensor | None = None,
-        n_pads: Tensor | None = None,
+        self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None, n_pads: Tensor | None = None
     ) -> Tensor:
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`.
 
@@ -204,7 +200,6 @@ class PositionalEncoder(Encoder):
         self.dropout = Dropout(dropout_prob)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
         states, n_pads = self._embed(items, lengths)
         for block in self.blocks:
             states = block(states, n_pads=n_pads)

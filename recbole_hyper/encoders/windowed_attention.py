@@ -87,7 +87,6 @@ class WindowedAttention(nn.Module):
         self.direction = direction
         self.relative_positions = relative_positions
         self.window_at_eval = window_at_eval
-        self.initializer_range = initializer_range
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, hidden_size, bias=False)
         self.dropout = Dropout(dropout)
@@ -99,12 +98,8 @@ class WindowedAttention(nn.Module):
         if relative_positions != "none":
             self.content_bias = nn.Parameter(torch.empty(n_heads, 1, self.head_size))  # u
             self.position_bias = nn.Parameter(torch.empty(n_heads, 1, self.head_size))  # v
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw every parameter from N(0, initializer_range^2), as the published code does."""
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=self.initializer_range)
+        for parameter in self.parameters():  # as the published code does
+            nn.init.normal_(parameter, std=initializer_range)
 
     def distance_vectors(self, length: int) -> Tensor:
         """Return r, the vectors of the distances 0..length-1 per head: (h, L, d/h)."""
@@ -294,7 +289,6 @@ class WindowedAttentionEncoder(Encoder):
         )
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
         return self.trace(items, lengths)[0]
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:

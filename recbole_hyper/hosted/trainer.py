@@ -47,7 +47,6 @@ class HostedTrainer(RunTrainer):
         show_progress: bool = False,
         callback_fn: Callable[[int, float], None] | None = None,
     ) -> Any:
-        """Train as RecBole's ``fit``; returns (best validation score, best validation result)."""
         self._saved, self.on_validation = saved, callback_fn
         batches = train_data.batches(self.model) if isinstance(train_data, TrainingData) else train_data
         return super().fit(batches, _cases(valid_data), show_progress=show_progress, verbose=verbose, saved=saved)

@@ -90,7 +90,6 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         return OneStep(training)
 
     def case_scorer(self, config: Any) -> Scorer:
-        """Return :meth:`score_cases`."""
         return self.score_cases
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------

@@ -116,15 +116,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> WindowLoader:
-        """Return batches of windows."""
         return WindowLoader(training, store, lengths, config)
 
     def case_scorer(self, config: Any) -> Scorer:
-        """Return the scorer by states and head."""
         return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 
     def item_vectors(self) -> Tensor:
-        """Return the item matrix of the head (n_items, d)."""
         return self.head.weight.detach()
 
     @torch.no_grad()

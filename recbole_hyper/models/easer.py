@@ -91,7 +91,6 @@ class EASER(LinearRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Check reg_weight."""
         value = config["reg_weight"]
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ConfigError(f"reg_weight={value!r}: a number above 0 is expected")

@@ -70,7 +70,6 @@ class NumberFeature(nn.Module):
     values: Tensor
 
     def forward(self, items: Tensor | None) -> Tensor:
-        """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
         return (self.values if items is None else self.values[items]) @ self.weight
 
 
@@ -147,7 +146,6 @@ class FeaturedEmbedding(nn.Embedding):
         return vectors
 
     def extra_repr(self) -> str:
-        """Describe the table in print(model)."""
         return f"{super().extra_repr()}, features={len(self.features)}, untrained={int((~self.trained[1:]).sum())}"
 
 
@@ -168,12 +166,10 @@ class FeaturedHead(OutputHead):
 
     @property
     def weight(self) -> Tensor:
-        """Item matrix (n_items, d), computed anew at every call."""
         return self.table.matrix()
 
     @property
     def n_items(self) -> int:
-        """Number of items, padding included."""
         return self.table.num_embeddings
 
     def of_step(self) -> OutputHead:
@@ -193,7 +189,6 @@ class FeaturedHead(OutputHead):
 
     @property
     def n_of_step(self) -> int:
-        """Number of items of the head of a step, padding included."""
         return len(self.shown)
 
 

@@ -29,7 +29,6 @@ class Pop(LinearRecommender):
         self.keep_learned("counts")
 
     def fit(self) -> None:
-        """Count the training interactions of every item."""
         counts = np.bincount(self._items, minlength=self.n_items)
         self.counts = torch.from_numpy(counts.astype(np.float32)).to(self.device)
 

@@ -59,7 +59,6 @@ class PureSVDN(LinearRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Check rank, scaling and max_rank."""
         if not isinstance(config["rank"], int) or config["rank"] < 1:
             raise ConfigError(f"rank={config['rank']!r}: a whole number of at least 1 is expected")
         if not isinstance(config["scaling"], int | float) or not 0 <= config["scaling"] <= 1:
@@ -78,7 +77,6 @@ class PureSVDN(LinearRecommender):
         self.factors = torch.from_numpy(np.ascontiguousarray(found["factors"][:, : self.rank])).to(self.device)
 
     def item_vectors(self) -> Tensor:
-        """Return the factors (n_items, rank)."""
         return self.factors
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:

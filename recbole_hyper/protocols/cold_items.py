@@ -34,7 +34,6 @@ class ColdItems(Protocol):
     title = "cold items"
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         shares, seed, among = self._read()
         drawn = draw_items(store, shares, seed)
         warm = ~np.logical_or.reduce(list(drawn.values()))

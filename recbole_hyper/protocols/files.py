@@ -24,7 +24,6 @@ class Files(Protocol):
     title, timed = "files of training, validation and test", False
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         if store.parts is None:
             raise ProtocolError(f"split {{files: {self.argument!r}}}: these interactions did not come in parts")
         if self.refit and not store.parts[:, 2].any():

@@ -30,7 +30,6 @@ class LeaveOneOut(Protocol):
         super().__init__(argument, successive=successive, refit=refit)
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the sizes of the parts; of one interaction nothing is held out."""
         if self.argument not in PARTS:
             raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
         held_out = np.minimum(PARTS[self.argument], np.maximum(totals - 1, 0))
@@ -38,7 +37,6 @@ class LeaveOneOut(Protocol):
         return np.stack([totals - held_out, valid, held_out - valid], axis=1).astype(np.int64)
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         # RecBole splits (prefix, target) rows, of which a user has one less than interactions
         held_out = self.sizes(np.maximum(store.lengths - 1, 0))[:, 1:].sum(axis=1)
         if self.refit and self.argument != "valid_and_test":

@@ -44,7 +44,6 @@ class Ratio(Protocol):
             self.title = "ratio of all interactions"
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the sizes of the parts."""
         ratios = self.argument
         if not (
             isinstance(ratios, list | tuple)
@@ -56,7 +55,6 @@ class Ratio(Protocol):
         return part_sizes(totals, list(ratios))
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         ratios = self.argument
         rows, positions = store.row_of, store.positions
         train_lengths, valid_end = self._of_each(store) if self.by_user else self._of_all(store, positions)

@@ -63,11 +63,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
             outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
-    result = {
-        **provenance(config, split),
-        "changes": changes,
-        **outcome,
-    }
+    result = {**provenance(config, split), "changes": changes, **outcome}
     file = Path(output_dir) / _file_name(config["eval_args"]["mode"], changes)
     write_json(file, result)
     print(metrics_table(outcome))

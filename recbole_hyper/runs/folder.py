@@ -235,7 +235,6 @@ class _NoColour(logging.Filter):
     """Strip the escape sequences that RecBole puts into its messages."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the message in place and let it pass."""
         record.msg = re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", record.getMessage())
         record.args = None
         return True

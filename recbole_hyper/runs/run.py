@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +105,7 @@ def run_claimed(
         init_seed(config["seed"], config["reproducibility"])
         data, split = (read or read_data)(config)
         if not test:
-            split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+            split = split.without_test()
         if config["resume"]:
             require_same_data(output_dir, data.store)
         load_seconds = watch.seconds()
@@ -242,12 +241,7 @@ def evaluate_part(
 
 
 def _refit(
-    config: Config,
-    data: SequenceDataset,
-    split: Split,
-    output_dir: Path,
-    selecting: Any,
-    progress: bool,
+    config: Config, data: SequenceDataset, split: Split, output_dir: Path, selecting: Any, progress: bool
 ) -> tuple[Any, float]:
     """Train a new model on train + validation for the epochs and under the learning rates that the trainer
     ``selecting`` found by validation; no selection takes place."""

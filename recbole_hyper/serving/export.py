@@ -44,7 +44,8 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
         raise ConfigError(f"--format={format} is unknown; known: {', '.join(SUFFIXES)}")
     path = Path(output)
     if path.suffix not in SUFFIXES[format]:
-        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {_or(SUFFIXES[format])}")
+        endings = " or ".join(SUFFIXES[format])
+        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {endings}")
     if format == "vectors" and (top_k is not None or exclude_seen):
         raise ConfigError("--format=vectors takes neither --top_k nor --exclude_seen: they belong to onnx and program")
     if exclude_seen and top_k is None:
@@ -211,7 +212,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _or(words: Sequence[str]) -> str:
-    return " or ".join(words)

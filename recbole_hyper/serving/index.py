@@ -16,7 +16,7 @@ from torch import Tensor
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Geometry, ItemTerms
 from recbole_hyper.geometry.head import OutputHead, pair_logits
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.matmul import float32_products
@@ -182,13 +182,9 @@ class ExactIndex(ItemIndex):
                 inner = (lifted.vectors @ vectors[part].t()).numpy()
                 bad |= best_linked_rows(inner, scale[part], self._typical, first, offsets, excluded, best, top)
             else:
-                scores = _combined(self.geometry, lifted, terms.rows(part), vectors[part])
-                bad |= best_rows(scores, first, offsets, excluded, best, top)
+                scores = self.geometry.combine(lifted, terms.rows(part), vectors[part]).contiguous()
+                bad |= best_rows(scores.numpy(), first, offsets, excluded, best, top)
         return bad
-
-
-def _combined(geometry: Geometry, lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> Scores:
-    return geometry.combine(lifted, terms, vectors).contiguous().numpy()
 
 
 def _typical(scale: Tensor | None) -> Scores:

@@ -139,12 +139,7 @@ class Recommender:
         return self.answer(asked, k, exclude_seen, self.allowed(items, exclude, unknown))
 
     def ask(
-        self,
-        users: Any = None,
-        histories: Any = None,
-        unknown: str = "skip",
-        cold: str = "popular",
-        times: Any = None,
+        self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None
     ) -> Asked:
         """Read what :meth:`recommend` is asked for; raises ValueError as it does."""
         _one_of("unknown", unknown, ("skip", "error"))

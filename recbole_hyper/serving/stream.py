@@ -110,12 +110,7 @@ def _read_text(path: Path) -> pa.Table:
 
 
 def write_recommendations(
-    model: Recommender,
-    question: Question,
-    output: Path,
-    *,
-    options: Mapping[str, Any],
-    identity: Mapping[str, Any],
+    model: Recommender, question: Question, output: Path, *, options: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> int:
     """Write the answers to ``question`` into ``output``, and go on where an earlier call for the same was stopped.
 

@@ -86,7 +86,6 @@ class _Loss(nn.Module):
         self.model: Any = model
 
     def forward(self, interaction: Interaction) -> Tensor:
-        """Return the model's loss of a batch."""
         return self.model.calculate_loss(interaction)
 
 
@@ -99,7 +98,8 @@ class WholeBatchLoss:
 
     def __call__(self, interaction: Interaction) -> Tensor:
         """Return the loss, shape (); its value is the same in every process."""
-        own = self.shares.weight * _positions(interaction)
+        windows = TARGET_LIST in interaction
+        own = self.shares.weight * (int((interaction[TARGET_LIST] != 0).sum()) if windows else len(interaction))
         total = torch.tensor([float(own)], device=interaction[next(iter(interaction.columns))].device)
         dist.all_reduce(total)
         # DistributedDataParallel takes the mean over processes, hence the factor
@@ -107,12 +107,6 @@ class WholeBatchLoss:
         whole = loss.detach().clone()
         dist.all_reduce(whole)
         return loss + (whole / self.shares.size - loss.detach())
-
-
-def _positions(interaction: Interaction) -> int:
-    if TARGET_LIST in interaction:
-        return int((interaction[TARGET_LIST] != 0).sum())
-    return len(interaction)
 
 
 def prepare(trainer: Any, loader: Any) -> Any:

@@ -42,16 +42,13 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     if learner in FUSED:
         betas = tuple(config["adam_betas"] or (0.9, 0.999))
         if config["rowwise_update"]:
-            return RowwiseAdam(groups, item_tables(model), lr=rate, betas=betas)
+            # those that hold one row for each item
+            tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
+            return RowwiseAdam(groups, tables, lr=rate, betas=betas)
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
     raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN, *LEARNERS])}")
-
-
-def item_tables(model: Any) -> list[nn.Parameter]:
-    """Return the parameters of ``model`` that hold one row for each item."""
-    return [parameter for parameter in model.parameters() if parameter.dim() and len(parameter) == model.n_items]
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:

@@ -80,12 +80,7 @@ def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, S
 
 def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
     dataset, split = read_data(config)
-    return dataset, split if test else without_test(split)
-
-
-def without_test(split: Split) -> Split:
-    """Return ``split`` without its test cases and without a refit part."""
-    return dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+    return dataset, split if test else split.without_test()
 
 
 def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:

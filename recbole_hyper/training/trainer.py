@@ -151,11 +151,7 @@ class RunTrainer:
         saved_validation = valid_data if valid_data is not None and len(valid_data) else None
         if not self.finished:
             super().fit(  # type: ignore[misc]
-                train_data,
-                saved_validation,
-                show_progress=show_progress,
-                callback_fn=self._after_validation,
-                **kwargs,
+                train_data, saved_validation, show_progress=show_progress, callback_fn=self._after_validation, **kwargs
             )
             self.finished = True
             self._save_training_state(self.history[-1]["epoch"] if self.history else -1)
