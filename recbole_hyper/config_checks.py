@@ -44,9 +44,7 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         and plateau.get("patience", 5) >= 0
         and 0 <= plateau.get("threshold", 0) < 1
     ):
-        raise ConfigError(
-            f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected, factor in (0, 1)"
-        )
+        raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected")
 
 
 def check_auto(config: Mapping[str, Any], model: type) -> None:
@@ -69,9 +67,7 @@ def check_load_col(columns: Any) -> None:
     """Raise ConfigError unless ``load_col`` names columns by atomic file."""
     mapping = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
     if not mapping and columns is not None:
-        raise ConfigError(
-            f"load_col={columns!r}: columns by atomic file are expected, such as {{inter: [user_id, ...]}}"
-        )
+        raise ConfigError(f"load_col={columns!r}: {{inter: [user_id, ...]}} or the like is expected")
 
 
 def check_combinations(config: Mapping[str, Any]) -> None:

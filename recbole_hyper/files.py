@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import yaml
 
 from recbole_hyper.errors import LockedError, NoSpaceError
@@ -109,22 +110,12 @@ def _remove_leftovers(path: Path) -> None:
     """Remove what processes that were killed left behind; the part of one that still runs stays."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         number = part.name.removesuffix(".part").rpartition(".")[2]
-        if not number.isdigit() or _alive(int(number)):
+        if not number.isdigit() or psutil.pid_exists(int(number)):
             continue
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
         else:
             part.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -68,12 +68,9 @@ class Encoder(Part, nn.Module, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch of windows and its terms for the log; one loss unless overridden.
 
-        Args:
-            items: (B, L) right-padded.
-            targets: (B, L) what the states predict, 0 where there is no target.
-            lengths: (B,).
-            loss_of: any loss: ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, rows being the row of the
-                batch that each state is of.
+        ``items`` and ``targets`` (B, L) are right-padded, 0 where there is no target; ``lengths`` (B,). Any loss is
+        called as ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, rows being the row of the batch that each
+        state is of.
 
         Returns:
             the total, and detached terms before weighting by name.
@@ -113,9 +110,8 @@ class TimedEncoder(Encoder):
 class Trace:
     """What the layers of an encoder computed on the way to its states.
 
-    Attributes:
-        heads: per layer the head outputs before they are mixed, (B, L, h, d/h); undefined at padding.
-        maps: per layer the attention weights without dropout, (B, h, L, L), rows sum to 1; empty unless asked for.
+    Per layer, ``heads`` are the head outputs before they are mixed, (B, L, h, d/h), undefined at padding, and ``maps``
+    the attention weights without dropout, (B, h, L, L), rows sum to 1; these are empty unless asked for.
     """
 
     heads: list[Tensor] = field(default_factory=list)

@@ -32,14 +32,11 @@ class GRUEncoder(Encoder):
 
     Args:
         item_embedding: shared (n_items, d) table.
-        gru_size: width of the GRU (None: d).
+        gru_size: width of the GRU (None: d); ValueError below 1.
         n_layers: GRU layers.
         dropout_prob: dropout of the embeddings, and between layers.
         gru_bias: biases in the GRU; RecBole has none.
         dense: the last linear map to width d; needed where gru_size differs from d.
-
-    Raises:
-        ValueError: a width below 1, or dense=False with another width.
     """
 
     def __init__(

@@ -64,20 +64,8 @@ class LiGRBlock(nn.Module):
 class LiGREncoder(PositionalEncoder):
     """Causal LiGR blocks over item embeddings and learned positions, as eSASRec has them (Tikhonovich et al., 2025).
 
-    There is no layer norm before or behind the blocks.
-
-    Args:
-        item_embedding: shared (n_items, d) table.
-        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
-        n_layers, n_heads: blocks and heads.
-        inner_size: width inside SwiGLU (None: 4 d).
-        hidden_dropout_prob, attn_dropout_prob: dropout rates in [0, 1).
-        layer_norm_eps: epsilon of every layer norm.
-        initializer: xavier or normal with ``initializer_range``.
-
-    Raises:
-        ValueError: heads that do not divide d, an unknown initializer, a ``layer_norm_eps`` or ``initializer_range``
-            not above 0.
+    There is no layer norm before or behind the blocks. ``inner_size`` is the width inside SwiGLU (None: 4 d); the other
+    arguments, and errors, are those of :class:`~recbole_hyper.encoders.transformer.TransformerEncoder`.
     """
 
     def __init__(

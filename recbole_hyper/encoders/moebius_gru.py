@@ -234,9 +234,7 @@ class MoebiusGRU(nn.Module):
     def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:
         """Raise ValueError for inputs or lengths that cannot be; return the batch size."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
-            raise ValueError(
-                f"inputs have shape {tuple(inputs.shape)}; the last of 3 (or 2) axes must be {self.input_size}"
-            )
+            raise ValueError(f"inputs have shape {tuple(inputs.shape)}; the last must be {self.input_size}")
         length, batch, _ = inputs.shape
         if length == 0 or batch == 0:
             raise ValueError(f"inputs hold {length} steps of {batch} rows; at least one of each is needed")
@@ -274,16 +272,14 @@ class MoebiusGRUEncoder(Encoder):
     the Poincare head applies exp_0 itself. With head and encoder in the same ball the point is that of the GRU.
 
     Args:
-        item_embedding: shared (n_items, d) table.
-        gru_size: width of the GRU (None: d).
-        n_layers: layers.
-        dropout_prob: dropout of the embeddings, and of the tangent vectors between layers.
+        item_embedding, gru_size, n_layers, dropout_prob: as :class:`~recbole_hyper.encoders.gru.GRUEncoder`.
         curvature: c > 0, or "learn": a parameter of the encoder, until :meth:`share_curvature` puts that of a head in
             its place.
         curvature_init: where a learned curvature starts, > 0.
         nonlinearity, reset: see :class:`MoebiusGRU`.
-        dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d, as in
-            RecBole's GRU4Rec; needed where gru_size differs from d.
+        dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d; needed
+            where
+            gru_size differs from d.
     """
 
     def __init__(

@@ -27,9 +27,8 @@ _GAPS = 1 << 17
 class Relations(NamedTuple):
     """Relations of asking positions i to all positions j; one table serves every layer.
 
-    Attributes:
-        places: (Q, L), or (B, 1, L), i - j, and ``max_length`` where j is later than i.
-        gaps: (B, Q, L) int32, the bucket of |t_i - t_j|, and ``n_time_buckets`` + 1 where j is later.
+    ``places`` (Q, L), or (B, 1, L), are i - j, and ``max_length`` where j is later than i; ``gaps`` (B, Q, L) int32 the
+    buckets of |t_i - t_j|, and ``n_time_buckets`` + 1 where j is later.
     """
 
     places: Tensor
@@ -97,20 +96,9 @@ def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
 class RelationalBlock(nn.Module):
     """What the blocks of a :class:`RelationalEncoder` share: projections, norms without weights, relative weights.
 
-    A subclass names its ``norm``, and the number of ``channels`` that attend to the same values.
-
-    Args:
-        hidden_size: d.
-        n_heads: h.
-        attention_dim, linear_dim: widths of a head of Q and K, and of V and each channel of U (None: d / h).
-        max_length: N.
-        n_time_buckets: see :class:`RelativeWeights`.
-        dropout_prob: of what enters the output.
-        layer_norm_eps: epsilon of the norms.
-        std: of the projections and of the relative weights, see :meth:`draw`.
-
-    Raises:
-        ValueError: no heads, heads that do not divide d where a width is None, or a width below 1.
+    A subclass names its ``norm``, and the number of ``channels`` that attend to the same values. The arguments are
+    those of the encoder; ``dropout_prob`` is of what enters the output, ``std`` of the projections and of the relative
+    weights.
     """
 
     norm: ClassVar[type[nn.LayerNorm] | type[nn.RMSNorm]]

@@ -214,17 +214,10 @@ class WindowedAttentionEncoder(Encoder):
     """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
 
     The state at position i depends on the items i-w+1..i (``past``) or i..i+w-1 (``future``) per layer and head, the
-    windows w from equation 8. Input and output have dropout, no norm, no factor sqrt(d).
-
-    Args:
-        item_embedding: the shared item vectors, row 0 is padding.
-        max_length: longest sequence; the n of equation 8.
-        hidden_dropout_prob: of input, output and inside the blocks.
-        attn_dropout_prob: of the attention weights.
-        layer_dropout: False keeps only the dropout of input and output, as the published code builds its future
-            encoder (by omission).
-
-    The other arguments are those of :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
+    windows w from equation 8 with n = ``max_length``. Input and output have dropout, no norm, no factor sqrt(d).
+    ``hidden_dropout_prob`` is that of input, output and inside the blocks; ``layer_dropout=False`` keeps only that of
+    input and output, as the published code builds its future encoder (by omission). The other arguments are those of
+    :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
     """
 
     has_maps = True

@@ -17,9 +17,7 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
     ``n_heads`` that are odd or not positive, or a ``length`` shorter than the smallest half of the windows.
     """
     if n_heads < 2 or n_heads % 2:
-        raise ValueError(
-            f"n_heads={n_heads}: the window formula needs an even number of heads; or give a list of windows"
-        )
+        raise ValueError(f"n_heads={n_heads}: windows of equation 8 need an even number of heads")
     half = n_heads // 2
     if length < half + 1:
         raise ValueError(

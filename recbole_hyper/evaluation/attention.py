@@ -71,9 +71,7 @@ def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]
                 run = encoder.trace_past if name == "past" else encoder.trace_future
                 found = run(items, lengths, return_maps=encoder.has_maps)[1].maps
                 if not found:
-                    raise ValueError(
-                        f"{type(encoder).__name__} has no attention maps to look at; windowed attention has (DualRec)"
-                    )
+                    raise ValueError(f"{type(encoder).__name__} has no attention maps; DualRec has")
                 maps = torch.stack([layer.double().mean(dim=1) for layer in found])  # (layers, B, L, L)
                 rows = index[None, :, :, None].expand_as(maps)
                 columns = index[None, :, None, :].expand_as(maps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,7 @@ def rank_cases(
 
     Raises:
         ValueError: a k, a catalogue, histories or candidates that do not fit ``n_items``.
-        ScoresError: a scorer that gives anything but (n, n_items) floating scores.
-        NonFiniteScoreError: NaN or infinite scores.
+        ScoresError, NonFiniteScoreError: anything but (n, n_items) floating scores; NaN or infinite ones.
     """
     _require_fitting(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
@@ -69,7 +68,8 @@ def rank_cases(
     size = min(size, max(256, SCORES_PER_BLOCK // n_items))
     parts: list[tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
-        for part in _slices(cases, size):
+        for start in range(0, len(cases), size):
+            part = cases[start : start + size]
             scores = _scores(score, part, n_items)
             if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
@@ -179,11 +179,6 @@ def _scores(score: Scorer, cases: Cases, n_items: int) -> Tensor:
     if scores.shape != (len(cases), n_items) or not scores.is_floating_point():
         raise ScoresError(f"the scorer gave {scores.dtype} of shape {tuple(scores.shape)}; needed are {wanted}")
     return scores.detach()
-
-
-def _slices(cases: Cases, size: int) -> Iterator[Cases]:
-    for start in range(0, len(cases), size):
-        yield cases[slice(start, start + size)]
 
 
 def _require_finite(scores: Tensor, cases: Cases) -> None:

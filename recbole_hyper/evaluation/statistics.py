@@ -111,10 +111,7 @@ def compare_cases(
 
     With a column ``seed`` (:func:`pooled_cases`) a case is paired with the same case of the same seed, and a user is
     drawn, or flipped, with all cases of all seeds: the seeds are those there are, users are what is resampled.
-
-    Raises:
-        StatisticsError: other cases or other numbers of candidates in the two tables, or a metric that is no mean over
-            cases.
+    StatisticsError for other cases or other numbers of candidates, or a metric that is no mean over cases.
     """
     _require_same_cases(first, second)
     keys = [key for key in _KEYS if key in first]
@@ -241,9 +238,7 @@ def _require_same_cases(first: pd.DataFrame, second: pd.DataFrame) -> None:
     for key in keys:
         different = int((ordered[0][key].to_numpy() != ordered[1][key].to_numpy()).sum())
         if different:
-            raise StatisticsError(
-                f"{different} of {len(first)} cases differ in {key}: the runs were not tested on one split"
-            )
+            raise StatisticsError(f"{different} of {len(first)} cases differ in {key}: these are not of one split")
     sampled = [sorted(frame.get("n_candidates", pd.Series()).tolist()) for frame in (first, second)]
     if sampled[0] != sampled[1]:
         raise StatisticsError("the runs ranked among other numbers of candidates (mode, exclude_seen or catalogue)")

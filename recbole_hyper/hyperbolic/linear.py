@@ -12,18 +12,11 @@ from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
 
 class MoebiusLinear(nn.Module):
-    r"""Map points of the ball by :math:`y = W \otimes x \oplus b` (Ganea et al. 2018, section 3.2).
+    r"""Map points of the ball of curvature c > 0 by :math:`y = W \otimes x \oplus b` (Ganea et al. 2018, section 3.2).
 
     ``weight`` (out, in) is Euclidean, uniform in +-1/sqrt(in); ``bias`` (out,) is a point of the ball near 0. The dtype
-    is that of ``weight``, also under autocast: half precision has no digits left near the boundary.
-
-    Args:
-        in_features, out_features: widths.
-        bias: add a bias on the ball.
-        curvature: c > 0.
-
-    Raises:
-        ValueError: curvature not above 0; in forward, points outside the ball or NaN.
+    is that of ``weight``, also under autocast: half precision has no digits left near the boundary. ValueError for a
+    curvature that is not above 0; in forward, for points outside the ball or NaN.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, curvature: float = 1.0) -> None:
@@ -55,13 +48,9 @@ class MoebiusPairLayer(nn.Module):
     r"""Join two points: :math:`W_1 \otimes x \oplus W_2 \otimes y \oplus d(x, y)^2 \otimes b_d \oplus b`.
 
     The layer behind the two encoders of the noisy-prefix classifier (Ganea et al. 2018, section 4), with the squared
-    distance as its feature; sums associate to the left. ``bias`` and ``distance_bias`` (out,) lie on the ball,
-    ``first_weight`` and ``second_weight`` (out, in) are Euclidean. The dtype is theirs, also under autocast.
-
-    Args:
-        in_features, out_features: widths.
-        use_distance: include the distance term.
-        curvature: c > 0.
+    distance as its feature, unless ``use_distance`` is False; sums associate to the left. ``bias`` and
+    ``distance_bias`` (out,) lie on the ball, ``first_weight`` and ``second_weight`` (out, in) are Euclidean. The dtype
+    is theirs, also under autocast.
     """
 
     def __init__(

@@ -82,12 +82,9 @@ class FeaturedEmbedding(nn.Embedding):
         width: of the vectors.
         features: columns of the items.
         trained: (n_items,) True where the training part shows an item.
-        pooling: sum, mean or max over the tokens of a sequence.
+        pooling: sum, mean or max over the tokens of a sequence; ValueError for another.
         fusion: "add" sums the vectors of id and features; "concat" maps them together to ``width``.
         id_dropout: share of items, drawn anew in every step, that training sees by their features alone.
-
-    Raises:
-        ValueError: another pooling or fusion.
     """
 
     def __init__(

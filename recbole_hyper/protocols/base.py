@@ -71,9 +71,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
-        raise ProtocolError(
-            f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
-        )
+        raise ProtocolError(f"eval_args split={arguments['split']!r}: one entry is expected")
     ((name, argument),) = arguments["split"].items()
     cls = components.resolve("protocols", name)
     grouping = {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}

@@ -29,9 +29,7 @@ class GlobalTimepoint(Protocol):
     def split(self, store: SequenceStore) -> Split:
         points = self.argument
         if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= {"valid", "test", "max_cases"}):
-            raise ProtocolError(
-                f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected, max_cases may be added"
-            )
+            raise ProtocolError(f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected (and max_cases)")
         try:
             first, second = boundary(store.times, points["valid"]), boundary(store.times, points["test"])
         except ValueError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,31 +39,6 @@ def load(output_dir: str | Path) -> Recommender:
         ConfigError: no run there, one of a newer format, or a model that needs features which no folder holds.
         CheckpointError: weights or data that are missing, damaged, or do not belong together.
     """
-    found = _loaded(output_dir)
-    return Recommender(
-        found.model,
-        found.config,
-        found.data.store,
-        counts=found.split.store.counts(found.lengths),
-        catalogue=found.split.catalogue,
-        trained=found.data.store.users[found.lengths > 0],
-        changed=found.changed,
-    )
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """A finished run; ``lengths`` is what the tested model was trained on of each row of ``split.store``."""
-
-    model: Any
-    config: Config
-    data: SequenceDataset
-    split: Split
-    lengths: Any
-    changed: list[str]
-
-
-def _loaded(output_dir: str | Path) -> _Loaded:
     content = read_run(output_dir)
     kept = read_kept(Path(output_dir))
     if kept is None:
@@ -81,8 +55,16 @@ def _loaded(output_dir: str | Path) -> _Loaded:
     for text in changed:
         logger.warning("%s", text)
     model, refitted = load_model(config, data, split)
-    lengths = split.refit_lengths if refitted else split.train_lengths
-    return _Loaded(model, config, data, split, lengths, changed)
+    lengths: Any = split.refit_lengths if refitted else split.train_lengths
+    return Recommender(
+        model,
+        config,
+        data.store,
+        counts=split.store.counts(lengths),
+        catalogue=split.catalogue,
+        trained=data.store.users[lengths > 0],
+        changed=changed,
+    )
 
 
 def identity(output_dir: str | Path) -> dict[str, str]:

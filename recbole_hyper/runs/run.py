@@ -23,9 +23,8 @@ from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
-from recbole_hyper.runs.kept import keep
+from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
-from recbole_hyper.runs.resumed import reader_of_own, require_same_data
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
@@ -107,7 +106,7 @@ def run_claimed(
         if not test:
             split = split.without_test()
         if config["resume"]:
-            require_same_data(output_dir, data.store)
+            require_kept_data(output_dir, data.store)
         load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)

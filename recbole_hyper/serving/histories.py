@@ -41,14 +41,10 @@ class Histories:
 def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None) -> Histories:
     """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
 
-    Args:
-        values: histories are oldest first; the rows of a table are sorted by its time where it has one.
-        fields: names of the columns of user, item and time in the data of the run.
-        times: of the items, in the same form as ``values``, unless these are a table, which has its own.
-
-    Raises:
-        ValueError: one text where a list is needed, an entry that is no id, a set (it has no order), a table without
-            a column for users and one for items, or with a time that is missing; times of other histories.
+    Histories are oldest first; the rows of a table are sorted by its time where it has one. ``fields`` are the names of
+    the columns of user, item and time in the data of the run. ``times`` of the items are in the form of ``values``; a
+    table has its own. ValueError for one text where a list is needed, an entry that is no id, a set (it has no order),
+    a table without a column for users and one for items, or with a time that is missing; times of other histories.
     """
     values = _pandas(values)
     if isinstance(values, pd.DataFrame):

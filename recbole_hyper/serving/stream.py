@@ -121,13 +121,9 @@ def write_recommendations(
         options: k, exclude_seen, items and exclude of ``Recommender.recommend``.
         identity: plain values that tell this model and its data from others.
 
-    Returns:
-        number of parts that were there already.
-
-    Raises:
-        ValueError: another ending, or options that are refused.
-        NoSpaceError: the disk is full; the parts stay, and the same call goes on with space.
-        LockedError: another process writes this file.
+    Returns the number of parts that were there already. ValueError for another ending, or options that are refused;
+    NoSpaceError where the disk is full: the parts stay, and the same call goes on with space; LockedError where another
+    process writes this file.
     """
     require_kind(output)
     allowed = model.allowed(options.get("items"), options.get("exclude"))

@@ -78,10 +78,9 @@ class RunTrainer:
 
     The last epoch is validated too where ``eval_step`` leaves it out, and selected where it is the best. That
     validation counts for nothing else: early stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that
-    a run that goes on with more epochs ends as one that was not stopped there.
-
-    With ``ema_decay`` training goes on with the raw weights; the average is what is validated, saved as the best and
-    left in the model when ``fit`` ends. ``checkpoint.pt`` holds both.
+    a run that goes on with more epochs ends as one that was not stopped there. With ``ema_decay`` training goes on with
+    the raw weights; the average is what is validated, saved as the best and left in the model when ``fit`` ends.
+    ``checkpoint.pt`` holds both.
 
     What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
     of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
@@ -91,8 +90,7 @@ class RunTrainer:
 
     Attributes:
         history: rows of train.csv.
-        seconds: wall time spent in "train" and "valid".
-        peak_memory: largest memory of each phase in bytes.
+        seconds, peak_memory: wall time spent in "train" and "valid", and the largest memory of each in bytes.
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
         on_validation: called with (epoch, score) after every validation and its checkpoint.
         plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
@@ -406,9 +404,7 @@ class RunTrainer:
         if state["epoch"] >= self.epochs:
             return 0
         if self.config["model"] in NOT_RESUMABLE:
-            raise CheckpointError(
-                f"{path}: RecBole's {self.config['model']} cannot be continued exactly; start it in another output_dir"
-            )
+            raise CheckpointError(f"{path}: {self.config['model']} cannot be continued exactly; start it anew")
         with fitting(path):
             self._restore(state, train_data)
         self._restore_best(state.get("best_by_step"))
