@@ -40,10 +40,8 @@ def replaced(path: Path) -> Iterator[Path]:
     """Give the temporary path that takes the place of ``path`` when the block ends well, and is removed when not.
 
     The folder is made where it is missing; leftovers of processes that were killed are removed. Who may read the file
-    follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone).
-
-    Raises:
-        NoSpaceError: the disk is full, however the library that writes says so.
+    follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone). NoSpaceError
+    where the disk is full, however the library that writes says so.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)

@@ -60,17 +60,13 @@ def declared() -> list[dict[str, str]]:
             value, source = typed(general[key][0]), general[key][1]
         elif files:
             values = {typed(value) for value in files.values()}
-            value, source = values.pop() if len(values) == 1 else BY_MODEL, _named(list(files))
+            value = values.pop() if len(values) == 1 else BY_MODEL
+            first, *others = files
+            source = f"{first} and {len(others)} more" if len(others) > 1 else ", ".join(files)
         else:
             value, source = "~", "keys.py"
         rows.append(_row(key, value, in_words(entry.values), source, entry.about))
     return rows
-
-
-def _named(files: Sequence[str]) -> str:
-    if len(files) <= 2:
-        return ", ".join(files)
-    return f"{files[0]} and {len(files) - 1} more"
 
 
 def _row(key: str, default: str, range_: str, source: str, about: str) -> dict[str, str]:

@@ -30,14 +30,7 @@ AUTO = "auto"  # the value that says: find one in the training data
 
 @dataclass(frozen=True)
 class Key:
-    """One key.
-
-    Attributes:
-        name: as in YAML files and on the command line.
-        values: what it may be, in the words of :func:`matches`.
-        decides: some of DATA, SPLIT, TRAINING, SCORE, RANKING, PLACE, GROWS.
-        about: its meaning, in one line.
-    """
+    """One key: what ``values`` it may be, see :func:`matches`, what it ``decides``, and in a line its meaning."""
 
     name: str
     values: str
@@ -292,8 +285,8 @@ def matches(values: str, value: Any) -> bool:
     """Return whether ``value`` is what ``values`` says.
 
     ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a
-    class), interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1"
-    or "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point, a
+    class), interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1" or
+    "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point, a
     float32 one that its 32 bits hold in full.
     """
     return any(_one(word, value) for word in _alternatives(values))

@@ -19,15 +19,13 @@ Int64 = npt.NDArray[np.int64]
 class Cases:
     """Evaluation cases: pointers into a store, so that successive evaluation copies nothing.
 
-    Case ``i`` asks for the item at position ``asked[i]`` of row ``rows[i]``, given that row's positions
+    Case ``i`` asks for the item at position ``asked[i]`` of row ``rows[i]`` of ``store``, given that row's positions
     ``starts[i] .. ends[i] - 1``. Where cases follow one another ``asked`` is ``ends``: the history is all that is
     earlier. Cases of one part that share a history, whatever their order, have ``places`` beyond its end.
 
     Attributes:
-        store: the sequences that the cases point into.
         rows: (n,) store row of each case.
-        ends: (n,) position after the history: how many interactions of the row are known.
-        starts: (n,) first position that belongs to the history, usually 0.
+        ends, starts: (n,) position after the history, and the first one that belongs to it, usually 0.
         candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
         places: (n,) position of each target in its row, or None where it is ``ends``.
     """

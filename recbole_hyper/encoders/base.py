@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import Part
 from recbole_hyper.geometry.head import OutputHead
 
 INITIALIZERS = ("xavier", "normal")
+# inside feed-forward parts, by the names that RecBole gives them
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -162,6 +165,13 @@ def supervised_states(
 def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     """Return (B, width) positions counted from the newest item, which has 0; padding is clamped to 0."""
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the activation that ``hidden_act`` names; ValueError for a name that is none."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"hidden_act={name!r} is unknown; known: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
 
 
 def check_above_zero(**values: float) -> None:

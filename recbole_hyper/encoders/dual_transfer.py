@@ -23,18 +23,15 @@ def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -> Tensor:
     """Return the transfer term: the mean of the symmetric KL over users, heads and layers (a 0-d tensor).
 
-    The paper's slides sum over heads; the mean, as in the code, keeps ``dual_beta`` independent of their number.
+    The paper's slides sum over heads; the mean, as in the code, keeps ``dual_beta`` independent of their number. Traces
+    are by natural position: per layer ``heads`` (B, L, h, d/h), ``maps`` (B, h, L, L). Users without one of ``lengths``
+    (B,) real positions are left out.
 
     Args:
-        past, future: traces by natural position; per layer ``heads`` (B, L, h, d/h), ``maps`` (B, h, L, L).
-        lengths: (B,) real positions of each user; users with none are left out.
         form: ``heads``, the published code: the head outputs are averaged over the real positions and put through
             a softmax over their d/h coordinates (the code averages over padding too). ``attention``, ours: the
             attention weights by distance to the query, averaged over the real queries. (The two maps themselves
             cannot be compared: one is zero where the other is not, except on the diagonal.)
-
-    Raises:
-        ValueError: ``form`` is unknown, or is ``attention`` for traces without maps.
     """
     if form == "heads":
         pairs = [

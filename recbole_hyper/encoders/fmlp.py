@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Trace, activation, check_above_zero, positions_from_end
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
 
@@ -125,12 +124,10 @@ class FMLPEncoder(Encoder):
     Padding holds zeros at the input of each layer; in the published code P and the norms leak into it.
 
     Args:
-        item_embedding: the item vectors; row 0 is padding.
-        n_layers: filter layers.
+        item_embedding, n_layers: the item vectors, whose row 0 is padding; filter layers.
         inner_size: width of the feed-forward network; None is 4d, as published.
         hidden_dropout_prob: after the input norm, the filter and the feed-forward network.
         max_length: N, the longest sequence and the length of the filter.
-        filter: ``causal`` or ``circular``.
 
     Raises:
         ValueError: an unknown ``filter`` or activation, no layer, a ``layer_norm_eps`` or ``initializer_range`` not

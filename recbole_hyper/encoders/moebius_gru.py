@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -150,16 +151,15 @@ class MoebiusGRU(nn.Module):
     def forward(
         self, inputs: Tensor | PackedSequence, h0: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
-        """Return all states of the last layer and the last state of every layer, as torch.nn.GRU.
+        """Return all states of the last layer and the last state of every layer, as torch.nn.GRU: points of the ball.
+
+        The output is (L, B, hidden), laid out as ``inputs`` (packed for packed inputs), h_n (num_layers, B, hidden) the
+        states at the last real step.
 
         Args:
             inputs: (L, B, in), (B, L, in) with ``batch_first``, (L, in) without a batch, or a PackedSequence.
             h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
             lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; states behind are unspecified.
-
-        Returns:
-            output (L, B, hidden), laid out as ``inputs`` (packed for packed inputs), points of the ball;
-            h_n (num_layers, B, hidden), the states at the last real step.
 
         Raises:
             ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
@@ -190,9 +190,9 @@ class MoebiusGRU(nn.Module):
 
     def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
-        if torch.compiler.is_exporting():  # no file format of a graph holds the end of autocast
-            return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
-        with torch.autocast(inputs.device.type, enabled=False):
+        # no file format of a graph holds the end of autocast
+        exporting = torch.compiler.is_exporting()
+        with nullcontext() if exporting else torch.autocast(inputs.device.type, enabled=False):
             return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
 
     def _run_layers(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -164,19 +164,14 @@ class RelationalEncoder(TimedEncoder):
     The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha, with positions counted from the oldest item
     of the window; a state thus depends on what comes before it alone. The published code takes the time of the *next*
     item for that of a query, which in training is the target's and which nobody knows when it recommends; here it is
-    that of the query's own item.
-
-    The published code ends with states of length 1, whose products with item vectors of length 1 are divided by a
-    temperature. Here the geometry scores, so the states leave through a layer norm, which is ours.
-
-    A subclass names its ``block``.
+    that of the query's own item. That code ends with states of length 1, whose products with item vectors of length 1
+    are divided by a temperature. Here the geometry scores, so the states leave through a layer norm, which is ours.
 
     Args:
         item_embedding: shared (n_items, d) table.
         max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions, and the N of the attention.
-        n_layers, n_heads: blocks and heads.
-        attention_dim: width of a head's queries and keys (None: d / n_heads).
-        linear_dim: width of a head's values and gates (None: d / n_heads).
+        n_layers, n_heads: blocks, of the class ``block`` of the subclass, and heads.
+        attention_dim, linear_dim: widths of a head's queries and keys, and of its values and gates (None: d / n_heads).
         n_time_buckets: the last bucket of time.
         hidden_dropout_prob: of the input and inside the blocks, in [0, 1).
         layer_norm_eps: epsilon of every norm.

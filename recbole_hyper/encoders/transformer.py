@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, check_above_zero, initialize, newest, positions_from_end
+from recbole_hyper.encoders.base import Encoder, activation, check_above_zero, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
 NORM_PLACEMENTS = ("query", "pre", "post")

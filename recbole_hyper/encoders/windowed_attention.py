@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.activations import activation
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
-from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero
+from recbole_hyper.encoders.base import Encoder, Trace, activation, check_above_zero
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 
@@ -42,9 +41,7 @@ class WindowedAttention(nn.Module):
     computed in blocks (:func:`blocked_attention`), so that they cost what their windows cost.
 
     Args:
-        hidden_size: d, a multiple of ``n_heads``.
-        n_heads: h.
-        max_length: longest sequence.
+        hidden_size, n_heads, max_length: d, a multiple of h; the longest sequence.
         windows: see :func:`resolve_windows`.
         direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
         relative_positions: ``transformer_xl``, ``learned`` or ``none``.
@@ -52,8 +49,7 @@ class WindowedAttention(nn.Module):
             them anew for each user, which learned no better on Amazon Beauty.
         window_at_eval: keep the windows outside training; False is the published code.
 
-    Raises:
-        ValueError: an option outside the range named above.
+    ValueError for an option outside the range named above.
     """
 
     sinusoid: Tensor

@@ -40,9 +40,7 @@ def histories(cases: Cases, max_length: int, batch_size: int = 256) -> Iterator[
 def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
     """Return the mean attention weights of each direction that ``encoder`` has, in evaluation mode.
 
-    Args:
-        encoder: a pair whose backbone has attention maps (DualRec's).
-        batches: right-padded histories (B, L) and their lengths (B,), such as those of :func:`histories`.
+    ``batches`` are right-padded histories (B, L) and their lengths (B,), such as those of :func:`histories`.
 
     Returns:
         for ``past`` and ``future``, where they exist, (n_layers, L, L) float64 with the longest L: entry (i, j) is the

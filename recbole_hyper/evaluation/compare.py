@@ -55,15 +55,11 @@ def comparison(
 ) -> list[dict[str, Any]]:
     """Return a row per model, in the order given.
 
-    A row has model, every metric, train_seconds, total_seconds, peak_memory_mib, parameters, best_epoch, and, where the
-    cases were saved, difference (to the best), low, high, p_value and p_value_holm. The best is the model with the best
-    ``metric``, such as "ndcg@10", which is tested; it has no p-value.
-
-    Args:
-        results: content of result.json by model.
-        folders: output folder by model, with cases_<part>.parquet.
-        metric, part: such as "ndcg@10"; "test" or "valid".
-        failed: message by model, for models that gave no result.
+    A row has model, every metric of ``part`` ("test" or "valid"), train_seconds, total_seconds, peak_memory_mib,
+    parameters, best_epoch, and, where the cases were saved, difference (to the best), low, high, p_value and
+    p_value_holm. The best is the model with the best ``metric``, such as "ndcg@10", which is tested; it has no p-value.
+    ``results`` are result.json, ``folders`` the output folders by model; ``failed`` the messages of models that gave no
+    result.
     """
     require_one_split(results)
     rows = {name: row_of(name, result, part) for name, result in results.items()}

@@ -188,11 +188,9 @@ def _require_finite(scores: Tensor, cases: Cases) -> None:
     bad = ~torch.isfinite(scores[:, 1:])
     if not bool(bad.any()):
         return
-    row, column = (int(index) for index in bad.nonzero()[0])
-    user, item = (
-        str(cases.store.user_tokens[cases.store.users[cases.rows[row]]]),
-        str(cases.store.item_tokens[column + 1]),
-    )
+    row, column = bad.nonzero()[0].tolist()
+    user = str(cases.store.user_tokens[cases.store.users[cases.rows[row]]])
+    item = str(cases.store.item_tokens[column + 1])
     raise NonFiniteScoreError(
         f"{int(bad.sum())} of {bad.numel()} scores are not finite (first: user {user!r}, "
         f"item {item!r}); the model has diverged: lower learning_rate or set clip_grad_norm"

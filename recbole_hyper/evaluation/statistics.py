@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,18 +41,10 @@ def case_values(metric: str, ranks: npt.NDArray[np.int64]) -> Float64 | None:
     name, _, cut = metric.lower().partition("@")
     if not cut.isdigit():
         return None
-    k = int(cut)
-    inside = ranks <= k
-    safe = np.maximum(ranks, 1).astype(np.float64)
-    if name in ("hit", "recall"):
-        return inside.astype(np.float64)
-    if name == "precision":
-        return inside / k
-    if name in ("mrr", "map"):
-        return np.where(inside, 1.0 / safe, 0.0)
-    if name == "ndcg":
-        return np.where(inside, 1.0 / np.log2(safe + 1.0), 0.0)
-    return None
+    k, safe = int(cut), np.maximum(ranks, 1).astype(np.float64)
+    gains: dict[str, Any] = {"hit": 1.0, "recall": 1.0, "precision": 1.0 / max(k, 1)}
+    gains |= {"mrr": 1.0 / safe, "map": 1.0 / safe, "ndcg": 1.0 / np.log2(safe + 1.0)}
+    return np.where(ranks <= k, gains[name], 0.0) if name in gains else None
 
 
 def intervals(

@@ -32,16 +32,14 @@ class MoebiusLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map points (..., in) to points (..., out)."""
         with torch.autocast(x.device.type, enabled=False):
-            return self._map(x.to(self.weight.dtype))
-
-    def _map(self, x: Tensor) -> Tensor:
-        hyperbolic.check_points(x, self.curvature, "x")
-        tangent = hyperbolic.tangent_of_lifted(hyperbolic.lift_point(x, self.curvature))
-        total = hyperbolic.lift_tangent(tangent @ self.weight.t())
-        if self.bias is not None:
-            bias = hyperbolic.lift_point(self.bias.as_subclass(Tensor), self.curvature)
-            total = hyperbolic.lifted_sum(total, bias)
-        return hyperbolic.project(hyperbolic.point_of_lifted(total, self.curvature), self.curvature)
+            x = x.to(self.weight.dtype)
+            hyperbolic.check_points(x, self.curvature, "x")
+            tangent = hyperbolic.tangent_of_lifted(hyperbolic.lift_point(x, self.curvature))
+            total = hyperbolic.lift_tangent(tangent @ self.weight.t())
+            if self.bias is not None:
+                bias = hyperbolic.lift_point(self.bias.as_subclass(Tensor), self.curvature)
+                total = hyperbolic.lifted_sum(total, bias)
+            return hyperbolic.project(hyperbolic.point_of_lifted(total, self.curvature), self.curvature)
 
 
 class MoebiusPairLayer(nn.Module):
@@ -71,27 +69,23 @@ class MoebiusPairLayer(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Join points x, y (..., in) into points (..., out)."""
+        c, lift = self.curvature, hyperbolic.lift_point
         with torch.autocast(x.device.type, enabled=False):
-            return self._join(x.to(self.first_weight.dtype), y.to(self.first_weight.dtype))
-
-    def _join(self, x: Tensor, y: Tensor) -> Tensor:
-        c = self.curvature
-        hyperbolic.check_points(x, c, "x")
-        hyperbolic.check_points(y, c, "y")
-        first, second = hyperbolic.lift_point(x, c), hyperbolic.lift_point(y, c)
-        total = hyperbolic.lifted_sum(
-            hyperbolic.lift_tangent(hyperbolic.tangent_of_lifted(first) @ self.first_weight.t()),
-            hyperbolic.lift_tangent(hyperbolic.tangent_of_lifted(second) @ self.second_weight.t()),
-        )
-        if self.distance_bias is not None:
-            direction = hyperbolic.lift_point(self.distance_bias.as_subclass(Tensor), c)
-            square = hyperbolic.lifted_square_distance(first, second, c).unsqueeze(-1)
-            # r (x) b = exp_0(r log_0 b)
+            x, y = x.to(self.first_weight.dtype), y.to(self.first_weight.dtype)
+            hyperbolic.check_points(x, c, "x")
+            hyperbolic.check_points(y, c, "y")
+            first, second = lift(x, c), lift(y, c)
             total = hyperbolic.lifted_sum(
-                total, hyperbolic.lift_tangent(square * hyperbolic.tangent_of_lifted(direction))
+                hyperbolic.lift_tangent(hyperbolic.tangent_of_lifted(first) @ self.first_weight.t()),
+                hyperbolic.lift_tangent(hyperbolic.tangent_of_lifted(second) @ self.second_weight.t()),
             )
-        total = hyperbolic.lifted_sum(total, hyperbolic.lift_point(self.bias.as_subclass(Tensor), c))
-        return hyperbolic.project(hyperbolic.point_of_lifted(total, c), c)
+            if self.distance_bias is not None:
+                # r (x) b = exp_0(r log_0 b)
+                direction = hyperbolic.tangent_of_lifted(lift(self.distance_bias.as_subclass(Tensor), c))
+                square = hyperbolic.lifted_square_distance(first, second, c).unsqueeze(-1)
+                total = hyperbolic.lifted_sum(total, hyperbolic.lift_tangent(square * direction))
+            total = hyperbolic.lifted_sum(total, lift(self.bias.as_subclass(Tensor), c))
+            return hyperbolic.project(hyperbolic.point_of_lifted(total, c), c)
 
 
 class EuclideanPairLayer(nn.Module):

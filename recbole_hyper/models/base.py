@@ -51,7 +51,13 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        known = featured(dataset) if config["selected_features"] else {}
+        known: dict[str, Any] = {}
+        if config["selected_features"]:
+            if dataset.item_features is None:
+                raise ValueError(
+                    "selected_features is set, but these data were read without it; read them by this package"
+                )
+            known = {"features": dataset.item_features, "trained": dataset.trained_items()}
         self.item_embedding = new_embedding(config, self.n_items, **known)
         self.encoder = self.build_encoder(config, self.item_embedding)
         known = known if config["feature_output"] else {}
@@ -224,13 +230,6 @@ def new_embedding(
     if isinstance(embedding, FeaturedEmbedding):
         embedding.start_features()
     return embedding
-
-
-def featured(dataset: SequenceDataset) -> dict[str, Any]:
-    """Return what :func:`new_embedding` takes of a training part whose items have features."""
-    if dataset.item_features is None:
-        raise ValueError("selected_features is set, but these data were read without it; read them by this package")
-    return {"features": dataset.item_features, "trained": dataset.trained_items()}
 
 
 def resolve_curvature(config: Any) -> float:

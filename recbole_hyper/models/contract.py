@@ -13,8 +13,9 @@ from torch import Tensor
 from recbole_hyper.components import Model
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import foreign_scorer
+from recbole_hyper.evaluation.scorers import full_sort_scorer
 from recbole_hyper.types import Cases
 
 # by its name: what comes before runs imports nothing of them
@@ -81,7 +82,9 @@ def n_learned(model: Any) -> int:
 
 def make_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of any model: its own, or for RecBole's by fold-in or full_sort_predict."""
-    return model.case_scorer(config) if isinstance(model, OwnModel) else foreign_scorer(model, config)
+    if isinstance(model, OwnModel):
+        return model.case_scorer(config)
+    return fold_in_scorer(model) or full_sort_scorer(model, config)
 
 
 def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,6 @@ from recbole_hyper.geometry.head import OutputHead
 
 POOLINGS = ("sum", "mean", "max")
 FUSIONS = ("add", "concat")
-_FLOAT = 4
-
-
-class FeatureBytes(NamedTuple):
-    """Bytes that features add to a training step: the columns, the weights, and what is computed of both."""
-
-    columns: int
-    weights: int
-    activations: int
 
 
 class TokenFeature(nn.Module):
@@ -187,18 +178,3 @@ class FeaturedHead(OutputHead):
     @property
     def n_of_step(self) -> int:
         return len(self.shown)
-
-
-def feature_bytes(features: ItemFeatures, width: int, tokens: int, *, fusion: str, matrices: int) -> FeatureBytes:
-    """Return what features add to the memory of a training step in which the encoder reads ``tokens`` items.
-
-    ``matrices`` is how many item matrices (n_items, width) the head computes in a step, 0 or 1.
-    """
-    parts = 1 + len(features.columns)
-    weights = sum(column.size for column in features.columns) * width
-    weights += parts * width * width if fusion == "concat" else 0
-    # of each row of vectors: its parts, their sum or the map of all, and gradients of as many
-    rows = tokens + matrices * features.n_items
-    held = 2 * (parts + 1) * rows * width
-    codes = sum(column.values.shape[1] for column in features.columns) * rows
-    return FeatureBytes(features.nbytes, _FLOAT * weights, _FLOAT * (held + codes))

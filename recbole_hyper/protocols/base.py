@@ -24,11 +24,9 @@ class ProtocolError(ValueError):
 class Protocol(components.Part, ABC):
     """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
 
-    Args:
-        argument: value given for NAME.
-        successive: ask for every interaction of an evaluation part, each with the history up to it (where it applies).
-        refit: train the final model on train + validation (where it applies).
-        by_user: the interactions of each user are split; False splits those of all users at once (where it applies).
+    Where it applies, ``successive`` asks for every interaction of an evaluation part, each with the history up to it;
+    ``refit`` trains the final model on train + validation; ``by_user`` splits the interactions of each user, False
+    those of all users at once.
     """
 
     title: str
@@ -74,10 +72,9 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         raise ProtocolError(f"eval_args split={arguments['split']!r}: one entry is expected")
     ((name, argument),) = arguments["split"].items()
     cls = components.resolve("protocols", name)
-    grouping = {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
-    protocol = cls(
-        argument, successive=bool(arguments.get("successive", False)), refit=bool(config["refit"]), **grouping
-    )
+    options = {"successive": bool(arguments.get("successive", False)), "refit": bool(config["refit"])}
+    options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
+    protocol = cls(argument, **options)
     title, timed = protocol.title, protocol.timed
     if arguments["order"] == "TO":
         split = protocol.split(store)

@@ -38,8 +38,8 @@ def draw_candidates(
     keys = np.unique(store.row_of * store.n_items + store.items)
     result = np.zeros((store.n_rows, count), dtype=np.int32)
     width = 2 * count + 8
-    for start in range(0, store.n_rows, max(1, _CHUNK // width)):
-        rows = np.arange(start, min(start + max(1, _CHUNK // width), store.n_rows))
+    for start in range(0, store.n_rows, step := max(1, _CHUNK // width)):
+        rows = np.arange(start, min(start + step, store.n_rows))
         draws = np.searchsorted(cumulative, generator.random((len(rows), width)) * cumulative[-1], side="right")
         pairs = rows[:, None] * store.n_items + draws
         at = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)

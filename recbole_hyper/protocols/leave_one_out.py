@@ -45,11 +45,9 @@ class LeaveOneOut(Protocol):
         train_lengths = lengths - held_out
         last = np.flatnonzero(held_out >= 1)
         before = np.flatnonzero(held_out >= 2)
-        cases = Cases.build(store, last, lengths[last] - 1)
-        none = Cases.build(store, [], [])
-        valid, test = none, cases
+        valid, test = Cases.build(store, [], []), Cases.build(store, last, lengths[last] - 1)
         if self.argument == "valid_only":
-            valid, test = cases, none
+            valid, test = test, valid
         elif self.argument == "valid_and_test":
             valid = Cases.build(store, before, lengths[before] - 2)
             if len(last) and not len(before):

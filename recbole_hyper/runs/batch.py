@@ -51,14 +51,12 @@ def recommend_all(
         output: folder of the parts: ``part-000000.parquet``, ...; one after the other they are the file that
             ``recbole-hyper recommend`` writes in one process.
         k, exclude_seen, items, exclude: as for ``Recommender.recommend``.
-        num_workers: processes, each of which loads the run once.
-        users_of_a_part: users whose recommendations are one file.
+        num_workers, users_of_a_part: processes, each of which loads the run once; users whose items are one file.
         ray_address: a running cluster, host:port; None starts one on this machine.
 
     Raises:
         ConfigError: ``output`` holds parts of another run or of other settings; no cluster, or one that is too small.
-        ValueError: a k or items that cannot be recommended.
-        RuntimeError: a process failed; the message is that process's.
+        ValueError, RuntimeError: a k or items that cannot be recommended; a process failed, with its message.
     """
     folder, output = Path(folder).absolute(), Path(output).absolute()
     num_workers, size = whole("num_workers", num_workers), whole("users_of_a_part", users_of_a_part)

@@ -44,8 +44,7 @@ class Estimator:
             eval_args: split and candidates, as everywhere; leave-one-out with full ranking where nothing is said.
             output_dir: folder of the run; None takes one that goes with this estimator, unless :meth:`save` keeps it.
 
-        Raises:
-            Everything that :func:`run` raises; what was fitted before then stays.
+        Raises what :func:`run` raises; what was fitted before then stays.
         """
         place = output_dir or self.options.get("output_dir")
         held = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")

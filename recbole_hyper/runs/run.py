@@ -280,11 +280,10 @@ def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     print(f"\n{headline(result)}, seed {result['seed']}")
     compiled = result["seconds"].get("compile")
+    once = f"{compiled:.1f} s compiling kernels once, " if compiled else ""
     print(
         f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
-        f"{result['seconds']['train']:.1f} s training, "
-        + (f"{compiled:.1f} s compiling kernels once, " if compiled else "")
-        + f"peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
+        f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
     print(metrics_table(result))
     print(output_dir / RESULT)

@@ -17,11 +17,10 @@ import numpy.typing as npt
 import torch
 from torch.export import ExportedProgram
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.serving.extras import require
 from recbole_hyper.serving.graph import make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 

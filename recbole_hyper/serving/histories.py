@@ -19,14 +19,11 @@ _USUAL = (("user_id", "user"), ("item_id", "item"), ("timestamp", "time"))
 
 @dataclass(frozen=True)
 class Histories:
-    """Histories of original item ids: history ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, oldest first.
+    """Histories of original item ids: history ``i`` is ``tokens[codes[offsets[i]:offsets[i + 1]]]``, oldest first.
 
     Attributes:
         names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
         named: whether ``names`` are users.
-        offsets: (n + 1,).
-        codes: items, as places in ``tokens``.
-        tokens: original item ids as text.
         times: when, beside ``codes``, as they were given; None where nobody said.
     """
 

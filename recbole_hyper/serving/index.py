@@ -13,14 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError
 from recbole_hyper.files import read_json, replaced, write_json
 from recbole_hyper.geometry.base import Geometry, ItemTerms
 from recbole_hyper.geometry.head import OutputHead, pair_logits
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.matmul import float32_products
-from recbole_hyper.serving.extras import require
 
 Items = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]

@@ -115,8 +115,7 @@ def write_recommendations(
     """Write the answers to ``question`` into ``output``, and go on where an earlier call for the same was stopped.
 
     Args:
-        model: that answers.
-        question: see :func:`about_users` and :func:`about_histories`.
+        model, question: what answers to what.
         output: file that ends in .parquet or .csv; an earlier one is replaced when the new one is complete.
         options: k, exclude_seen, items and exclude of ``Recommender.recommend``.
         identity: plain values that tell this model and its data from others.

@@ -50,12 +50,11 @@ def vectors_of(head: OutputHead) -> ItemVectors:
         if not isinstance(head.geometry, Poincare):
             raise ConfigError(f"{type(head.geometry).__name__}: how its vectors are scored is not known to this export")
         # in float64: cosh and sinh of large offsets
-        terms = head.geometry.lift_items(
-            weight.double(), None if offset is None else offset.double(), curvature=curvature
-        )
+        weight, offset = weight.double(), None if offset is None else offset.double()
+        terms = head.geometry.lift_items(weight, offset, curvature=curvature)
         scale = terms.scale
         assert scale is not None
-        gain = terms.vectors(weight.double()).norm(dim=-1) / scale
+        gain = terms.vectors(weight).norm(dim=-1) / scale
     query = "[sinh(2s) F/|F|, -cosh(2s)]" if offset is not None else "sinh(2s) F/|F|"
     factors = {"scale": scale[1:].float().numpy(), "gain": gain[1:].float().numpy()}
     return ItemVectors(vectors, factors, {

@@ -152,15 +152,10 @@ def run_workers(
 ) -> dict[str, Any]:
     """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
 
-    Args:
-        config: a bound configuration.
-        output_dir: folder of the run; rank 0 writes to it. On more than one machine it must be shared by all.
-        work: what every process does, called with its configuration, its folder and ``read``, which gives the data.
-        read: gives data and split in the place of the atomic files.
-
-    Raises:
-        ConfigError: a resumed run, or a cluster that is not there or too small.
-        RuntimeError: a process failed; the message is that process's.
+    ``output_dir`` is the folder of the run, to which rank 0 writes; on more than one machine it must be shared by all.
+    Every process calls ``work`` with its configuration, its folder and ``read``, which gives the data; the argument
+    ``read`` gives data and split in the place of the atomic files. ConfigError for a resumed run, or a cluster that is
+    not there or too small; RuntimeError, with its message, where a process failed.
     """
     workers = int(config["num_workers"])
     if config["resume"]:

@@ -47,14 +47,12 @@ def riemannian_optimizer(
 
     Args:
         model: parameters that need no gradient are left out.
-        learner: riemannian_adam or riemannian_sgd.
+        learner: riemannian_adam or riemannian_sgd, with ``betas`` or ``momentum`` in [0, 1).
         learning_rate: of Euclidean parameters, > 0.
         manifold_learning_rate, curvature_learning_rate: of manifold parameters, and of a learned curvature; None:
             that of Euclidean parameters.
         weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step, and no aim of a curvature).
         stabilize: project manifold parameters back every so many steps (hyrnn: 10); None: never.
-        momentum: of riemannian_sgd, in [0, 1).
-        betas: of riemannian_adam.
 
     Raises:
         ValueError: unknown learner, a rate out of range, no trainable parameter.

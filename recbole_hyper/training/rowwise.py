@@ -60,8 +60,7 @@ class RowwiseAdam(torch.optim.Adam):
         # ten times faster than any(); what squares to 0 moves nothing here
         rows = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1).nonzero()[:, 0]
         own = gradient.index_select(0, rows)
-        beta1, beta2 = group["betas"]
-        steps = float(state["step"])
+        (beta1, beta2), steps = group["betas"], float(state["step"])
         first = state["exp_avg"].index_select(0, rows).lerp_(own, 1 - beta1)
         second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(own, own, value=1 - beta2)
         state["exp_avg"].index_copy_(0, rows, first)
