@@ -6,16 +6,18 @@ Every file of the package is written through :func:`replaced`: to a temporary na
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import fcntl
 import glob
 import hashlib
+import io
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,16 @@ def write_text(path: Path, text: str) -> None:
     """Write ``text`` as UTF-8."""
     with replaced(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+    """Write rows as CSV; the columns are those of any row, in the order in which they come, unless others are given."""
+    text = io.StringIO()
+    names = columns or list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_json(path: Path, content: Any, indent: int = 2) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from recbole.evaluator.register import smaller_metrics
 
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_runs, holm
-from recbole_hyper.files import write_text
+from recbole_hyper.files import write_csv, write_text
 
 POOLED = (
     "the cases of all seeds are pooled and paired by case and seed, and a user is flipped with all of its cases of all "
@@ -190,12 +188,8 @@ def save_tables(
     folder: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], note: str, name: str = "compare"
 ) -> list[Path]:
     """Write <name>.csv with every column and <name>.md with ``columns``; return their paths."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _union(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     paths = [folder / f"{name}.csv", folder / f"{name}.md"]
-    write_text(paths[0], text.getvalue())
+    write_csv(paths[0], rows, _union(rows))
     write_text(paths[1], f"{markdown(rows, columns)}\n\n{note}\n")
     return paths
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from recbole.utils import ModelType, early_stopping, get_trainer
 
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.files import write_text
+from recbole_hyper.files import write_csv
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
@@ -288,12 +286,7 @@ class RunTrainer:
         self.wandblogger.close(metrics)
 
     def _write_history(self) -> None:
-        columns = list(dict.fromkeys(key for row in self.history for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.history)
-        write_text(self.output_dir / "train.csv", text.getvalue())
+        write_csv(self.output_dir / "train.csv", self.history)
 
     # --- evaluation --------------------------------------------------------------------------------------------------
     @torch.no_grad()
