@@ -21,21 +21,11 @@ _MODULES = {
     "run_seeds": "runs.seeds",
 }
 _MODELS = {
-    "dual_fmlprec": "DualFMLPRec",
-    "dual_gru4rec": "DualGRU4Rec",
-    "dual_sasrec": "DualSASRec",
-    "dualrec": "DualRec",
+    "neural": "SASRecBCE SASRecCE HSASRec HSASRecCE gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE "
+    "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE DualRec DualSASRec DualGRU4Rec DualFMLPRec",
     "easer": "EASER",
-    "fmlprec": "FMLPRec FMLPRecCE",
-    "fuxi": "FuXi",
-    "gru4rec_ce": "GRU4RecCE",
-    "hgru4rec": "HGRU4Rec",
-    "hsasrec": "HSASRec HSASRecCE",
-    "hstu": "HSTU",
     "pop": "Pop",
     "puresvd": "PureSVDN",
-    "sasrec": "SASRecBCE SASRecCE",
-    "sasrec_losses": "gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE HSASRecSCE",
 }
 _MODULES |= {name: f"models.{module}" for module, names in _MODELS.items() for name in names.split()}
 __all__ = list(_MODULES)

@@ -121,7 +121,3 @@ def _value_of(key: str, words: list[str], parser: argparse.ArgumentParser) -> st
     if not is_switch(key.rpartition(".")[2]):
         parser.error(f"--{key} needs a value: --{key}=VALUE")
     return "True"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

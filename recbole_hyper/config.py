@@ -51,11 +51,7 @@ RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 
 def model_class(name: str) -> type:
-    """Return the model class called ``name``: ours first, else RecBole's.
-
-    Raises:
-        ConfigError: no such model; the message lists the nearest names.
-    """
+    """Return the model class called ``name``: ours first, else RecBole's; ConfigError, with near names, for none."""
     ours = components.names("models")
     if name in ours or ":" in name:
         return components.resolve("models", name)
@@ -115,19 +111,13 @@ def config_files(text: str) -> list[str]:
 @functools.cache
 def stated_values() -> dict[str, tuple[Any, ...]]:
     """Return every key that some YAML of RecBole or of this project names, and the values that it has there."""
-    files = [*RECBOLE_PROPERTIES.glob("*.yaml"), *(RECBOLE_PROPERTIES / "model").glob("*.yaml")]
-    files += [
-        *(RECBOLE_PROPERTIES / "dataset").glob("sample.yaml"),
-        *(RECBOLE_PROPERTIES / "dataset").glob("ml-*.yaml"),
-    ]
-    files += list((RECBOLE_PROPERTIES / "quick_start_config").glob("*.yaml"))
-    ours = properties_folder()
-    files += [ours / "overall.yaml"]
-    files += [path for folder in ("model", "encoder", "geometry", "loss") for path in (ours / folder).glob("*.yaml")]
+    stock = ("*", "model/*", "dataset/sample", "dataset/ml-*", "quick_start_config/*")
+    ours = ("overall", "model/*", "encoder/*", "geometry/*", "loss/*")
     found: dict[str, tuple[Any, ...]] = {}
-    for path in files:
-        for key, value in read_yaml(path).items():
-            found[key] = (*found.get(key, ()), value)
+    for folder, names in ((RECBOLE_PROPERTIES, stock), (properties_folder(), ours)):
+        for path in (path for name in names for path in folder.glob(f"{name}.yaml")):
+            for key, value in read_yaml(path).items():
+                found[key] = (*found.get(key, ()), value)
     return found
 
 

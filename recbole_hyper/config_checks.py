@@ -19,13 +19,7 @@ _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
 
 
 def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that its key may not have; a key of RecBole alone has the type of its default.
-
-    Args:
-        given: what the user sets.
-        final: all keys.
-        defaults: of the model.
-    """
+    """Raise ConfigError for a ``given`` value that its key may not have; one of RecBole has the type of its default."""
     for key, value in given.items():
         default = defaults.get(key)
         if value is None or default is None or key == "train_neg_sample_args" or keys.has_own(key, default):
@@ -50,9 +44,7 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         and plateau.get("patience", 5) >= 0
         and 0 <= plateau.get("threshold", 0) < 1
     ):
-        raise ConfigError(
-            f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected, factor in (0, 1)"
-        )
+        raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected")
 
 
 def check_auto(config: Mapping[str, Any], model: type) -> None:
@@ -75,9 +67,7 @@ def check_load_col(columns: Any) -> None:
     """Raise ConfigError unless ``load_col`` names columns by atomic file."""
     mapping = isinstance(columns, dict) and all(names == "*" or isinstance(names, list) for names in columns.values())
     if not mapping and columns is not None:
-        raise ConfigError(
-            f"load_col={columns!r}: columns by atomic file are expected, such as {{inter: [user_id, ...]}}"
-        )
+        raise ConfigError(f"load_col={columns!r}: {{inter: [user_id, ...]}} or the like is expected")
 
 
 def check_combinations(config: Mapping[str, Any]) -> None:
@@ -100,9 +90,7 @@ def check_combinations(config: Mapping[str, Any]) -> None:
 def check_eval_args(arguments: Any, *, sequential: bool) -> None:
     """Raise ConfigError for words of ``eval_args`` that have no meaning, or would be ignored.
 
-    Args:
-        arguments: the value of the key.
-        sequential: whether the model is asked for the item that comes next.
+    ``sequential`` says whether the model is asked for the item that comes next.
     """
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")

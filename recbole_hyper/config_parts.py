@@ -21,11 +21,7 @@ WIDTH = {"hidden_size": 64}
 
 
 def part_settings(key: str, name: str) -> dict[str, Any]:
-    """Return the YAML of the part ``name``, or what it needs where it has none; ``key`` names it.
-
-    Raises:
-        UnknownComponentError: no such part.
-    """
+    """Return the YAML of the part ``name``, or what it needs where it has none; ``key`` names it."""
     family, folder = PARTS[key]
     components.resolve(family, name)
     file = properties_folder() / folder / f"{name}.yaml"
@@ -51,11 +47,7 @@ def reads_times(config: Any) -> bool:
 
 
 def part_name(key: str, part: Any) -> Any:
-    """Return the name of a part that is given by name or as a class; None where none is given.
-
-    Raises:
-        ConfigError: a class that is no such part.
-    """
+    """Return the name of a part that is given by name or as a class, None for none; ConfigError for a class of none."""
     if isinstance(part, type):
         return components.name_of(PARTS[key][0], part)
     return None if part is None else str(part)
@@ -66,10 +58,8 @@ def settings_of_model(
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return the parts of a model, and the settings of these parts and of the model, later ones win.
 
-    Args:
-        own: the parts that the model's class sets, by name or as classes.
-        model_yaml: content of the model's YAML, which may name parts too.
-        given: what the user sets; ``encoder``, ``geometry`` and ``loss_type`` replace a part.
+    ``own`` are the parts that the model's class sets, by name or as classes; the model's YAML may name parts too, and
+    what the user has ``given`` as ``encoder``, ``geometry`` and ``loss_type`` replaces them.
     """
     default = {key: part_name(key, model_yaml.get(key) or own[key]) for key in PARTS}
     parts = {key: part_name(key, given.get(key) or default[key]) for key in PARTS}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 
 class ConfigError(ValueError):
     """A configuration that cannot run; the message says which key, what came, what is allowed."""
@@ -13,3 +15,14 @@ class NoSpaceError(OSError):
 
 class LockedError(OSError):
     """Another process works on the same folder."""
+
+
+def require(extra: str, what: str, *modules: str) -> None:
+    """Raise ConfigError, naming the ``extra`` to install, if ``what`` cannot import one of ``modules``."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ConfigError(
+                f"{what} needs the package {module} ({error}); install the extra: pip install 'recbole-hyper[{extra}]'"
+            ) from error

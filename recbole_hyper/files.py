@@ -6,20 +6,23 @@ Every file of the package is written through :func:`replaced`: to a temporary na
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import fcntl
 import glob
 import hashlib
+import io
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import yaml
 
 from recbole_hyper.errors import LockedError, NoSpaceError
@@ -39,10 +42,8 @@ def replaced(path: Path) -> Iterator[Path]:
     """Give the temporary path that takes the place of ``path`` when the block ends well, and is removed when not.
 
     The folder is made where it is missing; leftovers of processes that were killed are removed. Who may read the file
-    follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone).
-
-    Raises:
-        NoSpaceError: the disk is full, however the library that writes says so.
+    follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone). NoSpaceError
+    where the disk is full, however the library that writes says so.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
@@ -64,9 +65,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """Give an empty folder that takes the place of ``folder`` when the block ends well, and is removed when not.
 
     What stood there before goes when the new one is complete; a reader finds one of the two, or for a moment none.
-
-    Raises:
-        NoSpaceError: the disk is full, however the library that writes says so.
+    Raises as :func:`replaced`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
@@ -111,7 +110,7 @@ def _remove_leftovers(path: Path) -> None:
     """Remove what processes that were killed left behind; the part of one that still runs stays."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         number = part.name.removesuffix(".part").rpartition(".")[2]
-        if not number.isdigit() or _alive(int(number)):
+        if not number.isdigit() or psutil.pid_exists(int(number)):
             continue
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
@@ -119,20 +118,20 @@ def _remove_leftovers(path: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` as UTF-8."""
     with replaced(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+    """Write rows as CSV; the columns are those of any row, in the order in which they come, unless others are given."""
+    text = io.StringIO()
+    names = columns or list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_json(path: Path, content: Any, indent: int = 2) -> None:
@@ -147,11 +146,7 @@ def write_yaml(path: Path, content: Mapping[str, Any], *, sort_keys: bool = True
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON mapping.
-
-    Raises:
-        ValueError: the file is no JSON, or holds something else; the message names it.
-    """
+    """Read a JSON mapping; ValueError, which names the file, for one that is no JSON or holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -192,8 +187,7 @@ def file_digest(path: Path) -> str:
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock on the file ``path``, which the system releases when this process ends.
 
-    Raises:
-        LockedError: it is held elsewhere and ``wait`` is False.
+    LockedError where it is held elsewhere and ``wait`` is False.
     """
     with path.open("a", encoding="utf-8") as file:
         try:

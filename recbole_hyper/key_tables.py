@@ -60,17 +60,13 @@ def declared() -> list[dict[str, str]]:
             value, source = typed(general[key][0]), general[key][1]
         elif files:
             values = {typed(value) for value in files.values()}
-            value, source = values.pop() if len(values) == 1 else BY_MODEL, _named(list(files))
+            value = values.pop() if len(values) == 1 else BY_MODEL
+            first, *others = files
+            source = f"{first} and {len(others)} more" if len(others) > 1 else ", ".join(files)
         else:
             value, source = "~", "keys.py"
         rows.append(_row(key, value, in_words(entry.values), source, entry.about))
     return rows
-
-
-def _named(files: Sequence[str]) -> str:
-    if len(files) <= 2:
-        return ", ".join(files)
-    return f"{files[0]} and {len(files) - 1} more"
 
 
 def _row(key: str, default: str, range_: str, source: str, about: str) -> dict[str, str]:
@@ -78,11 +74,7 @@ def _row(key: str, default: str, range_: str, source: str, about: str) -> dict[s
 
 
 def of_model(config: Any) -> list[dict[str, str]]:
-    """Return a row for every key that a run reads: those of the model and its parts first, then what all share.
-
-    Args:
-        config: a bound :class:`recbole_hyper.config.Config`, whose defaults are told.
-    """
+    """Return a row for every key that a run of the bound ``config`` reads: those of the model and its parts first."""
     from recbole_hyper.config import keys_in_source
     from recbole_hyper.recbole_keys import REFUSED
 
@@ -127,12 +119,7 @@ def _options(config: Any) -> dict[str, tuple[Any, str]]:
 
 
 def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:
-    """Return the lines of ``--help`` on the keys that are set most often, with their general defaults.
-
-    Args:
-        names: which keys.
-        more: the command that tells all others.
-    """
+    """Return the lines of ``--help`` on the keys ``names``, with general defaults; ``more`` tells all others."""
     general = general_defaults()
     lines = ["common configuration keys and their defaults (...: by model; a model may have its own):"]
     for name in names:

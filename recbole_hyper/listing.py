@@ -23,12 +23,9 @@ _SENTENCE = re.compile(r"\.(?: (?=[A-Z])|$)")
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that goes by its name.
+    """One thing that goes by its ``name``, and what it is, in one line; "" where nothing says it.
 
-    Attributes:
-        name: what is typed.
-        about: what it is, in one line; "" where nothing says it.
-        group: a heading for those that are told apart, "" for the others.
+    ``group`` is a heading for those that are told apart, "" for the others.
     """
 
     name: str
@@ -43,11 +40,7 @@ def first_sentence(text: str | None) -> str:
 
 
 def parts(family: str) -> list[Entry]:
-    """Return the parts of a family of components: those of the package, of plugins that were loaded, of entry points.
-
-    Args:
-        family: one of ``components.FAMILIES``.
-    """
+    """Return the parts of a family of components: of the package, of plugins that were loaded, of entry points."""
     folder = Path(__file__).parent / family
     found = [
         entry

@@ -28,26 +28,18 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
     Of two models of one name that of the later folder counts.
     """
     yamls = {path.stem.lower(): path.stem for path in (recbole_folder() / "properties" / "model").glob("*.yaml")}
-    return {
-        yamls.get(path.stem) or _class_of(path): path
-        for folder in folders
-        for path in (recbole_folder() / "model" / folder).glob("*.py")
-        if not path.stem.startswith("_")
-    }
-
-
-def _class_of(path: Path) -> str:
-    """Return the class in a file that is called like it, whatever its capitals: Random has no YAML to tell them."""
-    names = re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return next((name for name in names if name.lower() == path.stem), path.stem)
+    found = {}
+    for path in (path for folder in folders for path in (recbole_folder() / "model" / folder).glob("[!_]*.py")):
+        name = yamls.get(path.stem)
+        if name is None:  # Random has no YAML to tell its capitals: the class that is called like the file
+            classes = re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            name = next((one for one in classes if one.lower() == path.stem), path.stem)
+        found[name] = path
+    return found
 
 
 def recbole_comments(model: str | None = None) -> dict[str, tuple[str, str]]:
-    """Return what RecBole's YAML files say of a key, as its type and its meaning, by key.
-
-    Args:
-        model: whose YAML is read beside those of all models; one that RecBole does not have adds nothing.
-    """
+    """Return what RecBole's YAML files, that of ``model`` among them, say of keys: by key, its type and its meaning."""
     folder = recbole_folder() / "properties"
     files = [folder / "overall.yaml", folder / "dataset" / "sample.yaml", folder / "model" / f"{model}.yaml"]
     found: dict[str, tuple[str, str]] = {}

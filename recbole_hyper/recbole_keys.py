@@ -16,10 +16,6 @@ from recbole_hyper.components import parts_of
 from recbole_hyper.errors import ConfigError
 
 
-def _every(model: Any) -> bool:
-    return True
-
-
 def is_ours(model: Any) -> bool:
     """Return whether a model class is of this package, or made from one."""
     return any(base.__module__.startswith("recbole_hyper.") for base in model.__mro__)
@@ -29,28 +25,8 @@ def _one_step(model: Any) -> bool:
     return model.type == ModelType.TRADITIONAL
 
 
-def _without_batches(model: Any) -> bool:
-    return is_ours(model) and _one_step(model)
-
-
-def _no_network_of_ours(model: Any) -> bool:
-    return not parts_of(model)
-
-
 def _no_sequences(model: Any) -> bool:
     return model.type in (ModelType.GENERAL, ModelType.TRADITIONAL)
-
-
-def _but(*names: str) -> Callable[[Any], bool]:
-    return lambda model: model.__name__ not in names
-
-
-def _own_steps(model: Any) -> bool:
-    return _one_step(model) or model.__name__ in ("RaCT", "RecVAE", "S3Rec")
-
-
-def _no_item_features(model: Any) -> bool:
-    return not parts_of(model) and model.__name__ not in ("FDSA", "GRU4RecF", "SASRecF")
 
 
 @dataclass(frozen=True)
@@ -59,7 +35,7 @@ class NoEffect:
 
     keys: tuple[str, ...]
     why: str
-    when: Callable[[Any], bool] = _every
+    when: Callable[[Any], bool] = lambda model: True
 
 
 NO_EFFECT = (
@@ -75,9 +51,13 @@ NO_EFFECT = (
         ),
         "no knowledge graph is read",
     ),
-    NoEffect(("ENTITY_ID_FIELD",), "no knowledge graph is read", _but("KSR")),
-    NoEffect(("RATING_FIELD",), "an interaction counts as one, whatever its rating", _but("DMF")),
-    NoEffect(("require_pow",), "the model has no such regularisation", _but("LightGCN", "SimpleX")),
+    NoEffect(("ENTITY_ID_FIELD",), "no knowledge graph is read", lambda m: m.__name__ != "KSR"),
+    NoEffect(
+        ("RATING_FIELD",), "an interaction counts as one, whatever its rating", lambda m: m.__name__ != "DMF"
+    ),
+    NoEffect(
+        ("require_pow",), "the model has no such regularisation", lambda m: m.__name__ not in ("LightGCN", "SimpleX")
+    ),
     NoEffect(("worker",), "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
     NoEffect(("train_neg_sample_args",), "losses draw their own negatives: see n_negatives", is_ours),
     NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "ours read none of it", is_ours),
@@ -89,13 +69,17 @@ NO_EFFECT = (
         "models of this package read features as selected_features says",
         is_ours,
     ),
-    NoEffect(("selected_features", "pooling_mode"), "the model reads no item features", _no_item_features),
+    NoEffect(
+        ("selected_features", "pooling_mode"),
+        "the model reads no item features",
+        lambda m: not parts_of(m) and m.__name__ not in ("FDSA", "GRU4RecF", "SASRecF"),
+    ),
     NoEffect(
         ("MAX_ITEM_LIST_LENGTH", "ITEM_LIST_LENGTH_FIELD", "LIST_SUFFIX", "drop_last"),
         "the model sees no sequences",
         _no_sequences,
     ),
-    NoEffect(("shuffle",), "it is fitted to the whole matrix at once", _without_batches),
+    NoEffect(("shuffle",), "it is fitted to the whole matrix at once", lambda m: is_ours(m) and _one_step(m)),
     NoEffect(
         (
             "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
@@ -104,7 +88,11 @@ NO_EFFECT = (
         "the model is fitted in one step",
         _one_step,
     ),
-    NoEffect(("ema_decay",), "it is fitted in one step, or by a trainer of RecBole with steps of its own", _own_steps),
+    NoEffect(
+        ("ema_decay",),
+        "it is fitted in one step, or by a trainer of RecBole with steps of its own",
+        lambda m: _one_step(m) or m.__name__ in ("RaCT", "RecVAE", "S3Rec"),
+    ),
     NoEffect(
         (
             "adam_betas", "item_bias", "item_bias_init", "reuse_item_embeddings", "curvature", "curvature_init",
@@ -112,7 +100,7 @@ NO_EFFECT = (
             "train_windows", "feature_fusion", "feature_output", "feature_standardize", "feature_id_dropout",
         ),
         "only sequential models of this package have it",
-        _no_network_of_ours,
+        lambda m: not parts_of(m),
     ),
 )  # fmt: skip
 
@@ -151,16 +139,8 @@ _DROPS_NOTHING: tuple[Any, ...] = ("[0,inf)", {})
 def translate(given: Mapping[str, Any], final: dict[str, Any], defaults: Mapping[str, Any]) -> list[str]:
     """Set in ``final`` what RecBole's ``repeatable`` and ``benchmark_filename`` mean here.
 
-    Args:
-        given: what the user sets.
-        final: all keys; changed.
-        defaults: of the model.
-
-    Returns:
-        warnings: what of ``given`` has no effect.
-
-    Raises:
-        ConfigError: keys that contradict each other, or files that cannot be the parts of a data set.
+    ``given`` is what the user sets, ``defaults`` are the model's. Returns warnings: what of ``given`` has no effect.
+    ConfigError for keys that contradict each other, or files that cannot be the parts of a data set.
     """
     _translate_repeatable(given, final, defaults)
     return _translate_benchmark(given, final)

@@ -45,16 +45,12 @@ def check_rank(n: int, rank: int, advice: str = "", dense: int | None = None) ->
 
 
 def top_eigenpairs(side: Any, rank: int, seed: int = 0, dense: int | None = None) -> tuple[Floats, Floats]:
-    """Return the ``rank`` largest eigenvalues of side^T side, falling, and their vectors (n, rank).
+    """Return the ``rank`` (1 to n) largest eigenvalues of side^T side, falling, and their vectors (n, rank).
 
-    Args:
-        side: sparse (m, n); the eigenvectors are its right singular vectors.
-        rank: 1 to n.
-        seed: of the random start of the iteration; it moves the result by rounding only.
-        dense: n up to which the Gram matrix is decomposed whole; None: 1,500, where that is quicker than iterating.
-
-    Raises:
-        ValueError: the iteration did not converge in the memory allowed for it.
+    These are the right singular vectors of the sparse ``side`` (m, n). ``seed`` is of the random start of the
+    iteration; it moves the result by rounding only. Up to ``dense`` columns the Gram matrix is decomposed whole; None:
+    1,500, where that is quicker than iterating. ValueError where the iteration did not converge in the memory allowed
+    for it.
     """
     n = side.shape[1]
     if _iterates(n, rank, dense):

@@ -5,7 +5,7 @@ atomic files -> SequenceStore -> Split -> batches -> states -> scores -> Ranks -
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,13 @@ Int64 = npt.NDArray[np.int64]
 class Cases:
     """Evaluation cases: pointers into a store, so that successive evaluation copies nothing.
 
-    Case ``i`` asks for the item at position ``asked[i]`` of row ``rows[i]``, given that row's positions
+    Case ``i`` asks for the item at position ``asked[i]`` of row ``rows[i]`` of ``store``, given that row's positions
     ``starts[i] .. ends[i] - 1``. Where cases follow one another ``asked`` is ``ends``: the history is all that is
     earlier. Cases of one part that share a history, whatever their order, have ``places`` beyond its end.
 
     Attributes:
-        store: the sequences that the cases point into.
         rows: (n,) store row of each case.
-        ends: (n,) position after the history: how many interactions of the row are known.
-        starts: (n,) first position that belongs to the history, usually 0.
+        ends, starts: (n,) position after the history, and the first one that belongs to it, usually 0.
         candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
         places: (n,) position of each target in its row, or None where it is ``ends``.
     """
@@ -97,6 +95,10 @@ class Split:
     valid_catalogue: npt.NDArray[np.bool_] | None = None
     points: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int | float | str] = field(default_factory=dict)
+
+    def without_test(self) -> Split:
+        """Return the split without its test cases and without a refit part."""
+        return replace(self, test=self.test[:0], refit_lengths=None)
 
     def candidates(self, part: str) -> npt.NDArray[np.bool_] | None:
         """Return the items that may be recommended in "valid" or "test", None for all."""

@@ -51,8 +51,7 @@ Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456
 def parse_yaml(text: str, where: str) -> Any:
     """Return the plain value that ``text`` spells; ``where`` names it in errors.
 
-    Raises:
-        ConfigError: no YAML, a tag that stands for an object, a key that comes twice, or nesting without end.
+    ConfigError for no YAML, a tag that stands for an object, a key that comes twice, or nesting without end.
     """
     if _depth(text) > _DEEPEST:
         raise ConfigError(f"{where} is nested too deeply to be read")
@@ -80,8 +79,7 @@ def _depth(text: str) -> int:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping.
 
-    Raises:
-        ConfigError: as :func:`parse_yaml`, or no text, or anything but 'key: value' lines.
+    ConfigError as :func:`parse_yaml`, or for no text, or anything but 'key: value' lines.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -110,13 +108,8 @@ def properties_folder() -> Path:
 def properties_file(name: str | Path, folder: str, what: str) -> Path:
     """Return the file that ``name`` stands for: a path, or the bare name of a file in ``properties/<folder>``.
 
-    Args:
-        name: a file that is there comes before a name.
-        folder: below the folder of this project's YAML files.
-        what: the kind of file, for the error.
-
-    Raises:
-        ConfigError: no such file; the nearest names are told.
+    A file that is there comes before a name. ConfigError, which calls it a ``what`` and tells the nearest names, for
+    none.
     """
     path = Path(name)
     if path.is_file():

@@ -16,15 +16,11 @@ from recbole_hyper.encoders.dropout import dropout as drop
 
 
 def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
-    """Turn scores by distance into scores by key position, without gathering: a pad and a view.
+    """Turn scores by distance (..., L, L) into scores by key position, without gathering: a pad and a view.
 
-    Args:
-        by_distance: (..., L, L). For ``past`` column m holds distance L-1-m, for ``future`` distance m.
-        direction: ``past`` (key j <= query i) or ``future`` (key j >= query i).
-
-    Returns:
-        (..., L, L) whose entry (i, j) is the score at distance |i - j| on the side of ``direction``; the other side
-        holds unrelated values and must be masked.
+    For ``past`` column m of ``by_distance`` holds distance L-1-m, for ``future`` distance m. Entry (i, j) of the result
+    is the score at distance |i - j| where key j is on the side of ``direction``: j <= i for ``past``, j >= i for
+    ``future``. The other side holds unrelated values and must be masked.
     """
     length = by_distance.shape[-1]
     # one more column makes each row start one later: the offset of row i moves by i in the flat view
@@ -48,8 +44,7 @@ def dense_attention(
     """Attend with all L x L scores of each head, those outside the windows masked.
 
     Args:
-        query: (B, h, L, k), scaled.
-        key: (B, h, L, k).
+        query, key: (B, h, L, k), the queries scaled.
         value: (B, h, L, k), or None for the attention weights.
         by_position: (queries of the position scores (B, h, L, k), vectors of the distances 0..L-1 (h, L, k)) or None.
         windows: one per head.

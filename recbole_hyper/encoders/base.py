@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import Part
 from recbole_hyper.geometry.head import OutputHead
 
 INITIALIZERS = ("xavier", "normal")
+# inside feed-forward parts, by the names that RecBole gives them
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -56,11 +59,9 @@ class Encoder(Part, nn.Module, ABC):
         return newest(self(items, lengths), lengths)
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and what the layers computed; by default one layer with a single head.
+        """Return the states (B, L, d) and what the layers computed on the way; by default one layer with one head.
 
-        Args:
-            items, lengths: see :meth:`forward`.
-            return_maps: also the attention weights, of an encoder that ``has_maps``.
+        ``return_maps`` asks an encoder that ``has_maps`` for its attention weights too.
         """
         states = self(items, lengths)
         return states, Trace(heads=[states.unsqueeze(2)])
@@ -70,12 +71,9 @@ class Encoder(Part, nn.Module, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch of windows and its terms for the log; one loss unless overridden.
 
-        Args:
-            items: (B, L) right-padded.
-            targets: (B, L) what the states predict, 0 where there is no target.
-            lengths: (B,).
-            loss_of: any loss: ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, rows being the row of the
-                batch that each state is of.
+        ``items`` and ``targets`` (B, L) are right-padded, 0 where there is no target; ``lengths`` (B,). Any loss is
+        called as ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, rows being the row of the batch that each
+        state is of.
 
         Returns:
             the total, and detached terms before weighting by name.
@@ -115,9 +113,8 @@ class TimedEncoder(Encoder):
 class Trace:
     """What the layers of an encoder computed on the way to its states.
 
-    Attributes:
-        heads: per layer the head outputs before they are mixed, (B, L, h, d/h); undefined at padding.
-        maps: per layer the attention weights without dropout, (B, h, L, L), rows sum to 1; empty unless asked for.
+    Per layer, ``heads`` are the head outputs before they are mixed, (B, L, h, d/h), undefined at padding, and ``maps``
+    the attention weights without dropout, (B, h, L, L), rows sum to 1; these are empty unless asked for.
     """
 
     heads: list[Tensor] = field(default_factory=list)
@@ -132,9 +129,8 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
 def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> list[slice]:
     """Cut rows into runs of like length, which an encoder pads less when it takes them one by one.
 
-    The longest row of a run has at most ``ratio`` times the length of its shortest, plus ``slack``: with less, more
-    would be spent on calls than is saved. Rows that are not sorted by length, or not on a CPU, where padding costs less
-    than more calls, are one run.
+    The longest row of a run has at most ``ratio`` times the length of its shortest, plus ``slack``: calls cost too.
+    Rows that are not sorted by length, or not on a CPU, where padding costs less than more calls, are one run.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
@@ -150,17 +146,10 @@ def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> li
 def supervised_states(
     encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Encode a right-padded batch in its length groups, and keep what has a target.
-
-    Args:
-        encoder: any encoder.
-        items: (B, L).
-        targets: (B, L), 0 where there is none.
-        lengths: (B,).
-        times: (B, L), for an encoder that reads them.
+    """Encode right-padded ``items`` (B, L), and their ``times`` if the encoder reads them, in their length groups.
 
     Returns:
-        the states (n, d) with a target, the targets (n,), and their rows of the batch (n,).
+        the states (n, d) whose ``targets`` (B, L) are not 0, these targets (n,), and their rows of the batch (n,).
     """
     states, answers, rows = [], [], []
     for group in length_groups(lengths):
@@ -178,6 +167,13 @@ def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
 
 
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the activation that ``hidden_act`` names; ValueError for a name that is none."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"hidden_act={name!r} is unknown; known: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
 def check_above_zero(**values: float) -> None:
     """Raise ValueError, with its name, for a value that is not a finite number above 0."""
     for name, value in values.items():
@@ -188,13 +184,8 @@ def check_above_zero(**values: float) -> None:
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
-    Args:
-        module: any module.
-        rule: "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole, biases set to 0).
-        std: standard deviation of "normal", above 0.
-
-    Raises:
-        ValueError: another rule, or ``std`` not above 0.
+    ``rule`` is "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole: of standard deviation ``std``,
+    biases 0); ValueError for another, or a ``std`` that is not above 0.
     """
     if rule not in INITIALIZERS:
         raise ValueError(f"initializer={rule!r}: allowed are {', '.join(INITIALIZERS)}")

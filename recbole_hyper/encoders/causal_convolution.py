@@ -13,24 +13,15 @@ _LONGEST_PRODUCT = 256
 
 
 def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
-    r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}`, (B, L, d).
+    r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}` (B, L, d), of ``inputs`` x and ``kernel`` w (L, d).
 
     Short sequences on a CPU go through a matrix for each coordinate, d L L numbers in all; others through transforms of
     length 2 L.
-
-    Args:
-        inputs: x, (B, L, d).
-        kernel: w, (L, d).
     """
-    length = inputs.shape[1]
-    if inputs.device.type == "cpu" and length <= _LONGEST_PRODUCT:
-        return _by_products(inputs, kernel)
-    spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
-    return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
-
-
-def _by_products(inputs: Tensor, kernel: Tensor) -> Tensor:
     batch, length, width = inputs.shape
+    if inputs.device.type != "cpu" or length > _LONGEST_PRODUCT:
+        spectrum = torch.fft.rfft(inputs, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length, dim=0)
+        return torch.fft.irfft(spectrum, n=2 * length, dim=1)[:, :length]
     # as one transposed matrix: torch copies it six times faster than a permutation of three dimensions
     columns = inputs.reshape(batch * length, width).t().contiguous().view(width, batch, length)
     found = torch.bmm(columns, _Toeplitz.apply(kernel))

@@ -38,5 +38,4 @@ class Dropout(nn.Module):
         return dropout(x, self.p) if self.training and self.p else x
 
     def extra_repr(self) -> str:
-        """Describe the module in print(model)."""
         return f"p={self.p}"

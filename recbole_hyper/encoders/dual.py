@@ -25,10 +25,9 @@ DIRECTIONS = ("both", "shared", "past", "future")
 class DualStates:
     """States of both directions for sequences of n items, aligned: place i is the pair of items i and i + 1.
 
-    Attributes:
-        past: (B, L, d); place i has seen items 0..i and predicts item i + 1. None without a past direction.
-        future: (B, L, d); place i has seen items i+1..n-1 and predicts item i. None without a future direction.
-        transfer: the transfer term (0-d), or None when it is switched off.
+    ``past`` (B, L, d) at i has seen items 0..i and predicts item i + 1, ``future`` (B, L, d) at i has seen items
+    i+1..n-1 and predicts item i; None without that direction. ``transfer`` is the transfer term (0-d), None where it is
+    off.
     """
 
     past: Tensor | None
@@ -122,17 +121,11 @@ class DualEncoder(Encoder):
         if not 0 <= dual_beta < float("inf"):
             raise ValueError(f"dual_beta={dual_beta} must be finite and at least 0; 0 switches the transfer off")
         if not dual_future_dropout and not self.backbone.directed:
-            raise ValueError(
-                f"dual_future_dropout=False needs a backbone with layer_dropout; {self.backbone.__name__} has none"
-            )
-        self.alpha = dual_alpha
-        self.beta = dual_beta
-        self.transfer_form = dual_transfer
-        self.directions = dual_directions
-        self.past: Encoder | None = None
+            raise ValueError(f"dual_future_dropout=False needs a layer_dropout; {self.backbone.__name__} has none")
+        self.alpha, self.beta = dual_alpha, dual_beta
+        self.transfer_form, self.directions = dual_transfer, dual_directions
+        self.past = None if dual_directions == "future" else self.backbone(item_embedding, **backbone_options)
         self.future: Encoder | None = None
-        if dual_directions != "future":
-            self.past = self.backbone(item_embedding, **backbone_options)
         if dual_directions in ("both", "future"):
             extra: dict[str, Any] = {"direction": "future"} if self.backbone.directed else {}
             if not dual_future_dropout:
@@ -140,10 +133,7 @@ class DualEncoder(Encoder):
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
         self._native_future = self.backbone.directed and dual_directions != "shared"
         if dual_transfer == "attention" and self._transfers and not self.has_maps:
-            raise ValueError(
-                f"dual_transfer='attention' needs attention maps, which {self.backbone.__name__} does not have; "
-                "use dual_transfer='heads'"
-            )
+            raise ValueError(f"dual_transfer='attention' needs attention maps, which {self.backbone.__name__} has not")
 
     @property
     def _transfers(self) -> bool:
@@ -177,12 +167,9 @@ class DualEncoder(Encoder):
         return trace_reversed(network, items, lengths, return_maps=return_maps)
 
     def both(self, items: Tensor, targets: Tensor, lengths: Tensor) -> DualStates:
-        """Return the aligned states of both directions.
+        """Return the aligned states of both directions over sequences of ``lengths`` (B,) + 1 items.
 
-        Args:
-            items: (B, L) right-padded; a sequence without its last item.
-            targets: (B, L) the same sequence without its first item.
-            lengths: (B,) number of items in each of the two.
+        ``items`` (B, L), right-padded, are these without their last item, ``targets`` (B, L) without their first.
         """
         return_maps = self._transfers and self.transfer_form == "attention"
         past = future = term = None

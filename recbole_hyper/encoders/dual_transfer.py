@@ -23,19 +23,15 @@ def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -> Tensor:
     """Return the transfer term: the mean of the symmetric KL over users, heads and layers (a 0-d tensor).
 
+    The paper's slides sum over heads; the mean, as in the code, keeps ``dual_beta`` independent of their number. Traces
+    are by natural position: per layer ``heads`` (B, L, h, d/h), ``maps`` (B, h, L, L). Users without one of ``lengths``
+    (B,) real positions are left out.
+
     Args:
-        past: trace of the past encoder, whose ``heads`` are (B, L, h, d/h) and ``maps`` (B, h, L, L) per layer.
-        future: trace of the future encoder, of the same shapes, by natural position.
-        lengths: (B,) real positions of each user; users with none are left out.
         form: ``heads``, the published code: the head outputs are averaged over the real positions and put through
             a softmax over their d/h coordinates (the code averages over padding too). ``attention``, ours: the
             attention weights by distance to the query, averaged over the real queries. (The two maps themselves
             cannot be compared: one is zero where the other is not, except on the diagonal.)
-
-    The paper's slides sum over heads; the mean, as in the code, keeps ``dual_beta`` independent of their number.
-
-    Raises:
-        ValueError: ``form`` is unknown, or is ``attention`` for traces without maps.
     """
     if form == "heads":
         pairs = [
@@ -44,10 +40,7 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
         ]
     elif form == "attention":
         if not past.maps or not future.maps:
-            raise ValueError(
-                "dual_transfer='attention' needs attention maps, which this backbone does not have; "
-                "use dual_transfer='heads' or a backbone with attention"
-            )
+            raise ValueError("dual_transfer='attention' needs attention maps, which this backbone does not have")
         pairs = [
             (_distance_log_distribution(p, lengths, "past"), _distance_log_distribution(f, lengths, "future"))
             for p, f in zip(past.maps, future.maps, strict=True)
@@ -75,15 +68,10 @@ def _distance_log_distribution(maps: Tensor, lengths: Tensor, direction: str) ->
 
 
 def distance_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
-    """Return the attention at each distance from the query, averaged over the real queries of each user.
+    """Return (B, h, L) the attention at each distance from the query, averaged over the real queries of each user.
 
-    Args:
-        maps: (B, h, L, L) attention weights, zero on the side that ``direction`` does not see.
-        lengths: (B,) real positions.
-        direction: ``past`` or ``future``.
-
-    Returns:
-        (B, h, L): column m holds distance m; each row sums to 1 for users with at least one position.
+    Column m holds distance m; rows sum to 1 for users with a position. ``maps`` (B, h, L, L) are attention weights,
+    zero on the side that ``direction`` (``past`` or ``future``) does not see; ``lengths`` (B,) real positions.
     """
     length = maps.shape[-1]
     real = torch.arange(length, device=maps.device) < lengths[:, None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from torch import Tensor
 
 from recbole_hyper.components import component
@@ -16,22 +18,16 @@ class TracedTransformerEncoder(TransformerEncoder):
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states (B, L, d) and, per layer, the head outputs before they are mixed (B, L, h, d/h)."""
         found = Trace()
-        hooks = []
-        for block in self.blocks:
-            assert isinstance(block, TransformerBlock)
-            attention = block.attention
-            heads = (attention.n_heads, attention.output.in_features // attention.n_heads)
-            # what enters the output projection are the heads side by side
-            hooks.append(
-                attention.output.register_forward_pre_hook(
+        with contextlib.ExitStack() as hooks:
+            for block in self.blocks:
+                assert isinstance(block, TransformerBlock)
+                heads = (block.attention.n_heads, -1)
+                # what enters the output projection are the heads side by side
+                hook = block.attention.output.register_forward_pre_hook(
                     lambda _, inputs, heads=heads: found.heads.append(inputs[0].unflatten(-1, heads))
                 )
-            )
-        try:
+                hooks.callback(hook.remove)
             return self(items, lengths), found
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 @component("encoders", "dual_transformer")

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Trace, activation, check_above_zero, positions_from_end
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
 
@@ -125,12 +124,10 @@ class FMLPEncoder(Encoder):
     Padding holds zeros at the input of each layer; in the published code P and the norms leak into it.
 
     Args:
-        item_embedding: the item vectors; row 0 is padding.
-        n_layers: filter layers.
+        item_embedding, n_layers: the item vectors, whose row 0 is padding; filter layers.
         inner_size: width of the feed-forward network; None is 4d, as published.
         hidden_dropout_prob: after the input norm, the filter and the feed-forward network.
         max_length: N, the longest sequence and the length of the filter.
-        filter: ``causal`` or ``circular``.
 
     Raises:
         ValueError: an unknown ``filter`` or activation, no layer, a ``layer_norm_eps`` or ``initializer_range`` not
@@ -176,17 +173,15 @@ class FMLPEncoder(Encoder):
         )
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
         return self.trace(items, lengths)[0]
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
-        length = items.shape[1]
-        self._check_length(length)
+        real = self._real(items, lengths)
         if self.circular:
-            return self._trace_prefixes(items, lengths)
-        real = (torch.arange(length, device=items.device) < lengths[:, None]).unsqueeze(-1)
-        states = self._embed(items, self.position[positions_from_end(lengths, length)], real)
+            return self._trace_prefixes(items, real)
+        real = real.unsqueeze(-1)
+        states = self._embed(items, self.position[positions_from_end(lengths, items.shape[1])], real)
         trace = Trace()
         for layer in self.layers:
             states, filtered = layer(states, circular=False)
@@ -198,16 +193,19 @@ class FMLPEncoder(Encoder):
         """Return the states (B, d) at the newest items; a circular filter needs one window per row for it, not L."""
         if not self.circular:
             return super().last(items, lengths)
-        self._check_length(items.shape[1])
+        self._real(items, lengths)
         return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
 
-    def _check_length(self, length: int) -> None:
+    def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return (B, L) True where no padding is; ValueError for sequences that are too long."""
+        length = items.shape[1]
         if length > self.max_length:
             raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        return torch.arange(length, device=items.device) < lengths[:, None]
 
-    def _trace_prefixes(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Trace]:
+    def _trace_prefixes(self, items: Tensor, real: Tensor) -> tuple[Tensor, Trace]:
         """Run every prefix in its own right-aligned window and keep the last position of each."""
-        users, ends = (torch.arange(items.shape[1], device=items.device) < lengths[:, None]).nonzero(as_tuple=True)
+        users, ends = real.nonzero(as_tuple=True)
         states, *heads = self._in_pieces(items, users, ends)
         blank = states.new_zeros(*items.shape, states.shape[-1])
         found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]

@@ -15,8 +15,7 @@ from recbole_hyper.encoders.dropout import Dropout
 def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
     """Return the width of the GRU, None being that of the embedding.
 
-    Raises:
-        ValueError: a width that is no whole number of at least 1, or without a dense map not the embedding's.
+    ValueError for no whole number of at least 1 and, without a dense map, for another width than the embedding's.
     """
     if gru_size is None:
         return width
@@ -33,14 +32,11 @@ class GRUEncoder(Encoder):
 
     Args:
         item_embedding: shared (n_items, d) table.
-        gru_size: width of the GRU (None: d).
+        gru_size: width of the GRU (None: d); ValueError below 1.
         n_layers: GRU layers.
         dropout_prob: dropout of the embeddings, and between layers.
         gru_bias: biases in the GRU; RecBole has none.
         dense: the last linear map to width d; needed where gru_size differs from d.
-
-    Raises:
-        ValueError: a width below 1, or dense=False with another width.
     """
 
     def __init__(
@@ -58,12 +54,7 @@ class GRUEncoder(Encoder):
         gru_size = resolve_width(gru_size, width, dense=dense)
         self.dropout = Dropout(dropout_prob)
         self.gru = nn.GRU(
-            width,
-            gru_size,
-            n_layers,
-            bias=gru_bias,
-            batch_first=True,
-            dropout=dropout_prob if n_layers > 1 else 0.0,
+            width, gru_size, n_layers, bias=gru_bias, batch_first=True, dropout=dropout_prob if n_layers > 1 else 0.0
         )
         for name, parameter in self.gru.named_parameters():
             if "weight" in name:  # RecBole: Xavier uniform over each stacked matrix
@@ -71,7 +62,6 @@ class GRUEncoder(Encoder):
         self.dense = nn.Linear(gru_size, width) if dense else nn.Identity()
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
         vectors = self.dropout(self.item_embedding(items))
         states: Tensor = scanned(self.gru, vectors) if torch.compiler.is_exporting() else self.gru(vectors)[0]
         return self.dense(states)

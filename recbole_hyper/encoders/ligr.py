@@ -12,13 +12,7 @@ from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer, 2020): W3 drop(SiLU(W1 x) * W2 x), without biases.
-
-    Args:
-        hidden_size: width d.
-        inner_size: width inside.
-        dropout_prob: of what enters W3.
-    """
+    """SwiGLU (Shazeer, 2020): W3 drop(SiLU(W1 x) * W2 x), without biases, ``inner_size`` wide inside."""
 
     def __init__(self, hidden_size: int, inner_size: int, dropout_prob: float) -> None:
         super().__init__()
@@ -27,7 +21,6 @@ class GatedFeedForward(nn.Module):
         self.dropout = Dropout(dropout_prob)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (..., d) to (..., d)."""
         gate, value = self.inner(x).chunk(2, dim=-1)
         return self.outer(self.dropout(F.silu(gate) * value))
 
@@ -55,11 +48,7 @@ class LiGRBlock(nn.Module):
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(
-        self,
-        memory: Tensor,
-        query: Tensor | None = None,
-        visible: Tensor | None = None,
-        n_pads: Tensor | None = None,
+        self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None, n_pads: Tensor | None = None
     ) -> Tensor:
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`."""
         states = memory if query is None else query
@@ -75,20 +64,8 @@ class LiGRBlock(nn.Module):
 class LiGREncoder(PositionalEncoder):
     """Causal LiGR blocks over item embeddings and learned positions, as eSASRec has them (Tikhonovich et al., 2025).
 
-    There is no layer norm before or behind the blocks.
-
-    Args:
-        item_embedding: shared (n_items, d) table.
-        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
-        n_layers, n_heads: blocks and heads.
-        inner_size: width inside SwiGLU (None: 4 d).
-        hidden_dropout_prob, attn_dropout_prob: dropout rates in [0, 1).
-        layer_norm_eps: epsilon of every layer norm.
-        initializer: xavier or normal with ``initializer_range``.
-
-    Raises:
-        ValueError: heads that do not divide d, an unknown initializer, a ``layer_norm_eps`` or ``initializer_range``
-            not above 0.
+    There is no layer norm before or behind the blocks. ``inner_size`` is the width inside SwiGLU (None: 4 d); the other
+    arguments, and errors, are those of :class:`~recbole_hyper.encoders.transformer.TransformerEncoder`.
     """
 
     def __init__(

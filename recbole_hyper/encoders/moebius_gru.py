@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,9 +117,7 @@ class MoebiusGRU(nn.Module):
     def curvature(self) -> float | Tensor:
         """Curvature c in use: a number, or a 0-d tensor that gradients flow into where it is learned."""
         if self.pending:
-            raise RuntimeError(
-                "curvature='auto' is not resolved: call set_curvature with the value estimated from data"
-            )
+            raise RuntimeError("curvature='auto' is not resolved: call set_curvature with the estimate from data")
         return self.ball.c if self.learned else self.fixed_curvature
 
     def set_curvature(self, curvature: float) -> None:
@@ -151,16 +151,15 @@ class MoebiusGRU(nn.Module):
     def forward(
         self, inputs: Tensor | PackedSequence, h0: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
-        """Return all states of the last layer and the last state of every layer, as torch.nn.GRU.
+        """Return all states of the last layer and the last state of every layer, as torch.nn.GRU: points of the ball.
+
+        The output is (L, B, hidden), laid out as ``inputs`` (packed for packed inputs), h_n (num_layers, B, hidden) the
+        states at the last real step.
 
         Args:
             inputs: (L, B, in), (B, L, in) with ``batch_first``, (L, in) without a batch, or a PackedSequence.
             h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
             lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; states behind are unspecified.
-
-        Returns:
-            output (L, B, hidden), laid out as ``inputs`` (packed for packed inputs), points of the ball;
-            h_n (num_layers, B, hidden), the states at the last real step.
 
         Raises:
             ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
@@ -191,9 +190,9 @@ class MoebiusGRU(nn.Module):
 
     def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
-        if torch.compiler.is_exporting():  # no file format of a graph holds the end of autocast
-            return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
-        with torch.autocast(inputs.device.type, enabled=False):
+        # no file format of a graph holds the end of autocast
+        exporting = torch.compiler.is_exporting()
+        with nullcontext() if exporting else torch.autocast(inputs.device.type, enabled=False):
             return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
 
     def _run_layers(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -209,11 +208,9 @@ class MoebiusGRU(nn.Module):
         if h0 is None:
             starts = inputs.new_zeros(self.num_layers, batch, self.hidden_size)
         else:
-            if h0.shape != (self.num_layers, batch, self.hidden_size):
-                raise ValueError(
-                    f"h0 has shape {tuple(h0.shape)}, {(self.num_layers, batch, self.hidden_size)} is needed "
-                    "(num_layers, batch, hidden_size)"
-                )
+            needed = (self.num_layers, batch, self.hidden_size)
+            if h0.shape != needed:
+                raise ValueError(f"h0 has shape {tuple(h0.shape)}, (num_layers, batch, hidden_size) {needed} is needed")
             hyperbolic.check_points(h0, float(root.detach()) ** 2, "h0")
             starts = hyperbolic.log0(h0.to(inputs.dtype), curvature) * root
         last = []
@@ -237,10 +234,8 @@ class MoebiusGRU(nn.Module):
     def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:
         """Raise ValueError for inputs or lengths that cannot be; return the batch size."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
-            raise ValueError(
-                f"inputs have shape {tuple(inputs.shape)}; the last of 3 (or 2) axes must be {self.input_size}"
-            )
-        length, batch = inputs.shape[0], inputs.shape[1]
+            raise ValueError(f"inputs have shape {tuple(inputs.shape)}; the last must be {self.input_size}")
+        length, batch, _ = inputs.shape
         if length == 0 or batch == 0:
             raise ValueError(f"inputs hold {length} steps of {batch} rows; at least one of each is needed")
         if lengths is not None:
@@ -248,9 +243,7 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
             low, high = int(lengths.min()), int(lengths.max())
             if low < 1 or high > length:
-                raise ValueError(
-                    f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
-                )
+                raise ValueError(f"lengths run from {low} to {high}, allowed are 1 to {length}")
         return batch
 
 
@@ -262,29 +255,12 @@ class MoebiusGRUCell(nn.Module):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        curvature: float | str = 1.0,
-        inputs: str = "tangent",
-        *,
-        nonlinearity: str = "identity",
-        reset: str = "before",
-        bias: bool = True,
+        self, input_size: int, hidden_size: int, curvature: float | str = 1.0, inputs: str = "tangent", **options: Any
     ) -> None:
         super().__init__()
-        self.layer = MoebiusGRU(
-            input_size,
-            hidden_size,
-            curvature=curvature,
-            inputs=inputs,
-            nonlinearity=nonlinearity,
-            reset=reset,
-            bias=bias,
-        )
+        self.layer = MoebiusGRU(input_size, hidden_size, curvature=curvature, inputs=inputs, **options)
 
     def forward(self, inputs: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Return the next states (B, hidden)."""
         return self.layer(inputs[None], None if hidden is None else hidden[None])[1][0]
 
 
@@ -296,16 +272,14 @@ class MoebiusGRUEncoder(Encoder):
     the Poincare head applies exp_0 itself. With head and encoder in the same ball the point is that of the GRU.
 
     Args:
-        item_embedding: shared (n_items, d) table.
-        gru_size: width of the GRU (None: d).
-        n_layers: layers.
-        dropout_prob: dropout of the embeddings, and of the tangent vectors between layers.
+        item_embedding, gru_size, n_layers, dropout_prob: as :class:`~recbole_hyper.encoders.gru.GRUEncoder`.
         curvature: c > 0, or "learn": a parameter of the encoder, until :meth:`share_curvature` puts that of a head in
             its place.
         curvature_init: where a learned curvature starts, > 0.
         nonlinearity, reset: see :class:`MoebiusGRU`.
-        dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d, as in
-            RecBole's GRU4Rec; needed where gru_size differs from d.
+        dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d; needed
+            where
+            gru_size differs from d.
     """
 
     def __init__(

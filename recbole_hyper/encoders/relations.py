@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import TimedEncoder, newest
+from recbole_hyper.encoders.base import TimedEncoder, check_above_zero, newest
 from recbole_hyper.encoders.dropout import Dropout
 
 # natural logarithm of the ratio of one bucket's end to its start; the code of HSTU and FuXi-alpha
@@ -26,9 +27,8 @@ _GAPS = 1 << 17
 class Relations(NamedTuple):
     """Relations of asking positions i to all positions j; one table serves every layer.
 
-    Attributes:
-        places: (Q, L), or (B, 1, L), i - j, and ``max_length`` where j is later than i.
-        gaps: (B, Q, L) int32, the bucket of |t_i - t_j|, and ``n_time_buckets`` + 1 where j is later.
+    ``places`` (Q, L), or (B, 1, L), are i - j, and ``max_length`` where j is later than i; ``gaps`` (B, Q, L) int32 the
+    buckets of |t_i - t_j|, and ``n_time_buckets`` + 1 where j is later.
     """
 
     places: Tensor
@@ -38,12 +38,8 @@ class Relations(NamedTuple):
 def time_buckets(asking: Tensor, times: Tensor, n_buckets: int, later: Tensor) -> Tensor:
     """Return (B, Q, L) int32 the bucket min(n, floor(log(max(1, |t_i - t_j|)) / 0.301)), n + 1 where ``later``.
 
-    Args:
-        asking: (B, Q) float64 times t_i. Differences are taken before anything is rounded: Unix seconds do not fit
-            into float32.
-        times: (B, L) float64 times t_j.
-        n_buckets: the last bucket n.
-        later: bool, (Q, L) or (B, 1, L).
+    Times t_i ``asking`` (B, Q) and t_j (B, L) are float64, whose differences are taken before anything is rounded: Unix
+    seconds do not fit into float32. ``later`` is (Q, L) or (B, 1, L).
     """
 
     def of_rows(rows: slice) -> Tensor:
@@ -62,12 +58,9 @@ def time_buckets(asking: Tensor, times: Tensor, n_buckets: int, later: Tensor) -
 
 
 class RelativeWeights(nn.Module):
-    """A learned weight for each distance in places and for each bucket of time; all heads share them.
+    """A learned weight for each distance 0 .. ``max_length`` - 1 and each bucket of time 0 .. ``n_buckets``.
 
-    Args:
-        max_length: distances 0 .. ``max_length`` - 1.
-        n_buckets: buckets 0 .. ``n_buckets``.
-        std: standard deviation that they are drawn with.
+    All heads share them; they are drawn with the standard deviation ``std``.
     """
 
     def __init__(self, max_length: int, n_buckets: int, std: float) -> None:
@@ -91,11 +84,7 @@ def _looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
 
 
 def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
-    """Return the one width that is ``given`` by its name, or what a head has of ``hidden_size`` where it is None.
-
-    Raises:
-        ValueError: no heads, heads that do not divide d, or a width below 1.
-    """
+    """Return the one width that is ``given`` by its name, or what a head has of ``hidden_size`` where it is None."""
     ((name, width),) = given.items()
     if n_heads < 1 or (width is None and hidden_size % n_heads):
         raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; give {name}")
@@ -105,11 +94,68 @@ def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
 
 
 class RelationalBlock(nn.Module):
-    """What the blocks of a :class:`RelationalEncoder` are called with."""
+    """What the blocks of a :class:`RelationalEncoder` share: projections, norms without weights, relative weights.
+
+    A subclass names its ``norm``, and the number of ``channels`` that attend to the same values. The arguments are
+    those of the encoder; ``dropout_prob`` is of what enters the output, ``std`` of the projections and of the relative
+    weights.
+    """
+
+    norm: ClassVar[type[nn.LayerNorm] | type[nn.RMSNorm]]
+    channels: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        n_heads: int,
+        attention_dim: int | None,
+        linear_dim: int | None,
+        max_length: int,
+        n_time_buckets: int,
+        dropout_prob: float,
+        layer_norm_eps: float,
+        std: float,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.max_length, self.std = n_heads, max_length, std
+        keys = n_heads * head_width(hidden_size, n_heads, attention_dim=attention_dim)
+        values = n_heads * head_width(hidden_size, n_heads, linear_dim=linear_dim)
+        gates = self.channels * values
+        self.widths = (values, keys)
+        self.weights = RelativeWeights(max_length, n_time_buckets, std)
+        self.gate_query = nn.Linear(hidden_size, gates + keys, bias=False)
+        self.value_key = nn.Linear(hidden_size, values + keys, bias=False)
+        self.output = nn.Linear(gates, hidden_size)
+        self.input_norm = self.norm(hidden_size, eps=layer_norm_eps, elementwise_affine=False)
+        self.attended_norm = self.norm(gates, eps=layer_norm_eps, elementwise_affine=False)
+        self.dropout = Dropout(dropout_prob)
+
+    def draw(self) -> None:
+        """Draw the projections of the input from N(0, std^2), that of the output by Xavier's rule."""
+        for linear in (self.gate_query, self.value_key):
+            nn.init.normal_(linear.weight, std=self.std)
+        nn.init.xavier_uniform_(self.output.weight)
 
     @abstractmethod
     def forward(self, memory: Tensor, relations: Relations, query: Tensor | None = None) -> Tensor:
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone."""
+
+    def projected(self, memory: Tensor, query: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return the asking states (B, Q, d), their gates and queries, and values and keys of ``memory``."""
+        states = memory if query is None else query
+        normed = self.input_norm(memory)
+        asking = normed if query is None else self.input_norm(query)
+        gates, queries = F.silu(self.gate_query(asking)).split((self.output.in_features, self.widths[1]), dim=-1)
+        values, keys = F.silu(self.value_key(normed)).split(self.widths, dim=-1)
+        return states, gates, queries, values, keys
+
+    def attended(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """Return SiLU(Q K^T + bias) V / N, (B, Q, h w); ``bias`` broadcasts to (B, h, Q, L) and masks by LATER."""
+        query, key, value = (part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in (queries, keys, values))
+        # float32 whatever the products are in: half precision does not hold the score of a later item
+        weights = F.silu(bias + query @ key.transpose(-1, -2))
+        return (weights @ value).transpose(1, 2).flatten(-2) / self.max_length
 
 
 class RelationalEncoder(TimedEncoder):
@@ -118,33 +164,44 @@ class RelationalEncoder(TimedEncoder):
     The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha, with positions counted from the oldest item
     of the window; a state thus depends on what comes before it alone. The published code takes the time of the *next*
     item for that of a query, which in training is the target's and which nobody knows when it recommends; here it is
-    that of the query's own item.
-
-    A subclass adds ``blocks``, modules with the call of :class:`RelationalBlock`.
+    that of the query's own item. That code ends with states of length 1, whose products with item vectors of length 1
+    are divided by a temperature. Here the geometry scores, so the states leave through a layer norm, which is ours.
 
     Args:
         item_embedding: shared (n_items, d) table.
-        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
+        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions, and the N of the attention.
+        n_layers, n_heads: blocks, of the class ``block`` of the subclass, and heads.
+        attention_dim, linear_dim: widths of a head's queries and keys, and of its values and gates (None: d / n_heads).
         n_time_buckets: the last bucket of time.
-        dropout_prob: of the input, in [0, 1).
-        layer_norm_eps: epsilon of the norm behind the blocks.
+        hidden_dropout_prob: of the input and inside the blocks, in [0, 1).
+        layer_norm_eps: epsilon of every norm.
+        initializer_range: standard deviation of the projections and of the relative weights.
+        block_options: what the block takes besides.
 
     Raises:
-        ValueError: ``n_time_buckets`` below 1.
+        ValueError: heads that do not divide d where a width is None, a number below 1, a ``layer_norm_eps`` or
+            ``initializer_range`` not above 0.
     """
 
-    blocks: nn.ModuleList
+    block: ClassVar[type[RelationalBlock]]
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
         max_length: int,
-        n_time_buckets: int,
-        dropout_prob: float,
-        layer_norm_eps: float,
+        n_layers: int = 2,
+        n_heads: int = 1,
+        attention_dim: int | None = None,
+        linear_dim: int | None = None,
+        n_time_buckets: int = 128,
+        hidden_dropout_prob: float = 0.2,
+        layer_norm_eps: float = 1e-6,
+        initializer_range: float = 0.02,
+        **block_options: Any,
     ) -> None:
         super().__init__(item_embedding)
+        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
         if n_time_buckets < 1:
             raise ValueError(f"n_time_buckets={n_time_buckets}: at least 1 is needed")
         width = item_embedding.embedding_dim
@@ -152,11 +209,25 @@ class RelationalEncoder(TimedEncoder):
         self.position_embedding = nn.Embedding(max_length, width)
         bound = 2 / self.scale
         nn.init.trunc_normal_(self.position_embedding.weight, std=1 / self.scale, a=-bound, b=bound)
-        self.dropout = Dropout(dropout_prob)
+        self.dropout = Dropout(hidden_dropout_prob)
         self.output_norm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.blocks = nn.ModuleList(
+            self.block(
+                width,
+                n_heads=n_heads,
+                attention_dim=attention_dim,
+                linear_dim=linear_dim,
+                max_length=max_length,
+                n_time_buckets=n_time_buckets,
+                dropout_prob=hidden_dropout_prob,
+                layer_norm_eps=layer_norm_eps,
+                std=initializer_range,
+                **block_options,
+            )
+            for _ in range(n_layers)
+        )
 
     def forward(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
-        """Encode ``items`` (B, L) that were chosen at ``times`` (B, L) into states (B, L, d)."""
         states, relations = self._embed(items), self._relations(items, times)
         for block in self.blocks:
             states = block(states, relations)

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.activations import activation
-from recbole_hyper.encoders.base import Encoder, check_above_zero, initialize, newest, positions_from_end
+from recbole_hyper.encoders.base import Encoder, activation, check_above_zero, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 
 NORM_PLACEMENTS = ("query", "pre", "post")
@@ -43,18 +42,14 @@ def attention_with_pads(
 ) -> Tensor:
     """Attend to real positions and to padding, all of whose positions have the same key and value.
 
-    The pads of a row thus share one logit and, together, the weight of ``n_pads`` equal terms of the softmax.
+    The pads of a row thus share one logit and, together, the weight of as many equal terms of the softmax.
 
     Args:
-        query: (B, h, Q, w).
-        key, value: (B, h, L, w).
+        query, key, value: (B, h, Q, w) and twice (B, h, L, w).
         pad: key and value of a padded position, (h, w) each.
         mask: broadcasts to (B, h, Q, L); True is what a query attends to.
         n_pads: (B,) padded positions of each row, 0 for none.
         dropout_prob: of the weights; that of each padded position is dropped by itself.
-
-    Returns:
-        (B, h, Q, w).
     """
     query = query * query.shape[-1] ** -0.5
     scores = (query @ key.transpose(-1, -2)).masked_fill_(~mask, -torch.inf)
@@ -70,13 +65,7 @@ def attention_with_pads(
 
 
 class SelfAttention(nn.Module):
-    """Causal multi-head attention; queries may differ from keys and values.
-
-    Args:
-        hidden_size: width d, divided among ``n_heads``.
-        n_heads: number of heads.
-        attn_dropout_prob: dropout of the attention weights.
-    """
+    """Causal attention with ``n_heads`` of width d / n_heads each; queries may differ from keys and values."""
 
     def __init__(self, hidden_size: int, n_heads: int, attn_dropout_prob: float) -> None:
         super().__init__()
@@ -164,11 +153,7 @@ class TransformerBlock(nn.Module):
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(
-        self,
-        memory: Tensor,
-        query: Tensor | None = None,
-        visible: Tensor | None = None,
-        n_pads: Tensor | None = None,
+        self, memory: Tensor, query: Tensor | None = None, visible: Tensor | None = None, n_pads: Tensor | None = None
     ) -> Tensor:
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`.
 
@@ -189,16 +174,10 @@ class TransformerBlock(nn.Module):
 
 
 class PositionalEncoder(Encoder):
-    """Causal blocks over item embeddings and learned positions counted from the end of the sequence.
+    """Causal blocks over item embeddings times ``scale``, and learned positions counted from the end of the sequence.
 
     A subclass adds ``blocks``, modules with the call of :class:`TransformerBlock`, ``input_norm`` and ``output_norm``.
-
-    Args:
-        item_embedding: shared (n_items, d) table.
-        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
-        dropout_prob: of the sum of item and position, in [0, 1).
-        scale: item embeddings are multiplied by it.
-        attend_pads: see :class:`TransformerEncoder`.
+    ``dropout_prob`` is of the sum of item and position; for the rest see :class:`TransformerEncoder`.
     """
 
     blocks: nn.ModuleList
@@ -220,8 +199,7 @@ class PositionalEncoder(Encoder):
         self.dropout = Dropout(dropout_prob)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Encode ``items`` (B, L) of ``lengths`` (B,) into states (B, L, d)."""
-        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
+        states, n_pads = self._embed(items, lengths)
         for block in self.blocks:
             states = block(states, n_pads=n_pads)
         return self.output_norm(states)
@@ -230,22 +208,20 @@ class PositionalEncoder(Encoder):
         """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
         if self.training:
             return super().last(items, lengths)
-        states, n_pads = self._embed(items, lengths), self._n_pads(lengths)
+        states, n_pads = self._embed(items, lengths)
         for block in self.blocks[:-1]:
             states = block(states, n_pads=n_pads)
         real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
         states = self.blocks[-1](states, newest(states, lengths).unsqueeze(1), real[:, None, None], n_pads)
         return self.output_norm(states).squeeze(1)
 
-    def _n_pads(self, lengths: Tensor) -> Tensor | None:
-        return self.max_length - lengths if self.attend_pads else None
-
-    def _embed(self, items: Tensor, lengths: Tensor) -> Tensor:
+    def _embed(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the input of the blocks (B, L, d), and how many pads (B,) they attend to, if any."""
         if items.shape[1] > self.max_length:
             raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
         positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
         states = torch.add(positions, self.item_embedding(items), alpha=self.scale)
-        return self.dropout(self.input_norm(states))
+        return self.dropout(self.input_norm(states)), self.max_length - lengths if self.attend_pads else None
 
 
 @component("encoders", "transformer")

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.activations import activation
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
-from recbole_hyper.encoders.base import Encoder, Trace, check_above_zero
+from recbole_hyper.encoders.base import Encoder, Trace, activation, check_above_zero
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 
@@ -42,9 +41,7 @@ class WindowedAttention(nn.Module):
     computed in blocks (:func:`blocked_attention`), so that they cost what their windows cost.
 
     Args:
-        hidden_size: d, a multiple of ``n_heads``.
-        n_heads: h.
-        max_length: longest sequence.
+        hidden_size, n_heads, max_length: d, a multiple of h; the longest sequence.
         windows: see :func:`resolve_windows`.
         direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
         relative_positions: ``transformer_xl``, ``learned`` or ``none``.
@@ -52,8 +49,7 @@ class WindowedAttention(nn.Module):
             them anew for each user, which learned no better on Amazon Beauty.
         window_at_eval: keep the windows outside training; False is the published code.
 
-    Raises:
-        ValueError: an option outside the range named above.
+    ValueError for an option outside the range named above.
     """
 
     sinusoid: Tensor
@@ -87,7 +83,6 @@ class WindowedAttention(nn.Module):
         self.direction = direction
         self.relative_positions = relative_positions
         self.window_at_eval = window_at_eval
-        self.initializer_range = initializer_range
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, hidden_size, bias=False)
         self.dropout = Dropout(dropout)
@@ -99,12 +94,8 @@ class WindowedAttention(nn.Module):
         if relative_positions != "none":
             self.content_bias = nn.Parameter(torch.empty(n_heads, 1, self.head_size))  # u
             self.position_bias = nn.Parameter(torch.empty(n_heads, 1, self.head_size))  # v
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw every parameter from N(0, initializer_range^2), as the published code does."""
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=self.initializer_range)
+        for parameter in self.parameters():  # as the published code does
+            nn.init.normal_(parameter, std=initializer_range)
 
     def distance_vectors(self, length: int) -> Tensor:
         """Return r, the vectors of the distances 0..length-1 per head: (h, L, d/h)."""
@@ -117,16 +108,11 @@ class WindowedAttention(nn.Module):
     def forward(
         self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Attend.
-
-        Args:
-            inputs: (B, L, d).
-            lengths: (B,) number of real positions of each row, at least 1.
-            return_maps: also return the attention weights, before dropout.
+        """Attend from ``inputs`` (B, L, d) with ``lengths`` (B,) real positions, at least 1 in each row.
 
         Returns:
-            the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and the weights (B, h, L, L)
-            or None.
+            the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and, with ``return_maps``, the
+            attention weights before dropout (B, h, L, L), else None.
 
         Raises:
             ValueError: L exceeds ``max_length``.
@@ -175,16 +161,9 @@ class WindowedAttention(nn.Module):
 
 
 class WindowedAttentionLayer(nn.Module):
-    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), each part with its switch.
+    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with ``dropout`` of both branches and inside FFN.
 
-    Args:
-        attention: the attention.
-        hidden_size: d.
-        inner_size: width of the feed-forward network.
-        dropout: of both branches and inside the feed-forward network.
-        hidden_act: ``gelu``, ``relu`` or ``swish``.
-        layer_norm: normalise; False is the row 'w/o LN' of Table 3.
-        residual: add the input of each branch; False is the row 'w/o RC' of Table 3.
+    ``layer_norm=False`` and ``residual=False`` are the rows 'w/o LN' and 'w/o RC' of Table 3.
     """
 
     def __init__(
@@ -231,17 +210,10 @@ class WindowedAttentionEncoder(Encoder):
     """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
 
     The state at position i depends on the items i-w+1..i (``past``) or i..i+w-1 (``future``) per layer and head, the
-    windows w from equation 8. Input and output have dropout, no norm, no factor sqrt(d).
-
-    Args:
-        item_embedding: the shared item vectors, row 0 is padding.
-        max_length: longest sequence; the n of equation 8.
-        hidden_dropout_prob: of input, output and inside the blocks.
-        attn_dropout_prob: of the attention weights.
-        layer_dropout: False keeps only the dropout of input and output, as the published code builds its future
-            encoder (by omission).
-
-    The other arguments are those of :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
+    windows w from equation 8 with n = ``max_length``. Input and output have dropout, no norm, no factor sqrt(d).
+    ``hidden_dropout_prob`` is that of input, output and inside the blocks; ``layer_dropout=False`` keeps only that of
+    input and output, as the published code builds its future encoder (by omission). The other arguments are those of
+    :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
     """
 
     has_maps = True
@@ -306,7 +278,6 @@ class WindowedAttentionEncoder(Encoder):
         )
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, L, d) of right-padded ``items`` (B, L) with ``lengths`` (B,)."""
         return self.trace(items, lengths)[0]
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:

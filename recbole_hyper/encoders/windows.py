@@ -13,16 +13,11 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
     .. math:: WS(i) = i + 1 \text{ if } i \le h/2, \text{ else }
               h/2 + \lceil e^{i - h/2} / e^{h/2} \cdot (n - h/2) \rceil, \quad i = 1..h
 
-    The published code writes the outcome for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50.
-
-    Raises:
-        ValueError: ``n_heads`` is odd or not positive, or ``length`` is shorter than the smallest half of the windows.
+    The published code writes the outcome for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50. ValueError for
+    ``n_heads`` that are odd or not positive, or a ``length`` shorter than the smallest half of the windows.
     """
     if n_heads < 2 or n_heads % 2:
-        raise ValueError(
-            f"n_heads={n_heads}: the window formula needs an even number of heads (2, 4, 8, ...); "
-            "choose one or give the windows as a list, one per head"
-        )
+        raise ValueError(f"n_heads={n_heads}: windows of equation 8 need an even number of heads")
     half = n_heads // 2
     if length < half + 1:
         raise ValueError(
@@ -37,9 +32,7 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
 def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> tuple[int, ...]:
     """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
 
-    Raises:
-        ValueError: another word, a list that has not one entry per head, or an entry that is no whole number or
-            outside 1..length.
+    ValueError for another word, or a list that has not one whole number in 1..length per head.
     """
     if isinstance(windows, str):
         if windows == "multi_scale":

@@ -6,30 +6,30 @@ from typing import Any
 
 import numpy as np
 
+LISTS = "a list of lists of item ids"
+
 
 def ids(name: str, values: Any) -> list[str | int | float]:
     """Return the original ids in any iterable (a list, an array, a Series, a generator), which is read once.
 
-    Raises:
-        ValueError: one text, no iterable, or an entry that is no id (None, NaN, True, a list).
+    ValueError for one text, no iterable, or an entry that is no id (None, NaN, True, a list).
     """
-    return [_id(name, value) for value in _listed(name, values, "a list of ids")]
+    return [_id(name, value) for value in listed(name, values, "a list of ids")]
+
+
+def history(place: str, values: Any) -> list[str]:
+    """Return the original item ids of one history, oldest first; ValueError for a set or what is no id."""
+    if isinstance(values, (set, frozenset)):
+        raise ValueError(f"{place} is a set, which has no order; give a list of item ids, oldest first")
+    return [str(item) for item in ids(place, values)]
 
 
 def histories(name: str, values: Any) -> list[list[str]]:
-    """Return the histories of original item ids, oldest first, in any iterable of iterables; each is read once.
-
-    Raises:
-        ValueError: one text where a list is needed, an entry that is no id, an empty history, or one without order.
-    """
-    found = []
-    for at, history in enumerate(_listed(name, values, "a list of lists of item ids")):
-        place = f"{name}[{at}]"
-        if isinstance(history, (set, frozenset)):
-            raise ValueError(f"{place} is a set, which has no order; give a list of item ids, oldest first")
-        found.append([str(item) for item in ids(place, history)])
-        if not found[-1]:
-            raise ValueError(f"{place} is empty: every history needs at least one item")
+    """Return the histories in any iterable of iterables, each read once; ValueError for what is none or is empty."""
+    found = [history(f"{name}[{at}]", one) for at, one in enumerate(listed(name, values, LISTS))]
+    for at, items in enumerate(found):
+        if not items:
+            raise ValueError(f"{name}[{at}] is empty: every history needs at least one item")
     return found
 
 
@@ -47,7 +47,8 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def _listed(name: str, values: Any, needed: str) -> list[Any]:
+def listed(name: str, values: Any, needed: str) -> list[Any]:
+    """Return the entries of any iterable; ValueError for one text or no iterable, which says what is ``needed``."""
     if isinstance(values, (str, bytes)):
         raise ValueError(f"{name}={values!r} is one text; give {needed}")
     try:

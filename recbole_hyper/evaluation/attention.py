@@ -40,9 +40,7 @@ def histories(cases: Cases, max_length: int, batch_size: int = 256) -> Iterator[
 def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
     """Return the mean attention weights of each direction that ``encoder`` has, in evaluation mode.
 
-    Args:
-        encoder: a pair whose backbone has attention maps (DualRec's).
-        batches: right-padded histories (B, L) and their lengths (B,), such as those of :func:`histories`.
+    ``batches`` are right-padded histories (B, L) and their lengths (B,), such as those of :func:`histories`.
 
     Returns:
         for ``past`` and ``future``, where they exist, (n_layers, L, L) float64 with the longest L: entry (i, j) is the
@@ -71,9 +69,7 @@ def mean_attention(encoder: DualEncoder, batches: Iterable[tuple[Tensor, Tensor]
                 run = encoder.trace_past if name == "past" else encoder.trace_future
                 found = run(items, lengths, return_maps=encoder.has_maps)[1].maps
                 if not found:
-                    raise ValueError(
-                        f"{type(encoder).__name__} has no attention maps to look at; windowed attention has (DualRec)"
-                    )
+                    raise ValueError(f"{type(encoder).__name__} has no attention maps; DualRec has")
                 maps = torch.stack([layer.double().mean(dim=1) for layer in found])  # (layers, B, L, L)
                 rows = index[None, :, :, None].expand_as(maps)
                 columns = index[None, :, None, :].expand_as(maps)
@@ -100,14 +96,9 @@ def attention_figure(
 ) -> Path:
     """Draw heat maps of mean attention: a row per layer, a column per direction, oldest item left, newest right.
 
-    Args:
-        dual: outcome of :func:`mean_attention`.
-        path: file to write; its ending sets the format (png, svg, pdf).
-        past_only: ``past`` maps of a model trained on the past alone; adds a column with dual minus past only.
-        shown: newest positions to draw.
-
-    Raises:
-        ValueError: maps of another number of layers, or ``past_only`` for a model without a past direction.
+    ``dual`` is the outcome of :func:`mean_attention`; ``past_only``, the ``past`` maps of a model trained on the past
+    alone, adds a column with dual minus past only; ``shown`` newest positions are drawn. The ending of ``path`` sets
+    the format. ValueError for maps of another number of layers, or ``past_only`` for a model without a past direction.
     """
     columns: list[tuple[str, Tensor, bool]] = [(f"{name} encoder", maps, False) for name, maps in dual.items()]
     if past_only is not None:

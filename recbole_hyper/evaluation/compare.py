@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from recbole.evaluator.register import smaller_metrics
 
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_runs, holm
-from recbole_hyper.files import write_text
+from recbole_hyper.files import write_csv, write_text
 
 POOLED = (
     "the cases of all seeds are pooled and paired by case and seed, and a user is flipped with all of its cases of all "
@@ -24,21 +22,16 @@ SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
 
 def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise StatisticsError unless all results (content of result.json by name) are of one split of one dataset."""
-    names = list(results)
-    for name in names[1:]:
-        for key in SAME:
-            first, other = results[names[0]].get(key), results[name].get(key)
-            if first != other:
+    first, *others = results
+    for name in others:
+        pair = results[first], results[name]
+        found = {f"{key} is": [one.get(key) for one in pair] for key in SAME}
+        found["their candidates were drawn with candidate_seed"] = [_candidate_seed(one) for one in pair]
+        for what, (one, other) in found.items():
+            if one != other:
                 raise StatisticsError(
-                    f"{names[0]} and {name} cannot be compared: {key} is {first!r} and {other!r}; "
-                    "use another output_dir"
+                    f"{first} and {name} cannot be compared: {what} {one!r} and {other!r}; use another output_dir"
                 )
-        seeds = [_candidate_seed(results[one]) for one in (names[0], name)]
-        if seeds[0] != seeds[1]:
-            raise StatisticsError(
-                f"{names[0]} and {name} cannot be compared: their candidates were drawn with candidate_seed {seeds[0]} "
-                f"and {seeds[1]}; use another output_dir"
-            )
 
 
 def _candidate_seed(result: Mapping[str, Any]) -> Any:
@@ -60,16 +53,11 @@ def comparison(
 ) -> list[dict[str, Any]]:
     """Return a row per model, in the order given.
 
-    A row has model, every metric, train_seconds, total_seconds, peak_memory_mib, parameters, best_epoch, and, where
-    the cases were saved, difference (to the best), low, high, p_value and p_value_holm. The best is the model with
-    the best ``metric``; it has no p-value.
-
-    Args:
-        results: content of result.json by model.
-        folders: output folder by model, with cases_<part>.parquet.
-        metric: such as "ndcg@10"; the metric that is tested.
-        part: "test" or "valid".
-        failed: message by model, for models that gave no result.
+    A row has model, every metric of ``part`` ("test" or "valid"), train_seconds, total_seconds, peak_memory_mib,
+    parameters, best_epoch, and, where the cases were saved, difference (to the best), low, high, p_value and
+    p_value_holm. The best is the model with the best ``metric``, such as "ndcg@10", which is tested; it has no p-value.
+    ``results`` are result.json, ``folders`` the output folders by model; ``failed`` the messages of models that gave no
+    result.
     """
     require_one_split(results)
     rows = {name: row_of(name, result, part) for name, result in results.items()}
@@ -92,12 +80,9 @@ def row_of(name: str, result: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[str, str], Comparison]) -> None:
-    """Add difference, low, high, p_value and p_value_holm to the rows by model, for all but the best.
+    """Add difference, low, high, p_value and p_value_holm to the ``rows`` by model, for all but the best by ``metric``.
 
-    Args:
-        rows: changed; one that cannot be tested gets a note.
-        metric: what decides which row is the best.
-        test: called with the names of a model and of the best; StatisticsError where they cannot be tested.
+    ``test`` is called with the names of a model and of the best; where it raises StatisticsError, the row gets a note.
     """
     scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
     if len(scored) < 2:
@@ -176,10 +161,8 @@ def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: s
 
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Return a markdown table with the best value of each metric in bold."""
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines.append(
-        "|" + "|".join(" --- " if column in ("model", "metric", "note") else " ---: " for column in columns) + "|"
-    )
+    sides = (" --- " if column in ("model", "metric", "note") else " ---: " for column in columns)
+    lines = ["| " + " | ".join(columns) + " |", "|" + "|".join(sides) + "|"]
     for cells in text_rows(rows, columns):
         lines.append("| " + " | ".join(cells[column].replace("|", "\\|") for column in columns) + " |")
     return "\n".join(lines)
@@ -205,12 +188,8 @@ def save_tables(
     folder: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], note: str, name: str = "compare"
 ) -> list[Path]:
     """Write <name>.csv with every column and <name>.md with ``columns``; return their paths."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _union(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     paths = [folder / f"{name}.csv", folder / f"{name}.md"]
-    write_text(paths[0], text.getvalue())
+    write_csv(paths[0], rows, _union(rows))
     write_text(paths[1], f"{markdown(rows, columns)}\n\n{note}\n")
     return paths
 

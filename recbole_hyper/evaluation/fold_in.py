@@ -22,7 +22,8 @@ def fold_in_scorer(model: Any) -> Scorer | None:
     Without it EASE, ItemKNN and the autoencoders would score a user by the training part alone, whatever happened
     since, and a new user not at all.
     """
-    return FOLD_IN[type(model).__name__](model) if type(model).__name__ in FOLD_IN else None
+    make = FOLD_IN.get(type(model).__name__)
+    return None if make is None else make(model)
 
 
 def learns_users(model_class: Any) -> bool:

@@ -30,13 +30,11 @@ def compute_metrics(
     user_counts: Counter | None = None,
     tail_ratio: float | None = None,
 ) -> dict[str, float]:
-    """Return ``{"ndcg@10": ...}`` from RecBole's own metric classes, as means over cases.
+    """Return ``{"ndcg@10": ...}`` from RecBole's own metric classes, as means over cases, of ``ranks``.
 
     Args:
-        ranks: outcome of :func:`rank_cases`.
         metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all must need only ``SUPPORTED_NEEDS``.
-        topk: cut-offs.
-        decimals: metric_decimal_place.
+        topk, decimals: cut-offs, and metric_decimal_place.
         n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
             padding as an item).
         n_users: number of users.

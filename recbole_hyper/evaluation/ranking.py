@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +59,7 @@ def rank_cases(
 
     Raises:
         ValueError: a k, a catalogue, histories or candidates that do not fit ``n_items``.
-        ScoresError: a scorer that gives anything but (n, n_items) floating scores.
-        NonFiniteScoreError: NaN or infinite scores.
+        ScoresError, NonFiniteScoreError: anything but (n, n_items) floating scores; NaN or infinite ones.
     """
     _require_fitting(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
@@ -69,7 +68,8 @@ def rank_cases(
     size = min(size, max(256, SCORES_PER_BLOCK // n_items))
     parts: list[tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
-        for part in _slices(cases, size):
+        for start in range(0, len(cases), size):
+            part = cases[start : start + size]
             scores = _scores(score, part, n_items)
             if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
@@ -181,11 +181,6 @@ def _scores(score: Scorer, cases: Cases, n_items: int) -> Tensor:
     return scores.detach()
 
 
-def _slices(cases: Cases, size: int) -> Iterator[Cases]:
-    for start in range(0, len(cases), size):
-        yield cases[slice(start, start + size)]
-
-
 def _require_finite(scores: Tensor, cases: Cases) -> None:
     # a sum is NaN or infinite if an element is: one cheap pass, the exact place only when it fails
     if bool(torch.isfinite(scores[:, 1:].sum(dtype=torch.float64 if scores.device.type == "cpu" else None))):
@@ -193,11 +188,9 @@ def _require_finite(scores: Tensor, cases: Cases) -> None:
     bad = ~torch.isfinite(scores[:, 1:])
     if not bool(bad.any()):
         return
-    row, column = (int(index) for index in bad.nonzero()[0])
-    user, item = (
-        str(cases.store.user_tokens[cases.store.users[cases.rows[row]]]),
-        str(cases.store.item_tokens[column + 1]),
-    )
+    row, column = bad.nonzero()[0].tolist()
+    user = str(cases.store.user_tokens[cases.store.users[cases.rows[row]]])
+    item = str(cases.store.item_tokens[column + 1])
     raise NonFiniteScoreError(
         f"{int(bad.sum())} of {bad.numel()} scores are not finite (first: user {user!r}, "
         f"item {item!r}); the model has diverged: lower learning_rate or set clip_grad_norm"

@@ -96,19 +96,16 @@ def headline(result: Mapping[str, Any]) -> str:
 def metrics_table(result: Mapping[str, Any]) -> str:
     """Return the metrics of validation and test as a table, with their intervals where the result has some."""
     parts = [part for part in ("valid", "test") if result.get(part)]
-    names = list(dict.fromkeys(name for part in parts for name in result[part]))
-    rows = [{"metric": name} | _of_parts(result, parts, name) for name in names]
+    rows = []
+    for name in dict.fromkeys(name for part in parts for name in result[part]):
+        row: dict[str, Any] = {"metric": name}
+        for part in parts:
+            row[part] = result[part].get(name)
+            if result.get(f"{part}_intervals"):
+                interval = result[f"{part}_intervals"].get(name)
+                row[f"{part} interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
+        rows.append(row)
     return table(rows) if rows else ""
-
-
-def _of_parts(result: Mapping[str, Any], parts: Sequence[str], name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for part in parts:
-        row[part] = result[part].get(name)
-        if result.get(f"{part}_intervals"):
-            interval = result[f"{part}_intervals"].get(name)
-            row[f"{part} interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
-    return row
 
 
 def frame_table(frame: pd.DataFrame) -> str:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from recbole_hyper.data.loader import case_interaction, gather, gather_times
 from recbole_hyper.encoders.base import length_groups
-from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.types import Cases
 
@@ -20,19 +19,8 @@ TOKENS_PER_BATCH = 1 << 16
 LENGTH_RATIO = 1.4
 
 
-def foreign_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of a model of RecBole: histories folded in where it can, else full_sort_predict."""
-    folded = fold_in_scorer(model)
-    return _full_sort_scorer(model, config) if folded is None else folded
-
-
 def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
-    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items.
-
-    Args:
-        model: with an ``encoder``, which says whether it reads times.
-        cases, max_length, device: what is encoded, how much of it, and where.
-    """
+    """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items."""
     gathered = (gather, gather_times) if model.encoder.reads_times else (gather,)
     starts = np.maximum(cases.ends - max_length, cases.starts)
     lengths = cases.ends - starts
@@ -67,7 +55,8 @@ def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
     return score
 
 
-def _full_sort_scorer(model: Any, config: Any) -> Scorer:
+def full_sort_scorer(model: Any, config: Any) -> Scorer:
+    """Return the scorer of a model of RecBole by its full_sort_predict."""
     length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
 

@@ -32,11 +32,7 @@ def deviation(values: Sequence[Any]) -> float | None:
 def metric_rows(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row per metric: metric, mean and deviation (``valid``, ``valid std``, ...), and the value of each seed.
 
-    Args:
-        results: content of result.json by seed, of one split.
-
-    Raises:
-        StatisticsError: runs on other data, splits or candidates.
+    ``results`` are result.json by seed; StatisticsError for runs on other data, splits or candidates.
     """
     require_one_split({f"seed {seed}": result for seed, result in results.items()})
     first = next(iter(results.values()))
@@ -72,13 +68,7 @@ def comparison_over_seeds(
 
     Every number is the mean over the seeds; each metric has a column ``<metric> std`` beside it. The best is the model
     with the best mean. Tests are over the pooled cases, see ``compare_cases``; difference is that of the means.
-
-    Args:
-        results: content of result.json by model and seed; all models have the same seeds.
-        folders: output folder by model and seed, with cases_<part>.parquet.
-        metric: such as "ndcg@10"; the metric that is tested.
-        part: "test" or "valid".
-        failed: message by model, for models that lack a result.
+    ``results`` and ``folders`` are by model and seed, and all models have the same seeds.
     """
     require_one_split({f"{name}, seed {seed}": one for name, found in results.items() for seed, one in found.items()})
     rows: dict[str, dict[str, Any]] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,18 +41,10 @@ def case_values(metric: str, ranks: npt.NDArray[np.int64]) -> Float64 | None:
     name, _, cut = metric.lower().partition("@")
     if not cut.isdigit():
         return None
-    k = int(cut)
-    inside = ranks <= k
-    safe = np.maximum(ranks, 1).astype(np.float64)
-    if name in ("hit", "recall"):
-        return inside.astype(np.float64)
-    if name == "precision":
-        return inside / k
-    if name in ("mrr", "map"):
-        return np.where(inside, 1.0 / safe, 0.0)
-    if name == "ndcg":
-        return np.where(inside, 1.0 / np.log2(safe + 1.0), 0.0)
-    return None
+    k, safe = int(cut), np.maximum(ranks, 1).astype(np.float64)
+    gains: dict[str, Any] = {"hit": 1.0, "recall": 1.0, "precision": 1.0 / max(k, 1)}
+    gains |= {"mrr": 1.0 / safe, "map": 1.0 / safe, "ndcg": 1.0 / np.log2(safe + 1.0)}
+    return np.where(ranks <= k, gains[name], 0.0) if name in gains else None
 
 
 def intervals(
@@ -63,18 +56,11 @@ def intervals(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Return {metric: [low, high]} for the metrics that are means over cases.
+    """Return {metric: [low, high]} at the level ``confidence`` for the metrics that are means over cases.
 
     Others, such as coverage, have no interval here: a resample holds about 63% of the distinct lists, so its coverage
-    says little about the coverage of other users' lists.
-
-    Args:
-        ranks: (n,) ranks from 1.
-        users: (n,) user of each case; users are what is resampled.
-        metrics: names such as "ndcg@10".
-        confidence: level of the interval.
-        resamples: number of bootstrap draws.
-        seed: of the draws.
+    says little about the coverage of other users' lists. ``ranks`` (n,) are from 1; ``users`` (n,), the user of each
+    case, are what is drawn ``resamples`` times by ``seed``.
     """
     values = {metric: per_case for metric in metrics if (per_case := case_values(metric, ranks)) is not None}
     if not values or not len(ranks):
@@ -87,14 +73,12 @@ def intervals(
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired comparison of two results on the same cases.
+    """A paired comparison of two results by ``metric`` on the same ``n_cases`` of ``n_users``.
 
     Attributes:
-        metric: what is compared.
         difference: mean of the first less mean of the second.
         low, high: BCa interval of the difference.
         p_value: of the sign-flip test; never 0, as the observed assignment counts as one of the flips.
-        n_cases, n_users: what entered.
     """
 
     metric: str
@@ -120,10 +104,7 @@ def compare_cases(
 
     With a column ``seed`` (:func:`pooled_cases`) a case is paired with the same case of the same seed, and a user is
     drawn, or flipped, with all cases of all seeds: the seeds are those there are, users are what is resampled.
-
-    Raises:
-        StatisticsError: other cases or other numbers of candidates in the two tables, or a metric that is no mean over
-            cases.
+    StatisticsError for other cases or other numbers of candidates, or a metric that is no mean over cases.
     """
     _require_same_cases(first, second)
     keys = [key for key in _KEYS if key in first]
@@ -139,15 +120,8 @@ def compare_cases(
     counts = np.bincount(user).astype(np.float64)
     generator = np.random.default_rng(seed)
     ((low, high),) = _bca(sums[:, None], counts, confidence, resamples, generator)
-    return Comparison(
-        metric,
-        float(sums.sum() / counts.sum()),
-        float(low),
-        float(high),
-        sign_flip_p_value(sums, flips, generator),
-        len(left),
-        len(sums),
-    )
+    p_value = sign_flip_p_value(sums, flips, generator)
+    return Comparison(metric, float(sums.sum() / counts.sum()), float(low), float(high), p_value, len(left), len(sums))
 
 
 def compare_runs(first: Path, second: Path, metric: str, part: str = "test", **options: int | float) -> Comparison:
@@ -156,14 +130,9 @@ def compare_runs(first: Path, second: Path, metric: str, part: str = "test", **o
 
 
 def pooled_cases(folders: Mapping[int, Path], part: str = "test") -> pd.DataFrame:
-    """Return the cases of all seeds below each other, with a column ``seed``.
+    """Return the cases of all seeds, whose ``folders`` are given, below each other, with a column ``seed``.
 
-    Args:
-        folders: output folder by seed.
-        part: "test" or "valid".
-
-    Raises:
-        StatisticsError: a folder without saved cases.
+    StatisticsError for a folder without saved cases.
     """
     return pd.concat([_cases(folder, part).assign(seed=seed) for seed, folder in folders.items()], ignore_index=True)
 
@@ -236,11 +205,8 @@ def _bca(
         spread = left_out.mean() - left_out
         scale = (spread**2).sum() ** 1.5
         acceleration = float((spread**3).sum() / (6.0 * scale)) if scale > 0 else 0.0
-        ends = []
-        for share in (tail, 1.0 - tail):
-            shifted = bias + norm.ppf(share)
-            ends.append(norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
-        low, high = np.quantile(values, ends)
+        shifted = bias + norm.ppf([tail, 1.0 - tail])
+        low, high = np.quantile(values, norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
         result.append((float(low), float(high)))
     return result
 
@@ -265,11 +231,7 @@ def _require_same_cases(first: pd.DataFrame, second: pd.DataFrame) -> None:
     for key in keys:
         different = int((ordered[0][key].to_numpy() != ordered[1][key].to_numpy()).sum())
         if different:
-            raise StatisticsError(
-                f"{different} of {len(first)} cases differ in {key}: the runs were not tested on one split"
-            )
-    sampled = [
-        frame["n_candidates"].to_numpy() if "n_candidates" in frame else np.zeros(0) for frame in (first, second)
-    ]
-    if sorted(sampled[0].tolist()) != sorted(sampled[1].tolist()):
+            raise StatisticsError(f"{different} of {len(first)} cases differ in {key}: these are not of one split")
+    sampled = [sorted(frame.get("n_candidates", pd.Series()).tolist()) for frame in (first, second)]
+    if sampled[0] != sampled[1]:
         raise StatisticsError("the runs ranked among other numbers of candidates (mode, exclude_seen or catalogue)")

@@ -21,12 +21,8 @@ def whole_histories(
 ) -> Cases:
     """Return a case for each history, which asks for what comes after all of it.
 
-    Args:
-        store: names the items and users.
-        offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first; it may be empty.
-        items: item ids.
-        users: (n,) user ids of the histories, 0 for nobody.
-        times: of the items; None takes all for equal.
+    History ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first, and may be empty. It is of ``users`` (n,), 0
+    for nobody; ``times`` are of the items, None taking all for equal; ``store`` names items and users.
     """
     lengths = np.diff(offsets)
     # a case points at the item after its history: one that stands there and is never looked at
@@ -48,15 +44,8 @@ def top_items(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Return the best items (n, k) of each case and their scores (n, k), best first, equal scores in item order.
 
-    Ranks as the evaluation does: in batches, scores that are no numbers refused.
-
-    Args:
-        score: scorer of a trained model.
-        cases: see :func:`whole_histories`.
-        k: items each; where fewer are left, the list ends with 0 and -inf.
-        exclude_seen: leave out what the history holds.
-        catalogue: (n_items,) True where an item may be recommended; None is every item.
-        memory_budget: bytes of scores held at one time.
+    Ranks as the evaluation does, see :func:`rank_cases`: in batches, scores that are no numbers refused. Where fewer
+    than k are left, a list ends with 0 and -inf.
     """
     n_items = cases.store.n_items
     # blocks of the ranking, which then asks for one of them whole
@@ -64,7 +53,7 @@ def top_items(
     lists = np.empty((len(cases), k), dtype=np.int32)
     values = np.empty((len(cases), k), dtype=np.float32)
     for start in range(0, len(cases), size):
-        part = cases[slice(start, start + size)]
+        part = cases[start : start + size]
         kept: list[Tensor] = []
 
         def scored(rows: Cases, kept: list[Tensor] = kept) -> Tensor:

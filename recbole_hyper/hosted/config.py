@@ -44,10 +44,7 @@ class HostedConfig(Config):
 
     As in RecBole, the command line is read too, words of the form ``--key=value``, and wins over the dictionary, which
     wins over the files. A word of it that is no key is warned of: a script may have options of its own. Names of models
-    are RecBole's first, as in its other functions.
-
-    Raises:
-        ConfigError: as :class:`recbole_hyper.config.Config`; and a key that only ``recbole_hyper.run`` can honour.
+    are RecBole's first, as in its other functions. A key that only ``recbole_hyper.run`` can honour is a ConfigError.
     """
 
     # what the shims ask of a configuration

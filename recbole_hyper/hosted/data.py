@@ -17,14 +17,7 @@ from recbole_hyper.data.dataset import SequenceDataset, read_dataset
 from recbole_hyper.data.loader import WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.ready import (
-    estimate_memory,
-    log_split,
-    require_items,
-    require_times,
-    settle_curvature,
-    settle_data_defaults,
-)
+from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.trainer import Evaluation
@@ -40,33 +33,24 @@ def create_dataset(config: Any) -> SequenceDataset:
 def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData, CaseData]:
     """Split ``dataset`` as ``eval_args`` says; what is ``auto`` in ``config`` becomes a number here.
 
-    Raises:
-        ConfigError: a dataset that is not :func:`create_dataset`'s, or one too small for ``topk``; a model that needs
-            more memory than there is.
-        ProtocolError: a split that cannot be made.
+    ConfigError for a dataset that is not :func:`create_dataset`'s, or is too small for ``topk``, and for a model that
+    needs more memory than there is; ProtocolError for a split that cannot be made.
     """
     if not isinstance(dataset, SequenceDataset):
         raise ConfigError(
-            f"{config['model']} needs the dataset that create_dataset(config) returns, not a {type(dataset).__name__}"
+            f"{config['model']} needs the dataset of create_dataset(config), not a {type(dataset).__name__}"
         )
     split = make_split(dataset.store, config)
-    require_items(config, split)
-    require_times(config)
+    require_fitting(config, split)
     log_split(split)
-    settle_data_defaults(config, split)
-    estimate_memory(config, dataset, split)
-    settle_curvature(config, dataset, split)
+    settle(config, dataset, split)
     training = dataset.restrict(split.store, split.train_lengths)
     valid, test = evaluations(split, training)
     return TrainingData(config, training, split), CaseData(config, valid, training), CaseData(config, test, training)
 
 
 class TrainingData:
-    """The training part: what RecBole's scripts take for a training loader.
-
-    Attributes:
-        dataset: the training part alone, from which the model is built.
-    """
+    """The training part, from whose ``dataset`` a model is built: what RecBole's scripts take for a training loader."""
 
     def __init__(self, config: Any, training: SequenceDataset, split: Split) -> None:
         self.config, self.split = config, split

@@ -9,7 +9,6 @@ from typing import Any
 
 import recbole.trainer.trainer as host
 import torch
-from recbole.utils import early_stopping
 
 from recbole_hyper.compat.old_checkpoints import readable
 from recbole_hyper.errors import ConfigError
@@ -48,7 +47,6 @@ class HostedTrainer(RunTrainer):
         show_progress: bool = False,
         callback_fn: Callable[[int, float], None] | None = None,
     ) -> Any:
-        """Train as RecBole's ``fit``; returns (best validation score, best validation result)."""
         self._saved, self.on_validation = saved, callback_fn
         batches = train_data.batches(self.model) if isinstance(train_data, TrainingData) else train_data
         return super().fit(batches, _cases(valid_data), show_progress=show_progress, verbose=verbose, saved=saved)
@@ -58,11 +56,7 @@ class HostedTrainer(RunTrainer):
     ) -> Any:
         """Rank the cases of ``eval_data`` with the model as it is, or as ``saved_model_file`` or ``model_file`` has it.
 
-        Returns:
-            RecBole's metrics by name; None where there is no case.
-
-        Raises:
-            CheckpointError: a file that does not fit; torch's own errors for one that it refuses to read.
+        Returns RecBole's metrics by name, None where there is no case. Raises as :meth:`resume_checkpoint`.
         """
         if not eval_data:
             return None
@@ -82,9 +76,8 @@ class HostedTrainer(RunTrainer):
     def resume_checkpoint(self, resume_file: Any) -> None:
         """Go on from a file that such a trainer wrote, with the epoch behind it.
 
-        Raises:
-            CheckpointError: a file that does not fit; torch's own errors for one that it refuses to read.
-            ConfigError: training with ``ema_decay``, as the file holds averages and no raw weights.
+        CheckpointError for a file that does not fit, torch's own errors for one that it refuses to read; ConfigError
+        for training with ``ema_decay``, as the file holds averages and no raw weights.
         """
         if self.average is not None:
             raise ConfigError(
@@ -103,18 +96,11 @@ class HostedTrainer(RunTrainer):
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         self.best_epoch = epoch
         with self._averaged():
-            host.Trainer._save_checkpoint(self, epoch, verbose=verbose, **kwargs)
-
-    def _validate_last(self, valid: Any, show_progress: bool) -> None:
-        epoch = self.history[-1]["epoch"]
-        score, result = self._valid_epoch(valid, show_progress)
-        *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
-        if best:
-            self.best_valid_score, self.best_valid_result = score, result
             if self._saved:
-                self._save_checkpoint(epoch)
-        if self.on_validation is not None:
-            self.on_validation(epoch, float(score))
+                host.Trainer._save_checkpoint(self, epoch, verbose=verbose, **kwargs)
+
+    def _put_aside_best(self, state: dict[str, Any]) -> None:
+        """Nothing: a run that goes on from RecBole's file has its best weights alone."""
 
     def _save_training_state(self, epoch: int) -> None:
         """Nothing beside RecBole's file."""

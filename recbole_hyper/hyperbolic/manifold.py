@@ -15,12 +15,7 @@ from recbole_hyper.hyperbolic._math import check_curvature
 def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.PoincareBall:
     """Return the ball of ``curvature`` c: c |x|^2 < 1, radius 1/sqrt(c), sectional curvature -c.
 
-    Args:
-        curvature: finite number above 0.
-        learnable: make c a trained parameter (it is softplus of ``isp_c``).
-
-    Raises:
-        ValueError: curvature is not a finite number above 0.
+    ``learnable`` makes c a trained parameter (it is softplus of ``isp_c``). ValueError for no finite number above 0.
     """
     check_curvature(curvature)
     ball = geoopt.PoincareBall(c=1.0, learnable=learnable)

@@ -17,23 +17,17 @@ NORMALS = ("euclidean", "sphere")
 
 
 def hyperplane_logits(x: Tensor, points: Tensor, normals: Tensor, curvature: hyperbolic.Curvature = 1.0) -> Tensor:
-    r"""Return the logits of hyperbolic MLR (Ganea et al. 2018, eq. 25).
+    r"""Return the logits (..., k) of hyperbolic MLR (Ganea et al. 2018, eq. 25).
 
     .. math:: \frac{\lambda_p |a|}{\sqrt c}\,\mathrm{asinh}\frac{2\sqrt c\,\langle -p \oplus x, a\rangle}
               {(1 - c|-p \oplus x|^2)\,|a|}
 
-    evaluated as one matrix product on the hyperboloid, where the argument of asinh is linear: with
-    :math:`X = (\cosh 2s, \sinh 2s\,\hat x)` it is :math:`\langle \nu, \vec X\rangle - \nu_0 X_0`, :math:`\nu` being the
-    normal carried from 0 to p. Its error in float32 is that of rounding :math:`X`, about 1e-7 cosh(2s).
+    evaluated as one matrix product on the hyperboloid, where the argument of asinh is linear: with :math:`X = (\cosh
+    2s, \sinh 2s\,\hat x)` it is :math:`\langle \nu, \vec X\rangle - \nu_0 X_0`, :math:`\nu` being the normal carried
+    from 0 to p. Its error in float32 is that of rounding :math:`X`, about 1e-7 cosh(2s).
 
-    Args:
-        x: (..., d) points of the ball.
-        points: (k, d) points p of the hyperplanes.
-        normals: (k, d) normals a (tangent vectors at p), none of them 0.
-        curvature: c > 0.
-
-    Returns:
-        (..., k) logits; float32 where the inputs are half precision, also under autocast.
+    ``x`` (..., d) are points of the ball, ``points`` (k, d) those p of the hyperplanes, ``normals`` (k, d) their
+    normals a (tangent vectors at p), none of them 0. Half precision gives float32, also under autocast.
     """
     dtype = compute_dtype(x, points, normals)
     with torch.autocast(x.device.type, enabled=False):
@@ -56,18 +50,12 @@ def _logits(x: Tensor, points: Tensor, normals: Tensor, curvature: hyperbolic.Cu
 
 
 class HyperbolicMLR(nn.Module):
-    r"""Classifier of points of the ball into ``n_classes``, one hyperplane (p_k, a_k) each.
+    r"""Classifier of points of the ball of curvature c > 0 into k = ``n_classes``, one hyperplane (p_k, a_k) each.
 
-    ``normals="euclidean"`` (Ganea et al.): ``normals`` (k, d) are Euclidean parameters, see
-    :func:`hyperplane_logits`. ``normals="sphere"`` (hyrnn): unit normals on geoopt's sphere and a factor
-    exp(``log_scale``) per class on the signed distance. ``points`` (k, d) lie on the ball in both. Points x are read
-    in the dtype of the parameters, and autocast has no effect.
-
-    Args:
-        in_features: d.
-        n_classes: k.
-        curvature: c > 0.
-        normals: "euclidean" or "sphere".
+    ``normals="euclidean"`` (Ganea et al.): ``normals`` (k, d) are Euclidean parameters, see :func:`hyperplane_logits`.
+    ``normals="sphere"`` (hyrnn): unit normals on geoopt's sphere and a factor exp(``log_scale``) per class on the
+    signed distance. ``points`` (k, d) lie on the ball in both. Points x are read in the dtype of the parameters, and
+    autocast has no effect.
     """
 
     def __init__(self, in_features: int, n_classes: int, *, curvature: float = 1.0, normals: str = "euclidean") -> None:
@@ -102,15 +90,10 @@ class HyperbolicMLR(nn.Module):
 
 
 class UnidirectionalMLR(nn.Module):
-    r"""Hyperbolic MLR in its (z, r) form: p = exp_0(r z/|z|), a the normal z carried to p.
+    r"""Hyperbolic MLR in its (z, r) form: p = exp_0(r z/|z|), a the normal z carried to p; k = ``n_classes``, c > 0.
 
-    The form of the Poincare output head, and the same code: :class:`recbole_hyper.geometry.poincare.Poincare`.
-    Every parameter is Euclidean: ``weight`` (k, d), ``offset`` (k,), 0 at the start.
-
-    Args:
-        in_features: d.
-        n_classes: k.
-        curvature: c > 0.
+    The form of the Poincare output head, and the same code: :class:`recbole_hyper.geometry.poincare.Poincare`. Every
+    parameter is Euclidean: ``weight`` (k, d), ``offset`` (k,), 0 at the start.
     """
 
     def __init__(self, in_features: int, n_classes: int, *, curvature: float = 1.0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,18 +71,13 @@ class LinearRecommender(OwnModel, GeneralRecommender):
             self.fit()
             self.fitted = True
 
-    @property
-    def n_learned(self) -> int:
-        """Number of fitted values."""
-        raise NotImplementedError
-
+    @abstractmethod
     def fit(self) -> None:
         """Fit to ``self.matrix``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         """Return the scores (n, n_items) of binary histories (n, n_items)."""
-        raise NotImplementedError
 
     def score_cases(self, cases: Cases) -> Tensor:
         """Return the scores (n, n_items) of cases; successive cases of a user share the work."""
@@ -94,7 +90,6 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         return OneStep(training)
 
     def case_scorer(self, config: Any) -> Scorer:
-        """Return :meth:`score_cases`."""
         return self.score_cases
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------

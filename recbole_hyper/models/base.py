@@ -51,7 +51,13 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        known = featured(dataset) if config["selected_features"] else {}
+        known: dict[str, Any] = {}
+        if config["selected_features"]:
+            if dataset.item_features is None:
+                raise ValueError(
+                    "selected_features is set, but these data were read without it; read them by this package"
+                )
+            known = {"features": dataset.item_features, "trained": dataset.trained_items()}
         self.item_embedding = new_embedding(config, self.n_items, **known)
         self.encoder = self.build_encoder(config, self.item_embedding)
         known = known if config["feature_output"] else {}
@@ -116,15 +122,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> WindowLoader:
-        """Return batches of windows."""
         return WindowLoader(training, store, lengths, config)
 
     def case_scorer(self, config: Any) -> Scorer:
-        """Return the scorer by states and head."""
         return state_scorer(self, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 
     def item_vectors(self) -> Tensor:
-        """Return the item matrix of the head (n_items, d)."""
         return self.head.weight.detach()
 
     @torch.no_grad()
@@ -141,25 +144,18 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty
         matrix = dataset.inter_matrix("csr")
         matrix.sort_indices()
-        offsets, items = torch.from_numpy(matrix.indptr).long(), torch.from_numpy(matrix.indices).long()
+        offsets = torch.from_numpy(matrix.indptr).long()
         # negatives are numbered as the head of a step numbers them
-        items = self.head.numbered(items)
+        items = self.head.numbered(torch.from_numpy(matrix.indices).long())
         return NegativeSampler(self.head.n_of_step, offsets.to(self.device), items.to(self.device))
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------
     def forward(self, items: Tensor, lengths: Tensor, *times: Tensor) -> Tensor:
-        """Return the state (B, d) at the newest item of right-padded histories ``items`` (B, L).
-
-        ``times`` (B, L) are for an encoder that reads them.
-        """
+        """Return the states (B, d) at the newest of ``items`` (B, L), chosen at ``times`` if the encoder reads them."""
         return self.encoder.last(items, lengths, *times)
 
     def _histories(self, interaction: Any) -> tuple[Tensor, ...]:
-        """Return what the encoder reads of a batch: items, lengths and, where it reads them, times.
-
-        Raises:
-            ValueError: a batch without the times that the encoder reads.
-        """
+        """Return what the encoder reads of a batch: items, lengths and, where it reads them, times."""
         items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
         if not self.encoder.reads_times:
             return items, lengths
@@ -170,8 +166,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def calculate_loss(self, interaction: Any) -> Tensor:
         """Return the training loss of a batch, shape (), and note its terms; a second direction's begin with future_.
 
-        Raises:
-            ValueError: a batch of (prefix, target) rows, in which no future can be read, for an encoder that reads it.
+        ValueError for (prefix, target) rows, in which no future can be read, where the encoder reads it.
         """
         users = interaction[self.USER_ID]
         head = self.head.of_step()
@@ -218,14 +213,8 @@ def new_embedding(
 ) -> nn.Embedding:
     """Return the vectors (n_items, hidden_size) of items, drawn by ``initializer``; row 0 is padding and zero.
 
-    Args:
-        config: width, initialisation, and what becomes of features.
-        n_items: number of ids, padding included.
-        features: columns of the items, which become part of their vectors; None for ids alone.
-        trained: (n_items,) True where the training part shows an item; with ``features``.
-
-    Raises:
-        ValueError: an unknown ``initializer``, or an ``initializer_range`` that is not above 0.
+    With ``features``, columns of the items, these become part of the vectors; ``trained`` (n_items,) is then True where
+    the training part shows an item. ValueError as :func:`initialize`.
     """
     if features is None or trained is None:
         embedding = nn.Embedding(n_items, config["hidden_size"], padding_idx=0)
@@ -243,31 +232,11 @@ def new_embedding(
     return embedding
 
 
-def featured(dataset: SequenceDataset) -> dict[str, Any]:
-    """Return what :func:`new_embedding` takes of a training part whose items have features."""
-    if dataset.item_features is None:
-        raise ValueError("selected_features is set, but these data were read without it; read them by this package")
-    return {"features": dataset.item_features, "trained": dataset.trained_items()}
-
-
-def fixed_curvature(value: Any) -> float | None:
-    """Return the curvature as a number, None for "auto" and "learn"; raises ValueError for anything else."""
-    if value in ("auto", "learn", None):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"curvature={value!r}: a number above 0, 'auto' (estimated from the training data) or 'learn'")
-    return float(value)
-
-
 def resolve_curvature(config: Any) -> float:
-    """Return the curvature to start from: the number given or estimated before, or ``curvature_init`` for "learn".
-
-    Raises:
-        ValueError: ``curvature`` is neither, or auto not yet estimated.
-    """
-    value = fixed_curvature(config["curvature"])
-    if value is not None:
-        return value
-    if config["curvature"] == "learn":
-        return 1.0 if config["curvature_init"] is None else float(config["curvature_init"])
-    raise ValueError("curvature: auto is estimated before the model is built; see runs.run")
+    """Return the curvature to start from: the number given or estimated before, or ``curvature_init`` for "learn"."""
+    value = config["curvature"]
+    if value == "auto":
+        raise ValueError("curvature: auto is estimated before the model is built; see runs.run")
+    if value == "learn":
+        value = config["curvature_init"]
+    return 1.0 if value is None else float(value)

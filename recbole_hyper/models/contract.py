@@ -13,8 +13,9 @@ from torch import Tensor
 from recbole_hyper.components import Model
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import foreign_scorer
+from recbole_hyper.evaluation.scorers import full_sort_scorer
 from recbole_hyper.types import Cases
 
 # by its name: what comes before runs imports nothing of them
@@ -37,9 +38,8 @@ class ModelClass(type):
 class OwnModel(Model, metaclass=ModelClass):
     """Mixin of every model of this package.
 
-    Attributes:
-        reads_features: whether the model asks the dataset for features of users, items or interactions, which are then
-            read by RecBole, in its slower way.
+    Features of users, items or interactions are read, by RecBole and in its slower way, for a model that
+    ``reads_features``.
     """
 
     reads_features: ClassVar[bool] = False
@@ -48,14 +48,7 @@ class OwnModel(Model, metaclass=ModelClass):
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> Any:
-        """Return the batches of an epoch.
-
-        Args:
-            training: the dataset restricted to the training part.
-            store: the sequences.
-            lengths: (U,) training part of each row of ``store``.
-            config: batch size, windows and what else the loader reads.
-        """
+        """Return the batches of an epoch: of the dataset ``training``, ``lengths`` (U,) of each row of ``store``."""
 
     @abstractmethod
     def case_scorer(self, config: Any) -> Scorer:
@@ -77,25 +70,21 @@ class OwnModel(Model, metaclass=ModelClass):
         vectors = self.item_vectors()
         return None if vectors is None else cosine(items, vectors)
 
-    @property
-    def n_learned(self) -> int:
-        """Number of learned values: parameters with gradient, unless a model is fitted in another way."""
-        return n_trainable(self)
-
-
-def n_trainable(model: Any) -> int:
-    """Return the number of parameters of ``model`` that are trained by gradient."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    # number of learned values, of a model that is fitted without gradients
+    n_learned: int | None = None
 
 
 def n_learned(model: Any) -> int:
-    """Return the number of learned values of any model."""
-    return model.n_learned if isinstance(model, OwnModel) else n_trainable(model)
+    """Return the number of learned values of any model: its parameters with gradient, unless it knows better."""
+    own = model.n_learned if isinstance(model, OwnModel) else None
+    return sum(one.numel() for one in model.parameters() if one.requires_grad) if own is None else own
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of any model: its own, or for RecBole's by fold-in or full_sort_predict."""
-    return model.case_scorer(config) if isinstance(model, OwnModel) else foreign_scorer(model, config)
+    if isinstance(model, OwnModel):
+        return model.case_scorer(config)
+    return fold_in_scorer(model) or full_sort_scorer(model, config)
 
 
 def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:

@@ -86,19 +86,19 @@ class EASER(LinearRecommender):
         super().__init__(config, dataset)
         self.reg_weight = float(config["reg_weight"])
         self.memory_budget = config["ease_memory_budget"]
+        self.n_learned = (self.n_items - 1) * (self.n_items - 2)  # all but the diagonal
         self.keep_learned("weights")
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Check reg_weight."""
         value = config["reg_weight"]
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ConfigError(f"reg_weight={value!r}: a number above 0 is expected")
 
-    def _require_memory(self, budget: float | None) -> None:
+    def _require_memory(self) -> None:
         per_entry = EIGEN_BYTES_PER_ENTRY if self.cache_folder else BYTES_PER_ENTRY
         needed, free = per_entry * self.n_items**2, psutil.virtual_memory().available
-        allowed = 0.8 * free if budget is None else float(budget)
+        allowed = 0.8 * free if self.memory_budget is None else float(self.memory_budget)
         if needed > allowed:
             fits = int((allowed / per_entry) ** 0.5)
             raise ValueError(
@@ -109,14 +109,9 @@ class EASER(LinearRecommender):
                 + "or use PureSVDN, whose memory grows with n_items x rank"
             )
 
-    @property
-    def n_learned(self) -> int:
-        """Number of fitted values: all but the diagonal."""
-        return (self.n_items - 1) * (self.n_items - 2)
-
     def fit(self) -> None:
         """Compute B; raises ValueError where it needs more memory than it may take."""
-        self._require_memory(self.memory_budget)
+        self._require_memory()
         if self.cache_folder:
             key = matrix_fingerprint(self.matrix)
             found = cached("ease", key, self.cache_folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +16,10 @@ from recbole_hyper.geometry.head import OutputHead
 
 POOLINGS = ("sum", "mean", "max")
 FUSIONS = ("add", "concat")
-_FLOAT = 4
-
-
-class FeatureBytes(NamedTuple):
-    """Bytes that features add to a training step: the columns, the weights, and what is computed of both."""
-
-    columns: int
-    weights: int
-    activations: int
 
 
 class TokenFeature(nn.Module):
-    """A vector per token; those of an item are pooled, and an item without a token has zeros.
-
-    Args:
-        column: codes of the items.
-        width: of the vectors.
-        pooling: sum, mean or max over the tokens of an item.
-    """
+    """A vector per token of ``column``, pooled to one of each item by sum, mean or max; zeros where it has no token."""
 
     def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
         super().__init__()
@@ -66,12 +51,7 @@ class TokenFeature(nn.Module):
 
 
 class NumberFeature(nn.Module):
-    """A linear map of an item's numbers; an item without them has zeros.
-
-    Args:
-        column: numbers of the items.
-        width: of the vectors.
-    """
+    """A linear map of an item's numbers; an item without them has zeros."""
 
     def __init__(self, column: ItemColumn, width: int) -> None:
         super().__init__()
@@ -81,7 +61,6 @@ class NumberFeature(nn.Module):
     values: Tensor
 
     def forward(self, items: Tensor | None) -> Tensor:
-        """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
         return (self.values if items is None else self.values[items]) @ self.weight
 
 
@@ -94,12 +73,9 @@ class FeaturedEmbedding(nn.Embedding):
         width: of the vectors.
         features: columns of the items.
         trained: (n_items,) True where the training part shows an item.
-        pooling: sum, mean or max over the tokens of a sequence.
+        pooling: sum, mean or max over the tokens of a sequence; ValueError for another.
         fusion: "add" sums the vectors of id and features; "concat" maps them together to ``width``.
         id_dropout: share of items, drawn anew in every step, that training sees by their features alone.
-
-    Raises:
-        ValueError: another pooling or fusion.
     """
 
     def __init__(
@@ -158,18 +134,11 @@ class FeaturedEmbedding(nn.Embedding):
         return vectors
 
     def extra_repr(self) -> str:
-        """Describe the table in print(model)."""
         return f"{super().extra_repr()}, features={len(self.features)}, untrained={int((~self.trained[1:]).sum())}"
 
 
 class FeaturedHead(OutputHead):
-    """An output head whose item matrix is computed: of item vectors with features.
-
-    Args:
-        geometry: how a state scores an item.
-        table: the item vectors; it belongs to the model, not to the head.
-        options: offsets and curvature, see :class:`OutputHead`.
-    """
+    """An output head whose item matrix is computed: of the vectors in ``table``, which belongs to the model."""
 
     def __init__(self, geometry: Geometry, table: FeaturedEmbedding, **options: Any) -> None:
         super().__init__(geometry, table.weight, **options)
@@ -185,12 +154,10 @@ class FeaturedHead(OutputHead):
 
     @property
     def weight(self) -> Tensor:
-        """Item matrix (n_items, d), computed anew at every call."""
         return self.table.matrix()
 
     @property
     def n_items(self) -> int:
-        """Number of items, padding included."""
         return self.table.num_embeddings
 
     def of_step(self) -> OutputHead:
@@ -210,25 +177,4 @@ class FeaturedHead(OutputHead):
 
     @property
     def n_of_step(self) -> int:
-        """Number of items of the head of a step, padding included."""
         return len(self.shown)
-
-
-def feature_bytes(features: ItemFeatures, width: int, tokens: int, *, fusion: str, matrices: int) -> FeatureBytes:
-    """Return what features add to the memory of a training step.
-
-    Args:
-        features: columns of the items.
-        width: of the item vectors.
-        tokens: items that the encoder reads in a step.
-        fusion: see :class:`FeaturedEmbedding`.
-        matrices: item matrices that a step computes for the head, 0 or 1.
-    """
-    parts = 1 + len(features.columns)
-    weights = sum(column.size for column in features.columns) * width
-    weights += parts * width * width if fusion == "concat" else 0
-    # of each row of vectors: its parts, their sum or the map of all, and gradients of as many
-    rows = tokens + matrices * features.n_items
-    held = 2 * (parts + 1) * rows * width
-    codes = sum(column.values.shape[1] for column in features.columns) * rows
-    return FeatureBytes(features.nbytes, _FLOAT * weights, _FLOAT * (held + codes))

@@ -25,17 +25,10 @@ class Pop(LinearRecommender):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        items = dataset.inter_feat[self.ITEM_ID].numpy()
-        self._items = items
+        self._items, self.n_learned = dataset.inter_feat[self.ITEM_ID].numpy(), self.n_items - 1
         self.keep_learned("counts")
 
-    @property
-    def n_learned(self) -> int:
-        """Number of fitted values: one per item."""
-        return self.n_items - 1
-
     def fit(self) -> None:
-        """Count the training interactions of every item."""
         counts = np.bincount(self._items, minlength=self.n_items)
         self.counts = torch.from_numpy(counts.astype(np.float32)).to(self.device)
 

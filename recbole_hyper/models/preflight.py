@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from recbole_hyper.encoders.relations import RelationalEncoder
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.losses.base import Problem
-from recbole_hyper.models.item_vectors import feature_bytes
 
 _FLOAT = 4
 # moments of an optimizer per parameter
@@ -62,14 +62,16 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
     width, layers = int(config["hidden_size"]), int(config["n_layers"] or config["num_layers"] or 1)
     inner = _inner_size(config, width)
     batch, length = int(config["train_batch_size"]), int(config["MAX_ITEM_LIST_LENGTH"])
-    networks, passes = _directions(config)
+    network, networks, passes = _networks(config)
     encoder = networks * (layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width)
     matrix = _FLOAT * n_items * width
     tied = bool(config["reuse_item_embeddings"])
     parameters = matrix * (1 if tied else 2) + _FLOAT * (n_items * bool(config["item_bias"]) + encoder)
     moments = _MOMENTS.get(str(config["learner"]).lower(), 2)
     tokens = batch * length
-    held = max(tokens, _prefix_positions(config, tokens, length))
+    # a circular filter holds windows of prefixes, so many at one time
+    windows = issubclass(network, fmlp.FMLPEncoder) and config["filter"] == "circular"
+    held = max(tokens, min(tokens * length, fmlp.PREFIX_POSITIONS)) if windows else tokens
     blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     # the buckets of time, an int32 for each pair, which all layers share
@@ -92,13 +94,16 @@ def _of_features(config: Any, features: ItemFeatures | None, tokens: int) -> tup
     """Return the bytes of the columns of features, of their weights, and of what a step computes of both."""
     if features is None:
         return 0, 0, 0
-    output = bool(config["feature_output"])
-    found = feature_bytes(
-        features, int(config["hidden_size"]), tokens, fusion=config["feature_fusion"], matrices=int(output)
-    )
+    width, output, parts = int(config["hidden_size"]), bool(config["feature_output"]), 1 + len(features.columns)
+    weights = sum(column.size for column in features.columns) * width
+    weights += parts * width * width if config["feature_fusion"] == "concat" else 0
+    # of each row of vectors: its parts, their sum or the map of all, and gradients of as many
+    rows = tokens + output * features.n_items
+    held = 2 * (parts + 1) * rows * width
+    codes = sum(column.values.shape[1] for column in features.columns) * rows
     # a head with item vectors of its own has weights of its own too
     tables = 2 if output and not config["reuse_item_embeddings"] else 1
-    return tables * found.columns, tables * found.weights, found.activations
+    return tables * features.nbytes, _FLOAT * tables * weights, _FLOAT * (held + codes)
 
 
 def _inner_size(config: Any, width: int) -> int:
@@ -119,39 +124,24 @@ def _inner_size(config: Any, width: int) -> int:
     return max(0, -(-columns // 2) - 2 * width)
 
 
-def _directions(config: Any) -> tuple[int, int]:
-    """Return how many networks the encoder has and how many passes a training step makes through one."""
-    if not issubclass(components.resolve("encoders", config["encoder"]), DualEncoder):
-        return 1, 1
-    return {"both": (2, 2), "shared": (1, 2)}.get(config["dual_directions"], (1, 1))
-
-
-def _prefix_positions(config: Any, tokens: int, length: int) -> int:
-    """Return the positions of prefix windows that a circular filter holds at one time; 0 for any other encoder."""
+def _networks(config: Any) -> tuple[type, int, int]:
+    """Return the encoder of one direction, how many of it there are, and the passes of a step through one of them."""
     part = components.resolve("encoders", config["encoder"])
-    network = part.backbone if issubclass(part, DualEncoder) else part
-    if not issubclass(network, fmlp.FMLPEncoder) or config["filter"] != "circular":
-        return 0
-    return min(tokens * length, fmlp.PREFIX_POSITIONS)
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on the device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return psutil.virtual_memory().available
+    if not issubclass(part, DualEncoder):
+        return part, 1, 1
+    return part.backbone, *{"both": (2, 2), "shared": (1, 2)}.get(config["dual_directions"], (1, 1))
 
 
 def require_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:
     """Return the estimate of a run over ``n_items`` ids with ``features``; refuse a run that cannot fit.
 
-    ``memory_limit`` (bytes) is what the run may take; None is what is free.
-
-    Raises:
-        ConfigError: the estimate is larger; the message names the nearest setting that fits.
+    ``memory_limit`` (bytes) is what the run may take; None is what is free. ConfigError where the estimate is larger;
+    its message names the nearest setting that fits.
     """
     estimate = estimate_memory(config, n_items, features)
-    limit = int(config["memory_limit"] or free_memory(config["device"]))
+    device, limit = config["device"], config["memory_limit"]
+    if not limit:
+        limit = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     if estimate.total <= limit:
         return estimate
     advice = _nearest(config, n_items, limit, features)
@@ -162,23 +152,17 @@ def require_memory(config: Any, n_items: int, features: ItemFeatures | None = No
 
 
 def require_one_sequence(config: Any) -> None:
-    """Refuse a model that this machine cannot hold with one sequence and no items, before anything of it is built.
+    """Raise ConfigError for a model that this machine cannot hold with one sequence and no items, before it is built.
 
     All the memory of the device counts: what is free, or ``memory_limit``, is asked when the items are known.
-
-    Raises:
-        ConfigError: it does not fit; the message names the sizes.
     """
     device = config["device"]
     on_gpu = device.type == "cuda"
     limit = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
-    needed = estimate_memory(_With(config, {"train_batch_size": 1}), 1).total
+    needed = estimate_memory(_with(config, {"train_batch_size": 1}), 1).total
     if needed > limit:
-        sizes = ", ".join(
-            f"{key}={config[key]}"
-            for key in ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
-            if config[key] is not None
-        )
+        keys = ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
+        sizes = ", ".join(f"{key}={config[key]}" for key in keys if config[key] is not None)
         raise ConfigError(
             f"{sizes}: one sequence would need about {_gib(needed)} GiB in training, of {_gib(limit)} GiB in all"
         )
@@ -190,21 +174,16 @@ def _nearest(config: Any, n_items: int, limit: int, features: ItemFeatures | Non
         value = int(config[key])
         while value > low:
             value = max(low, value // 2 if key == "train_batch_size" else value // 2 // low * low)
-            if estimate_memory(_With(config, {key: value}), n_items, features).total <= limit:
+            if estimate_memory(_with(config, {key: value}), n_items, features).total <= limit:
                 return f"--{key}={value} would fit"
     return "no batch size or width fits: drop rare items (item_inter_num_interval) or use a machine with more memory"
 
 
-class _With:
-    """A configuration with a few keys replaced."""
-
-    def __init__(self, config: Any, changes: Mapping[str, Any]) -> None:
-        self._config, self._changes = config, changes
-        self.final_config_dict = {**config.final_config_dict, **changes}
-        self.model_class = config.model_class
-
-    def __getitem__(self, key: str) -> Any:
-        return self._changes.get(key, self._config[key])
+def _with(config: Any, changes: Mapping[str, Any]) -> Any:
+    """Return the configuration with a few keys replaced."""
+    changed = copy.copy(config)
+    changed.final_config_dict = {**config.final_config_dict, **changes}
+    return changed
 
 
 def _gib(size: int) -> str:

@@ -24,11 +24,9 @@ GRAM_ITEMS = 8000
 def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, seed: int = 0) -> npt.NDArray[np.float32]:
     """Return V (n_items, rank), the leading right singular vectors of the columns scaled by popularity.
 
-    Args:
-        matrix: binary training matrix (users, n_items).
-        rank: number of vectors, at most min(users, items). The first k columns are those of rank k.
-        scaling: 0..1, see ``scaled_columns``: 1 is the plain SVD, 0 divides every column by its norm.
-        seed: of the iteration that takes the place of a dense decomposition above 8,000 items.
+    Its first k columns are those of rank k; ``rank`` is at most min(users, items). ``scaling`` is in 0..1, see
+    ``scaled_columns``: 1 is the plain SVD, 0 divides every column by its norm. ``seed`` is that of the iteration that
+    takes the place of a dense decomposition above 8,000 items.
     """
     vectors = top_eigenpairs(scaled_columns(matrix, scaling), rank, seed, dense=GRAM_ITEMS)[1]
     return np.ascontiguousarray(vectors, dtype=np.float32)
@@ -51,16 +49,15 @@ class PureSVDN(LinearRecommender):
         self.largest = min(users, self.n_items - 1)
         if self.rank > self.largest:
             raise ValueError(
-                f"rank={self.rank}: the training matrix of {users} users and {self.n_items - 1} items has at most "
-                f"{self.largest} factors; choose a smaller rank"
+                f"rank={self.rank}: {users} users and {self.n_items - 1} items have at most {self.largest} factors"
             )
         self.kept = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
         check_rank(self.matrix.shape[1], self.kept, dense=GRAM_ITEMS)
         self.keep_learned("factors")
+        self.n_learned = (self.n_items - 1) * self.rank
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Check rank, scaling and max_rank."""
         if not isinstance(config["rank"], int) or config["rank"] < 1:
             raise ConfigError(f"rank={config['rank']!r}: a whole number of at least 1 is expected")
         if not isinstance(config["scaling"], int | float) or not 0 <= config["scaling"] <= 1:
@@ -68,11 +65,6 @@ class PureSVDN(LinearRecommender):
         largest = config["max_rank"]
         if largest is not None and (not isinstance(largest, int) or largest < config["rank"]):
             raise ConfigError(f"max_rank={largest!r}: a whole number of at least rank={config['rank']}, or ~")
-
-    @property
-    def n_learned(self) -> int:
-        """Number of fitted values: n_items x rank."""
-        return (self.n_items - 1) * self.rank
 
     def fit(self) -> None:
         """Decompose the training matrix, or cut the factors out of a decomposition that is kept."""
@@ -84,7 +76,6 @@ class PureSVDN(LinearRecommender):
         self.factors = torch.from_numpy(np.ascontiguousarray(found["factors"][:, : self.rank])).to(self.device)
 
     def item_vectors(self) -> Tensor:
-        """Return the factors (n_items, rank)."""
         return self.factors
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:

@@ -24,11 +24,9 @@ class ProtocolError(ValueError):
 class Protocol(components.Part, ABC):
     """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
 
-    Args:
-        argument: value given for NAME.
-        successive: ask for every interaction of an evaluation part, each with the history up to it (where it applies).
-        refit: train the final model on train + validation (where it applies).
-        by_user: the interactions of each user are split; False splits those of all users at once (where it applies).
+    Where it applies, ``successive`` asks for every interaction of an evaluation part, each with the history up to it;
+    ``refit`` trains the final model on train + validation; ``by_user`` splits the interactions of each user, False
+    those of all users at once.
     """
 
     title: str
@@ -50,11 +48,7 @@ class Protocol(components.Part, ABC):
             self.sizes(np.zeros(1, dtype=np.int64))
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, where they are counted.
-
-        Raises:
-            ProtocolError: an argument that is none of this split.
-        """
+        """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, if they are counted."""
         raise NotImplementedError(f"{self.title} counts no interactions")
 
     def split_at_random(self, store: SequenceStore, seed: int) -> Split:
@@ -62,30 +56,25 @@ class Protocol(components.Part, ABC):
 
         The history of a validation case is the user's training part, that of a test case training and validation.
         """
-        dealt_store, parts = dealt(store, self.sizes, seed, by_user=self.by_user)
+        store, parts = dealt(store, self.sizes, seed, by_user=self.by_user)
         if self.refit and not parts[:, 2].any():
             raise ProtocolError("refit: True needs a validation part, which this split does not have")
-        return split_of_parts(dealt_store, parts, refit=self.refit)
+        return split_of_parts(store, parts, refit=self.refit)
 
 
 def make_split(store: SequenceStore, config: Any) -> Split:
     """Split ``store`` as ``eval_args`` says, draw the candidates, and check that the split is honest.
 
-    Raises:
-        UnknownComponentError: unknown split name.
-        ProtocolError: an empty part, a leak, or a candidates file that does not fit.
+    UnknownComponentError for an unknown split; ProtocolError for an empty part, a leak, or candidates that do not fit.
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
-        raise ProtocolError(
-            f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
-        )
+        raise ProtocolError(f"eval_args split={arguments['split']!r}: one entry is expected")
     ((name, argument),) = arguments["split"].items()
     cls = components.resolve("protocols", name)
-    grouping = {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
-    protocol = cls(
-        argument, successive=bool(arguments.get("successive", False)), refit=bool(config["refit"]), **grouping
-    )
+    options = {"successive": bool(arguments.get("successive", False)), "refit": bool(config["refit"])}
+    options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
+    protocol = cls(argument, **options)
     title, timed = protocol.title, protocol.timed
     if arguments["order"] == "TO":
         split = protocol.split(store)
@@ -106,13 +95,10 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     for part, cases in (("validation", split.valid), ("test", split.test)):
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
-    modes = arguments["mode"]
-    split = dataclasses.replace(
-        split,
-        valid=_with_candidates("valid", modes["valid"], split, config["candidate_seed"]),
-        test=_with_candidates("test", modes["test"], split, config["candidate_seed"]),
-    )
-    return sampled(split, int(config["eval_cases"]), config["candidate_seed"]) if config["eval_cases"] else split
+    seed, modes = config["candidate_seed"], arguments["mode"]
+    drawn = {part: _with_candidates(part, modes[part], split, seed) for part in ("valid", "test")}
+    split = dataclasses.replace(split, **drawn)
+    return sampled(split, int(config["eval_cases"]), seed) if config["eval_cases"] else split
 
 
 def sampled(split: Split, n_cases: int, seed: int) -> Split:
@@ -135,53 +121,41 @@ def check(split: Split, *, timed: bool = True) -> None:
     target that is older than its user's training part; a validation target that does not stand before the test targets
     of its user; where parts start at points in time, an interaction on the wrong side of its point.
     """
-    for name, cases in (("validation", split.valid), ("test", split.test)):
-        if not len(cases):
-            continue
-        if (cases.ends <= cases.starts).any():
-            raise ProtocolError(f"{name}: {int((cases.ends <= cases.starts).sum())} cases have an empty history")
-        if (cases.asked < cases.ends).any():
-            raise ProtocolError(f"{name}: {int((cases.asked < cases.ends).sum())} targets are part of their history")
+    for name, cases in (("validation:", split.valid), ("test:", split.test)):
+        _refuse(cases.ends <= cases.starts, name, "cases have an empty history")
+        _refuse(cases.asked < cases.ends, name, "targets are part of their history")
         if cases.store is split.store:
-            leaked = cases.asked < split.train_lengths[cases.rows]
-            if leaked.any():
-                raise ProtocolError(f"{name}: {int(leaked.sum())} targets are part of the training data")
-        early = cases.times < _last_times(split.store, split.train_lengths)[cases.rows]
-        if timed and early.any():
-            raise ProtocolError(f"{name}: {int(early.sum())} targets are older than their user's training data")
+            _refuse(cases.asked < split.train_lengths[cases.rows], name, "targets are part of the training data")
+        if timed:
+            early = cases.times < _last_times(split.store, split.train_lengths)[cases.rows]
+            _refuse(early, name, "targets are older than their user's training data")
     if len(split.valid) and len(split.test) and split.valid.store is split.test.store:
         first_test = np.full(split.store.n_rows, np.iinfo(np.int64).max)
         np.minimum.at(first_test, split.test.rows, split.test.asked)
         late = split.valid.asked >= first_test[split.valid.rows]
-        if late.any():
-            raise ProtocolError(
-                f"{int(late.sum())} validation targets are not earlier than a test target of their user"
-            )
+        _refuse(late, "", "validation targets are not earlier than a test target of their user")
+    if split.points:
+        _check_points(split)
 
-    _check_points(split)
+
+def _refuse(wrong: np.ndarray, name: str, what: str) -> None:
+    """Raise ProtocolError, with their number, where something is ``wrong``."""
+    if wrong.any():
+        raise ProtocolError(f"{name} {int(wrong.sum())} {what}".lstrip())
 
 
 def _check_points(split: Split) -> None:
-    def require(name: str, times: np.ndarray, start: float, end: float) -> None:
-        wrong = int(((times < start) | (times >= end)).sum())
-        if wrong:
-            raise ProtocolError(f"{wrong} {name} interactions are on the wrong side of a point in time")
-
-    def require_trained(name: str, lengths: Int64, end: float) -> None:
-        # rows are in time order: the last interaction that is trained on tells
-        wrong = int((_last_times(split.store, lengths) >= end).sum())
-        if wrong:
-            raise ProtocolError(f"{wrong} users' {name} interactions are on the wrong side of a point in time")
-
-    if not split.points:
-        return
-    start = min(split.points.values())
-    require_trained("training", split.train_lengths, start)
-    require("test", split.test.times, split.points["test"], np.inf)
+    aside = "interactions are on the wrong side of a point in time"
+    test = split.points["test"]
+    # rows are in time order: the last interaction that is trained on tells
+    trained = _last_times(split.store, split.train_lengths) >= min(split.points.values())
+    _refuse(trained, "", f"users' training {aside}")
+    _refuse(split.test.times < test, "", f"test {aside}")
     if "valid" in split.points:
-        require("validation", split.valid.times, split.points["valid"], split.points["test"])
+        times = split.valid.times
+        _refuse((times < split.points["valid"]) | (times >= test), "", f"validation {aside}")
     if split.refit_lengths is not None:
-        require_trained("refit", split.refit_lengths, split.points["test"])
+        _refuse(_last_times(split.store, split.refit_lengths) >= test, "", f"users' refit {aside}")
 
 
 def _last_times(store: SequenceStore, lengths: Int64) -> np.ndarray:
@@ -216,11 +190,6 @@ def repeated_targets(cases: Cases) -> int:
         found = known[np.searchsorted(known, begin + cases.starts[of_part])]
         total += int((found < begin + cases.ends[of_part]).sum())
     return total
-
-
-def drop_cold(store: SequenceStore, known: np.ndarray) -> SequenceStore:
-    """Return ``store`` without the interactions whose item is not ``known`` (n_items,)."""
-    return store.select(known[store.items])
 
 
 def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:

@@ -22,16 +22,11 @@ def per_second(time: float) -> float:
 
 
 def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
-    """Return the first time that belongs to the part that starts at ``where``.
+    """Return the first time that belongs to the part that starts at ``where``; ValueError for a point outside the data.
 
-    Args:
-        times: all times; where dates or durations are used, Unix seconds, milliseconds, microseconds or nanoseconds
-            (recognised by the size of the latest).
-        where: a number between 0 and 1 (quantile of all interactions, the nearest one), a date such as "2003-01-31",
-            or a duration from the end such as "4 months" or "6 weeks" (calendar months and years).
-
-    Raises:
-        ValueError: anything else, or a point outside the range of the data.
+    ``where`` is a number between 0 and 1 (quantile of all interactions, the nearest one), a date such as "2003-01-31",
+    or a duration from the end such as "4 months" or "6 weeks" (calendar months and years). With dates or durations
+    ``times`` are Unix seconds, milliseconds, microseconds or nanoseconds, recognised by the size of the latest.
     """
     if isinstance(where, int | float) and not isinstance(where, bool):
         if not 0 < where < 1:
@@ -56,7 +51,7 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
             point = pd.Timestamp(str(where))
         except ValueError as error:
             raise ValueError(
-                f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
+                f"{where!r} is no quantile (0.95), date ('2003-01-31') or duration ('4 months')"
             ) from error
     start = point.timestamp() * unit
     if not times.min() < start <= times.max():

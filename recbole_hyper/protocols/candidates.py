@@ -21,22 +21,11 @@ def draw_candidates(
     weights: npt.NDArray[np.float64] | None = None,
     catalogue: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[np.int32]:
-    """Draw ``count`` distinct items outside each user's whole sequence: one list per user, for both parts.
+    """Draw ``count`` distinct items outside each user's whole sequence: one list per user, (U, count), for both parts.
 
-    Items are drawn one after another without replacement, uniformly or in proportion to ``weights`` (n_items,).
-
-    Args:
-        store: sequences; what a user ever interacted with is never drawn, nor is padding.
-        count: candidates per user.
-        seed: of the draw; the same seed gives the same lists.
-        weights: popularity for ``popN``; None is uniform.
-        catalogue: (n_items,) items that may be drawn.
-
-    Returns:
-        (U, count) item ids.
-
-    Raises:
-        ValueError: a user has fewer than ``count`` items left to draw.
+    Items are drawn one after another without replacement, uniformly or in proportion to ``weights`` (n_items,), such as
+    popularity, among those of the ``catalogue`` (n_items,). What a user ever interacted with is never drawn, nor is
+    padding; the same seed gives the same lists. ValueError where a user has fewer than ``count`` items left to draw.
     """
     if count < 1:
         raise ValueError(f"uniN and popN need N of at least 1, got {count}")
@@ -49,8 +38,8 @@ def draw_candidates(
     keys = np.unique(store.row_of * store.n_items + store.items)
     result = np.zeros((store.n_rows, count), dtype=np.int32)
     width = 2 * count + 8
-    for start in range(0, store.n_rows, max(1, _CHUNK // width)):
-        rows = np.arange(start, min(start + max(1, _CHUNK // width), store.n_rows))
+    for start in range(0, store.n_rows, step := max(1, _CHUNK // width)):
+        rows = np.arange(start, min(start + step, store.n_rows))
         draws = np.searchsorted(cumulative, generator.random((len(rows), width)) * cumulative[-1], side="right")
         pairs = rows[:, None] * store.n_items + draws
         at = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
@@ -85,12 +74,8 @@ def _repeats(draws: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
     """Read the format of DualRec and FMLP-Rec: a line per user, 'user item item ...', original ids, space-separated.
 
-    Returns:
-        (n, k) item ids, one row per case.
-
-    Raises:
-        ValueError: a user without a line or with two, users that the data do not have, lists of different lengths,
-            repeated or unknown items, a target among its candidates.
+    Returns (n, k) item ids, one row per case. ValueError for a user without a line or with two, users that the data do
+    not have, lists of different lengths, repeated or unknown items, a target among its candidates.
     """
     store = cases.store
     item_ids = {token: index for index, token in enumerate(store.item_tokens)}

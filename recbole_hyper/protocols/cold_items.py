@@ -34,7 +34,6 @@ class ColdItems(Protocol):
     title = "cold items"
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         shares, seed, among = self._read()
         drawn = draw_items(store, shares, seed)
         warm = ~np.logical_or.reduce(list(drawn.values()))
@@ -64,11 +63,8 @@ class ColdItems(Protocol):
         keys = {"valid", "test", "seed", "among"}
         if not isinstance(given, dict) or not {"valid", "test"} <= set(given) <= keys:
             raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}")
-        shares, seed, among = (
-            {part: given[part] for part in ("valid", "test")},
-            given.get("seed", 2020),
-            given.get("among", "all"),
-        )
+        shares = {part: given[part] for part in ("valid", "test")}
+        seed, among = given.get("seed", 2020), given.get("among", "all")
         numbers = all(isinstance(share, float) and 0 < share < 1 for share in shares.values())
         if not numbers or sum(shares.values()) >= 1:
             raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}")

@@ -24,13 +24,10 @@ class Files(Protocol):
     title, timed = "files of training, validation and test", False
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         if store.parts is None:
             raise ProtocolError(f"split {{files: {self.argument!r}}}: these interactions did not come in parts")
         if self.refit and not store.parts[:, 2].any():
             raise ProtocolError("refit: True needs a validation part, which these files do not have")
         if self.refit and store.parts[:, 0].any():
-            raise ProtocolError(
-                "refit: True would learn the histories of the validation file, which hold the training file's again"
-            )
+            raise ProtocolError("refit: True would learn the training file again, in the validation file's histories")
         return split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)

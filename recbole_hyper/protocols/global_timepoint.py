@@ -6,7 +6,7 @@ import numpy as np
 
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.protocols.base import Protocol, ProtocolError, drop_cold, known_items
+from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import boundary, date, latest_start
 from recbole_hyper.types import Cases, Split
 
@@ -27,12 +27,9 @@ class GlobalTimepoint(Protocol):
     title = "global timepoint"
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         points = self.argument
         if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= {"valid", "test", "max_cases"}):
-            raise ProtocolError(
-                f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected, max_cases may be added"
-            )
+            raise ProtocolError(f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected (and max_cases)")
         try:
             first, second = boundary(store.times, points["valid"]), boundary(store.times, points["test"])
         except ValueError as error:
@@ -85,7 +82,7 @@ class GlobalTimepoint(Protocol):
     def _cases(self, store: SequenceStore, known: np.ndarray, start: float, end: float) -> tuple[Cases, int]:
         inside = (store.times >= start) & (store.times < end)
         lost = int((inside & ~known[store.items]).sum())
-        kept = drop_cold(store, known)
+        kept = store.select(known[store.items])
         rows, positions = kept.row_of, kept.positions
         asked = (kept.times >= start) & (kept.times < end) & (positions > 0)
         rows, positions = rows[asked], positions[asked]

@@ -30,7 +30,6 @@ class LeaveOneOut(Protocol):
         super().__init__(argument, successive=successive, refit=refit)
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the sizes of the parts; of one interaction nothing is held out."""
         if self.argument not in PARTS:
             raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
         held_out = np.minimum(PARTS[self.argument], np.maximum(totals - 1, 0))
@@ -38,7 +37,6 @@ class LeaveOneOut(Protocol):
         return np.stack([totals - held_out, valid, held_out - valid], axis=1).astype(np.int64)
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         # RecBole splits (prefix, target) rows, of which a user has one less than interactions
         held_out = self.sizes(np.maximum(store.lengths - 1, 0))[:, 1:].sum(axis=1)
         if self.refit and self.argument != "valid_and_test":
@@ -47,17 +45,14 @@ class LeaveOneOut(Protocol):
         train_lengths = lengths - held_out
         last = np.flatnonzero(held_out >= 1)
         before = np.flatnonzero(held_out >= 2)
-        cases = Cases.build(store, last, lengths[last] - 1)
-        none = Cases.build(store, [], [])
-        valid, test = none, cases
+        valid, test = Cases.build(store, [], []), Cases.build(store, last, lengths[last] - 1)
         if self.argument == "valid_only":
-            valid, test = cases, none
+            valid, test = test, valid
         elif self.argument == "valid_and_test":
             valid = Cases.build(store, before, lengths[before] - 2)
             if len(last) and not len(before):
                 raise ProtocolError(
-                    "split {LS: valid_and_test}: no user has the 4 interactions that a validation case needs; "
-                    "use test_only, or a dataset with longer histories"
+                    "split {LS: valid_and_test}: no user has 4 interactions, for validation; use test_only"
                 )
         return Split(
             store,

@@ -15,17 +15,11 @@ from recbole_hyper.types import Cases, Int64, Split
 def dealt(
     store: SequenceStore, sizes: Callable[[Int64], Int64], seed: int, *, by_user: bool
 ) -> tuple[SequenceStore, Int64]:
-    """Deal the interactions to training, validation and test in a random order: RecBole's ``order: RO``.
+    """Deal the interactions to training, validation and test in a random order, by ``seed``: RecBole's ``order: RO``.
 
-    Args:
-        store: sequences.
-        sizes: gives the (n, 3) sizes of the parts of (n,) numbers of interactions.
-        seed: of the order.
-        by_user: deal the interactions of each user; False deals those of all users together.
-
-    Returns:
-        the sequences with the parts of a row one after another, each in time order, and their sizes, as
-        ``SequenceStore.parts``.
+    ``sizes`` gives the (n, 3) sizes of the parts of (n,) numbers of interactions. ``by_user`` deals the interactions of
+    each user; False deals those of all users together. Returns the sequences with the parts of a row one after another,
+    each in time order, and their sizes, as ``SequenceStore.parts``.
     """
     rank = np.random.default_rng([seed, 0x0D0E]).permutation(len(store.items))
     order = np.lexsort((rank, store.row_of)) if by_user else np.argsort(rank)
@@ -38,15 +32,11 @@ def dealt(
 
 
 def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successive: bool = False) -> Split:
-    """Return the split of rows that hold training, validation and test one after another.
+    """Return the split of rows that hold training, validation and test one after another, of sizes ``parts`` (U, 4).
 
-    Args:
-        store: sequences.
-        parts: (U, 4) sizes of the parts of each row, as ``SequenceStore.parts``.
-        successive: earlier cases of a part belong to the history of the later ones.
-        refit: train the final model on train + validation.
-
-    Cases without any earlier interaction are left out and counted, targets older than the training part counted.
+    ``successive``: earlier cases of a part belong to the history of the later ones. ``refit``: the final model is
+    trained on train + validation. Cases without any earlier interaction are left out and counted, targets older than
+    the training part counted.
     """
     ends = np.cumsum(parts, axis=1)
     counts: dict[str, Any] = {"users": store.n_rows}

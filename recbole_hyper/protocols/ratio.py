@@ -44,7 +44,6 @@ class Ratio(Protocol):
             self.title = "ratio of all interactions"
 
     def sizes(self, totals: Int64) -> Int64:
-        """Return the sizes of the parts."""
         ratios = self.argument
         if not (
             isinstance(ratios, list | tuple)
@@ -56,10 +55,14 @@ class Ratio(Protocol):
         return part_sizes(totals, list(ratios))
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         ratios = self.argument
         rows, positions = store.row_of, store.positions
-        train_lengths, valid_end = self._of_each(store) if self.by_user else self._of_all(store, positions)
+        if self.by_user:
+            sizes = self.sizes(np.maximum(store.lengths - 1, 0))
+            train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
+            valid_end = train_lengths + sizes[:, 1]
+        else:
+            train_lengths, valid_end = self._of_all(store, positions)
         # a user's first interaction is no target: RecBole splits (prefix, target) rows
         is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows]) & (positions > 0)
         is_test = (positions >= valid_end[rows]) & (positions > 0)
@@ -75,14 +78,8 @@ class Ratio(Protocol):
             counts={"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())},
         )
 
-    def _of_each(self, store: SequenceStore) -> tuple[Int64, Int64]:
-        """Return where training and validation of each row end, when each row is split by itself."""
-        sizes = self.sizes(np.maximum(store.lengths - 1, 0))
-        train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
-        return train_lengths, train_lengths + sizes[:, 1]
-
     def _of_all(self, store: SequenceStore, positions: Int64) -> tuple[Int64, Int64]:
-        """Return the same when the targets of all rows are split at two places of one order in time."""
+        """Return where training and validation of each row end, when all targets are split in one order of time."""
         rows = store.row_of
         order = np.argsort(store.times, kind="stable")
         n_targets = np.cumsum(positions[order] > 0, dtype=np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.protocols.base import Protocol, ProtocolError, drop_cold, known_items
+from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import boundary, date
 from recbole_hyper.types import Cases, Split
 
@@ -28,7 +28,6 @@ class TemporalUsers(Protocol):
     title = "temporal users"
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split; see the class."""
         given = self.argument if isinstance(self.argument, dict) else {"point": self.argument}
         if not set(given) <= set(DEFAULTS):
             raise ProtocolError(f"split {{TU: {self.argument!r}}}: known settings are {', '.join(DEFAULTS)}")
@@ -54,7 +53,7 @@ class TemporalUsers(Protocol):
             )
         known = known_items(filtered, train_lengths)
         # train rows keep their place: the cases point into a store of their own
-        asked = drop_cold(filtered, known)
+        asked = filtered.select(known[filtered.items])
         starts = np.zeros(store.n_rows, dtype=np.int64)
         if settings["history"] == "after":
             starts = np.bincount(asked.row_of[asked.times < point], minlength=store.n_rows).astype(np.int64)

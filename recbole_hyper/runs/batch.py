@@ -50,30 +50,26 @@ def recommend_all(
         folder: of the run. On more than one machine all reach it, and ``output``, by the same path.
         output: folder of the parts: ``part-000000.parquet``, ...; one after the other they are the file that
             ``recbole-hyper recommend`` writes in one process.
-        k: items for each user.
-        exclude_seen: leave out what the user's history holds.
-        items: the only items that may be recommended; None is all that the run may recommend.
-        exclude: items that may not be recommended.
-        num_workers: processes, each of which loads the run once.
-        users_of_a_part: users whose recommendations are one file.
+        k, exclude_seen, items, exclude: as for ``Recommender.recommend``.
+        num_workers, users_of_a_part: processes, each of which loads the run once; users whose items are one file.
         ray_address: a running cluster, host:port; None starts one on this machine.
 
     Raises:
         ConfigError: ``output`` holds parts of another run or of other settings; no cluster, or one that is too small.
-        ValueError: a k or items that cannot be recommended.
-        RuntimeError: a process failed; the message is that process's.
+        ValueError, RuntimeError: a k or items that cannot be recommended; a process failed, with its message.
     """
     folder, output = Path(folder).absolute(), Path(output).absolute()
     num_workers, size = whole("num_workers", num_workers), whole("users_of_a_part", users_of_a_part)
     model = load(folder)
-    options = {"k": k, "exclude_seen": exclude_seen, "items": _list(items), "exclude": _list(exclude)}
+    # read once: they may be generators
+    only, never = (None if given is None else [str(item) for item in given] for given in (items, exclude))
+    options = {"k": k, "exclude_seen": exclude_seen, "items": only, "exclude": never}
     users = about_users(model, None)
     # what cannot be asked is said before the work
-    model.answer(users.part(0, 0), k, exclude_seen, model.allowed(options["items"], options["exclude"]))
+    model.answer(users.part(0, 0), k, exclude_seen, model.allowed(only, never))
     del model
-    own = identity(folder)
-    asked = {"run": digest(own), "users": users.n, "users_of_a_part": size, "k": int(k), "seen": bool(exclude_seen)}
-    _claim(output, {**asked, "items": digest(options["items"]), "exclude": digest(options["exclude"])})
+    asked = {"run": digest(identity(folder)), "users": users.n, "users_of_a_part": size, "k": int(k)}
+    _claim(output, {**asked, "seen": bool(exclude_seen), "items": digest(only), "exclude": digest(never)})
     files = [output / f"part-{number:06d}.parquet" for number in range(-(-users.n // size))]
     missing = [number for number, file in enumerate(files) if not file.is_file()]
     if len(missing) < len(files):
@@ -82,10 +78,6 @@ def recommend_all(
         arguments = (str(folder), str(output), size, options)
         _compute(arguments, missing, min(num_workers, len(missing)), ray_address)
     return files
-
-
-def _list(items: Any) -> Any:
-    return None if items is None else [str(item) for item in items]
 
 
 def _compute(arguments: tuple[Any, ...], missing: list[int], workers: int, address: str | None) -> None:

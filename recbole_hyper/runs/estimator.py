@@ -22,20 +22,15 @@ from recbole_hyper.runs.run import run
 class Estimator:
     """A model and its options, and after :meth:`fit` the run: what a loaded run offers is an attribute of this.
 
-    Args:
-        model: class of a model of this package, or one made from it.
-        options: configuration keys, as in a YAML file or on the command line.
-
-    Raises:
-        ConfigError: an unknown key, or a value that its key may not have.
+    ``model`` is the class of a model of this package, or one made from it; ``options`` are configuration keys, as in a
+    YAML file or on the command line. ConfigError for an unknown key, or a value that its key may not have.
     """
 
     def __init__(self, model: type, options: Mapping[str, Any]) -> None:
         # a class of one's own is found again by its name when its run is loaded in this process
         self.model, self.options = component("models")(model), dict(options)
         Config(model, config_dict={**self.options, "interactions": "given"})
-        self._result: dict[str, Any] | None = None
-        self._folder: Path | None = None
+        self._run: tuple[dict[str, Any], Path] | None = None
         self._held: tempfile.TemporaryDirectory | None = None
         self._recommender: Any = None
 
@@ -49,8 +44,7 @@ class Estimator:
             eval_args: split and candidates, as everywhere; leave-one-out with full ranking where nothing is said.
             output_dir: folder of the run; None takes one that goes with this estimator, unless :meth:`save` keeps it.
 
-        Raises:
-            Everything that :func:`run` raises; what was fitted before then stays.
+        Raises what :func:`run` raises; what was fitted before then stays.
         """
         place = output_dir or self.options.get("output_dir")
         held = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
@@ -58,30 +52,31 @@ class Estimator:
         keys = {**self.options, "output_dir": str(folder)}
         if eval_args is not None:
             keys["eval_args"] = eval_args
-        result = run(self.model, interactions=interactions, config_dict=keys)
-        self._result, self._folder, self._held, self._recommender = result, folder, held, None
+        self._run = run(self.model, interactions=interactions, config_dict=keys), folder
+        self._held, self._recommender = held, None
         return self
 
     @property
     def result(self) -> dict[str, Any]:
         """What the run measured: the content of its result.json."""
-        self._require_fitted()
-        assert self._result is not None
-        return self._result
+        return self._fitted()[0]
 
     @property
     def folder(self) -> Path:
         """The folder of the run."""
-        self._require_fitted()
-        assert self._folder is not None
-        return self._folder
+        return self._fitted()[1]
+
+    def _fitted(self) -> tuple[dict[str, Any], Path]:
+        if self._run is None:
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"{self!r} is not fitted; call fit(frame) first")
+        return self._run
 
     def save(self, folder: str | Path) -> Path:
         """Copy the folder of the run to ``folder``, from which ``recbole_hyper.load`` reads it; returns its path.
 
-        Raises:
-            ConfigError: something is there already.
-            NoSpaceError: the disk is full; nothing is left behind.
+        ConfigError where something is there already; NoSpaceError for a full disk, where nothing is left behind.
         """
         target, source = Path(folder), self.folder
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -95,17 +90,10 @@ class Estimator:
         # recommend, similar_items, score and what else a loaded run offers
         if name.startswith("_"):
             raise AttributeError(name)
-        self._require_fitted()
         if self._recommender is None:
-            self._recommender = load(self.folder)
+            self._recommender = load(self._fitted()[1])
         return getattr(self._recommender, name)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.options.items())
         return f"{self.model.__name__}({options})"
-
-    def _require_fitted(self) -> None:
-        if self._result is None:
-            from sklearn.exceptions import NotFittedError
-
-            raise NotFittedError(f"{self!r} is not fitted; call fit(frame) first")

@@ -24,21 +24,19 @@ EVALUATION_KEYS = keys.deciding(keys.RANKING) | {"data_path"}
 def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Rank the validation and the test cases of a finished run under other settings of the ranking.
 
-    The data are those that the run kept in its folder; a ``data_path`` asks for the data set there.
-
-    The weights are those that the run tested; nothing is selected here. A run that was refit on train + validation is
-    ranked on the test part only.
+    The data are those that the run kept in its folder; a ``data_path`` asks for the data set there. The weights are
+    those that the run tested; nothing is selected here. A run that was refit on train + validation is ranked on the
+    test part only.
 
     Args:
         output_dir: folder of the run.
         config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may differ from the run.
 
     Returns:
-        model, dataset, protocol, the settings of the ranking, ``changes`` (the given keys), and the metrics as
-        ``valid`` and ``test``; with ``confidence`` their intervals; beside them what result.json says of its origin:
-        seed, counts, fingerprint of the data, versions, commit, configuration. The same is written to the folder of
-        the run as ``evaluation_<mode>.json``, or ``evaluation_<mode>-<keys>-<digest>.json`` where more than the mode
-        is given.
+        the metrics as ``valid`` and ``test``, with ``confidence`` their intervals, ``changes`` (the given keys), and
+            what
+        result.json says of its origin. The same is written to the folder of the run as ``evaluation_<mode>.json``, or
+        ``evaluation_<mode>-<keys>-<digest>.json`` where more than the mode is given.
 
     Raises:
         ConfigError: no finished run there, or a key that changes more than the ranking.
@@ -63,11 +61,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
             outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
-    result = {
-        **provenance(config, split),
-        "changes": changes,
-        **outcome,
-    }
+    result = {**provenance(config, split), "changes": changes, **outcome}
     file = Path(output_dir) / _file_name(config["eval_args"]["mode"], changes)
     write_json(file, result)
     print(metrics_table(outcome))

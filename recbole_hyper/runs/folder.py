@@ -34,25 +34,21 @@ RESUMABLE_KEYS = keys.deciding(keys.PLACE, keys.GROWS)
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
     """Return the configuration of the run that ``settings`` continue, [] for a new run.
 
-    Raises:
-        ConfigError: nothing to resume, and no model is ``named`` that could be started.
+    ConfigError where there is nothing to resume, and no model is ``named`` that could be started.
     """
     if not settings.get("resume") or not settings.get("output_dir"):
         return []
     file = Path(settings["output_dir"]) / CONFIG
-    if not file.is_file() and not named:
-        raise ConfigError(f"{file.parent} holds no run to resume: {CONFIG} is missing")
     if file.is_file():
         read_begun(file.parent)
-    return [file] if file.is_file() else []
+        return [file]
+    if not named:
+        raise ConfigError(f"{file.parent} holds no run to resume: {CONFIG} is missing")
+    return []
 
 
 def read_begun(folder: Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder.
-
-    Raises:
-        ConfigError: the file is missing, or holds something else.
-    """
+    """Return the configuration that a run wrote into its folder; ConfigError for no file, or one of something else."""
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
@@ -69,10 +65,8 @@ def read_begun(folder: Path) -> dict[str, Any]:
 def claimed_folder(config: Config) -> Iterator[Path]:
     """Give the folder of the run, which is this process's alone until the block ends; it is made where it is missing.
 
-    Raises:
-        ConfigError: a folder that cannot be written, in which another process is at work, or that holds a run which
-            ``config`` does not continue.
-        CheckpointError: a finished run that lacks what a resume goes on from.
+    ConfigError for a folder that cannot be written, in which another process is at work, or that holds a run which
+    ``config`` does not continue; CheckpointError for a finished run that lacks what a resume goes on from.
     """
     folder = folder_of(config)
     config["output_dir"] = config["output_dir"] or str(folder)
@@ -106,11 +100,7 @@ def require_no_seeds(folder: Path) -> None:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold ``folder``, which is made where it is missing, until the block or this process ends.
-
-    Raises:
-        ConfigError: it cannot be written, or another process holds it.
-    """
+    """Hold ``folder``, made where it is missing, until the block ends; ConfigError where it is held or not writable."""
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -119,9 +109,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             probe.touch()
             probe.unlink()
         except LockedError as error:
-            raise ConfigError(
-                f"another run is at work in {folder}; wait for its end, or choose another output_dir"
-            ) from error
+            raise ConfigError(f"another run is at work in {folder}; wait for its end") from error
         except OSError as error:
             raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
         yield
@@ -156,17 +144,14 @@ def _require_nothing_of_others(folder: Path) -> None:
     if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
         found.append(DATA)
     if found:
-        raise ConfigError(
-            f"{folder} holds {', '.join(found)} but no run, which would be written over; choose another output_dir"
-        )
+        raise ConfigError(f"{folder} holds {', '.join(found)} but no run; choose another output_dir")
 
 
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """Return the result of the run in ``folder`` that ``config`` continues, {} where it has none yet.
 
-    Raises:
-        ConfigError: a run of another configuration, one with more epochs, or with a refit that is not asked for.
-        ValueError: the result cannot be read.
+    ConfigError for a run of another configuration, with more epochs, or with a refit that is not asked for; ValueError
+    where the result cannot be read.
     """
     begun = read_begun(folder)
     _require_same_run(config, begun, folder)
@@ -246,7 +231,6 @@ class _NoColour(logging.Filter):
     """Strip the escape sequences that RecBole puts into its messages."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the message in place and let it pass."""
         record.msg = re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", record.getMessage())
         record.args = None
         return True

@@ -10,7 +10,7 @@ data/about.json    format, version, digests of the other files, and the data set
 from __future__ import annotations
 
 import hashlib
-import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ import numpy as np
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.cache import known_digest
-from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.dataset import SequenceDataset, require_files
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
+from recbole_hyper.training.build import reader_of_store
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError, require_same_data
 from recbole_hyper.types import Cases, Split
 
@@ -33,18 +34,13 @@ FORMAT = 1  # raised when an older package would read a folder wrongly
 _ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 
-logger = logging.getLogger("recbole_hyper")
-
 
 @dataclass(frozen=True)
 class Kept:
-    """The data of a run, read from its folder.
+    """The data of a run, read from its folder: all sequences, and the content of about.json.
 
-    Attributes:
-        store: all sequences.
-        split: what was trained on; it has no validation and no test cases.
-        about: content of about.json.
-        item_features: of the items, where the model reads them.
+    ``split`` is what was trained on; it has no validation and no test cases. ``item_features`` are there where the
+    model reads them.
     """
 
     store: SequenceStore
@@ -54,12 +50,7 @@ class Kept:
 
 
 def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
-    """Write ``folder``/data in one step, unless the same is there.
-
-    Raises:
-        NoSpaceError: the disk is full.
-        CheckpointError: a resumed run on other data or features than before.
-    """
+    """Write ``folder``/data in one step, unless the same is there; CheckpointError for a resumed run on other data."""
     arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -121,9 +112,7 @@ def _dataset(config: Config, *, with_items: bool) -> dict[str, Any]:
 def read_kept(folder: Path) -> Kept | None:
     """Return the data of the run in ``folder``, None where it kept none.
 
-    Raises:
-        ConfigError: a folder of a newer format.
-        CheckpointError: a file that is missing or not what was written.
+    ConfigError for a folder of a newer format; CheckpointError for a file that is missing or not what was written.
     """
     place = folder / DATA
     if not place.is_dir():
@@ -141,6 +130,25 @@ def read_kept(folder: Path) -> Kept | None:
     none = Cases.build(training, [], [])
     features = ItemFeatures.load(place / _FEATURES) if (place / _FEATURES).is_dir() else None
     return Kept(store, Split(training, valid=none, test=none, **arrays), about, features)
+
+
+def reader_of_own(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
+    """Return what gives the data that a run on a frame kept in its folder; ConfigError where the frame is needed."""
+    kept = read_kept(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
+    if kept is None:
+        require_files(config)
+        raise AssertionError("asked for a run on files")
+    return reader_of_store(kept.store)
+
+
+def require_kept_data(folder: Path, store: SequenceStore) -> None:
+    """Raise CheckpointError where the run in ``folder`` kept other data than ``store``, before they are replaced."""
+    about = folder / DATA / ABOUT
+    if about.is_file() and read_json(about).get("fingerprint") != store.fingerprint():
+        raise CheckpointError(
+            f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed with these; "
+            "take another output_dir"
+        )
 
 
 def _about(place: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,31 +39,6 @@ def load(output_dir: str | Path) -> Recommender:
         ConfigError: no run there, one of a newer format, or a model that needs features which no folder holds.
         CheckpointError: weights or data that are missing, damaged, or do not belong together.
     """
-    found = _loaded(output_dir)
-    return Recommender(
-        found.model,
-        found.config,
-        found.data.store,
-        counts=found.split.store.counts(found.lengths),
-        catalogue=found.split.catalogue,
-        trained=found.data.store.users[found.lengths > 0],
-        changed=found.changed,
-    )
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """A finished run; ``lengths`` is what the tested model was trained on of each row of ``split.store``."""
-
-    model: Any
-    config: Config
-    data: SequenceDataset
-    split: Split
-    lengths: Any
-    changed: list[str]
-
-
-def _loaded(output_dir: str | Path) -> _Loaded:
     content = read_run(output_dir)
     kept = read_kept(Path(output_dir))
     if kept is None:
@@ -81,8 +55,16 @@ def _loaded(output_dir: str | Path) -> _Loaded:
     for text in changed:
         logger.warning("%s", text)
     model, refitted = load_model(config, data, split)
-    lengths = split.refit_lengths if refitted else split.train_lengths
-    return _Loaded(model, config, data, split, lengths, changed)
+    lengths: Any = split.refit_lengths if refitted else split.train_lengths
+    return Recommender(
+        model,
+        config,
+        data.store,
+        counts=split.store.counts(lengths),
+        catalogue=split.catalogue,
+        trained=data.store.users[lengths > 0],
+        changed=changed,
+    )
 
 
 def identity(output_dir: str | Path) -> dict[str, str]:
@@ -93,11 +75,7 @@ def identity(output_dir: str | Path) -> dict[str, str]:
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder, to be read and not to be continued.
-
-    Raises:
-        ConfigError: no run there, or a config.yaml that is none of a run.
-    """
+    """Return the configuration that a run wrote into its folder, to be read and not continued; ConfigError for none."""
     folder = Path(output_dir)
     return {**read_begun(folder), "output_dir": str(folder), "resume": False}
 
@@ -127,8 +105,7 @@ def _dataset(config: Config, kept: Kept) -> SequenceDataset:
 def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, SequenceDataset, Split]:
     """Read the data set of a model that may ask for features of users, items or interactions: no folder holds these.
 
-    Raises:
-        ConfigError: the data set is gone, or has changed.
+    ConfigError where the data set is gone, or has changed.
     """
     who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
     try:
@@ -142,14 +119,10 @@ def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, Sequ
 
 
 def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
-    """Load the tested weights of the run in ``output_dir``.
+    """Load the tested weights of the run in ``output_dir``; returns (model in evaluation mode, whether it was refit).
 
-    Returns:
-        the model in evaluation mode, and whether it was refit on train + validation.
-
-    Raises:
-        CheckpointError: weights that are missing, damaged, of other data, or that a resume has replaced since the
-            result was written.
+    CheckpointError for weights that are missing, damaged, of other data, or that a resume has replaced since the result
+    was written.
     """
     folder = Path(config["output_dir"])
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}

@@ -18,7 +18,7 @@ from recbole_hyper.files import cache_folder, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
-from recbole_hyper.types import Cases, Split
+from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -26,15 +26,11 @@ CURVATURE = "curvature.json"
 DATA_DEFAULTS = "data_defaults.json"
 
 
-def require_items(config: Config, split: Split) -> None:
-    """Raise ConfigError where ``topk`` asks for more items than there are."""
+def require_fitting(config: Config, split: Split) -> None:
+    """Raise ConfigError for a ``topk`` above the number of items, and for an encoder of times without any."""
     largest, items = max(config["topk"]), split.store.n_items - 1
     if largest > items:
         raise ConfigError(f"topk={largest} asks for more items than the {items} there are")
-
-
-def require_times(config: Config) -> None:
-    """Raise ConfigError where the encoder reads times, and the data set has none but the order of its rows."""
     if reads_times(config) and not Source.of(config).timed:
         raise ConfigError(
             f"encoder={config['encoder']} reads times, and {Source.of(config).path('inter')} is read without any: "
@@ -42,11 +38,28 @@ def require_times(config: Config) -> None:
         )
 
 
-def settle_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json.
+def settle(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
+    """Replace every ``auto`` of ``config`` by a number; return what result.json says of these and of the memory.
 
-    Where there is an ``output_dir``, it is kept there for a resumed run, whose configuration has the numbers.
+    Where there is an ``output_dir``, it keeps where the numbers came from, for a resumed run that has them in its
+    configuration. ConfigError where a training step needs more memory than there is.
     """
+    said = settle_data_defaults(config, split, output_dir)
+    memory = estimate_memory(config, data, split)
+    return {**said, **settle_curvature(config, data, split, output_dir), **_features(data), **memory}
+
+
+def _features(data: SequenceDataset) -> dict[str, Any]:
+    """Return what result.json says of the features of items: type and size of each, and the digest of all."""
+    found = data.item_features
+    if found is None:
+        return {}
+    columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
+    return {"item_features": {"columns": columns, "fingerprint": found.fingerprint()}}
+
+
+def settle_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
+    """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json."""
     kept = output_dir / DATA_DEFAULTS if output_dir else None
     if not (asked := unsettled(config)):
         return {"data_defaults": read_json(kept)} if config["resume"] and kept and kept.is_file() else {}
@@ -68,10 +81,7 @@ def settle_data_defaults(config: Config, split: Split, output_dir: Path | None =
 def settle_curvature(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
 ) -> dict[str, Any]:
-    """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it.
-
-    Where there is an ``output_dir``, the origin of the number is kept in it for a resumed run.
-    """
+    """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
     if not issubclass(config.model_class, HyperRecommender):
         return {}
     encoder = components.resolve("encoders", config["encoder"])
@@ -89,7 +99,8 @@ def settle_curvature(
     from recbole_hyper.curvature import estimate_curvature
 
     matrix = split.store.matrix(split.train_lengths)[:, 1:]
-    fingerprint = _train_fingerprint(split)
+    trained = f"{split.store.fingerprint()}{split.train_lengths.tolist()}"
+    fingerprint = hashlib.sha256(trained.encode()).hexdigest()[:32]
     cache = cache_folder() / "curvature" / f"{data.dataset_name}-{fingerprint[:16]}.json"
     estimate = estimate_curvature(matrix, cache_path=cache, fingerprint=fingerprint)
     config["curvature"] = float(estimate.curvature)
@@ -108,11 +119,7 @@ def settle_curvature(
 
 
 def estimate_memory(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
-    """Return what result.json says of the memory of a training step.
-
-    Raises:
-        ConfigError: it needs more than there is.
-    """
+    """Return what result.json says of the memory of a training step; ConfigError where it needs more than there is."""
     if not issubclass(config.model_class, HyperRecommender):
         return {}
     estimate = require_memory(config, split.store.n_items, data.item_features)
@@ -120,14 +127,9 @@ def estimate_memory(config: Config, data: SequenceDataset, split: Split) -> dict
     return {"estimated_memory_bytes": {**dataclasses.asdict(estimate), "total": estimate.total}}
 
 
-def _train_fingerprint(split: Split) -> str:
-    return hashlib.sha256(f"{split.store.fingerprint()}{split.train_lengths.tolist()}".encode()).hexdigest()[:32]
-
-
 def log_split(split: Split) -> None:
     """Count the cases of ``split`` and log its counts."""
-    parts: list[tuple[str, Cases]] = [("validation", split.valid), ("test", split.test)]
-    for name, cases in parts:
+    for name, cases in (("validation", split.valid), ("test", split.test)):
         split.counts[f"{name} cases"] = len(cases)
         if len(cases):
             split.counts[f"{name} targets that repeat an item of their history"] = repeated_targets(cases)

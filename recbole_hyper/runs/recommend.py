@@ -29,12 +29,10 @@ def recommend(
         users: original user ids, any iterable; None with ``sequences``.
         sequences: histories of original item ids, oldest first, any iterable of iterables.
         times: of the items of ``sequences``, for a model that reads times; see ``Recommender.recommend``.
-        k: items per user.
-        exclude_seen: leave out what the history holds.
+        k, exclude_seen: items per user; leave out what the history holds.
 
     Returns:
-        A row per recommendation: user_id (or the index of the sequence), position from 1, item_id, score. No rows for
-        no users or no sequences.
+        A row per recommendation: user_id (or the index of the sequence), position from 1, item_id, score.
 
     Raises:
         ValueError: neither or both of users and sequences, a text where a list is needed, an unknown user or item, an

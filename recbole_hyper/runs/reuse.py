@@ -12,19 +12,11 @@ from recbole_hyper.training.build import read_data
 
 
 def is_finished(config: Config, folder: Path) -> bool:
-    """Return whether ``folder`` holds the result of the run that ``config`` asks for.
+    """Return whether ``folder``, an output_dir, holds the result of the run that ``config`` asks for.
 
     False where there is no result yet, and where a resume of the finished run gives exactly what is asked for: more
-    ``epochs``, ``refit`` added, the cases saved that were not.
-
-    Args:
-        config: the run that is asked for.
-        folder: its output_dir, with what an earlier run may have left there.
-
-    Raises:
-        ConfigError: a run of another configuration is there, one with more epochs or with a refit that is not asked
-            for, or one on other data.
-        ValueError: a result that cannot be read.
+    ``epochs``, ``refit`` added, the cases saved that were not. ConfigError for a run of another configuration, one with
+    more epochs or with a refit that is not asked for, or on other data; ValueError for a result that cannot be read.
     """
     if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +23,8 @@ from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
-from recbole_hyper.runs.kept import keep
-from recbole_hyper.runs.ready import (
-    estimate_memory,
-    log_split,
-    require_items,
-    require_times,
-    settle_curvature,
-    settle_data_defaults,
-)
-from recbole_hyper.runs.resumed import reader_of_own, require_same_data
+from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
+from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
@@ -113,22 +104,19 @@ def run_claimed(
         init_seed(config["seed"], config["reproducibility"])
         data, split = (read or read_data)(config)
         if not test:
-            split = dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+            split = split.without_test()
         if config["resume"]:
-            require_same_data(output_dir, data.store)
+            require_kept_data(output_dir, data.store)
         load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
-        require_items(config, split)
-        require_times(config)
+        require_fitting(config, split)
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
-        defaults = settle_data_defaults(config, split, output_dir)
-        memory = estimate_memory(config, data, split)
+        settled = settle(config, data, split, output_dir)
         if config["save_data"] and distributed.world()[0] == 0:
             keep(output_dir, config, data, split)
-        origin = settle_curvature(config, data, split, output_dir)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
@@ -136,10 +124,7 @@ def run_claimed(
             "ties": "a target ranks behind every candidate with an equal score",
             "workers": distributed.world()[1],
             "threads": torch.get_num_threads(),
-            **defaults,
-            **origin,
-            **_features(data),
-            **memory,
+            **settled,
             **outcome,
         }
         result["seconds"]["load"] = load_seconds
@@ -255,17 +240,10 @@ def evaluate_part(
 
 
 def _refit(
-    config: Config,
-    data: SequenceDataset,
-    split: Split,
-    output_dir: Path,
-    selecting: Any,
-    progress: bool,
+    config: Config, data: SequenceDataset, split: Split, output_dir: Path, selecting: Any, progress: bool
 ) -> tuple[Any, float]:
     """Train a new model on train + validation for the epochs and under the learning rates that the trainer
     ``selecting`` found by validation; no selection takes place."""
-    if split.refit_lengths is None:
-        raise ValueError("this split names no refit part")
     epochs = selecting.best_epoch + 1
     metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", epochs)
@@ -288,16 +266,6 @@ def _refit(
     return trainer, watch.seconds()
 
 
-# --- helpers ---------------------------------------------------------------------------------------------------------
-def _features(data: SequenceDataset) -> dict[str, Any]:
-    """Return what result.json says of the features of items: type and size of each, and the digest of all."""
-    found = data.item_features
-    if found is None:
-        return {}
-    columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
-    return {"item_features": {"columns": columns, "fingerprint": found.fingerprint()}}
-
-
 def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str, Any]:
     """Return what ``confidence`` adds to a result: {"test_intervals": {metric: [low, high]}, ...}."""
     if not config["confidence"]:
@@ -312,11 +280,10 @@ def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     print(f"\n{headline(result)}, seed {result['seed']}")
     compiled = result["seconds"].get("compile")
+    once = f"{compiled:.1f} s compiling kernels once, " if compiled else ""
     print(
         f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
-        f"{result['seconds']['train']:.1f} s training, "
-        + (f"{compiled:.1f} s compiling kernels once, " if compiled else "")
-        + f"peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
+        f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
     print(metrics_table(result))
     print(output_dir / RESULT)

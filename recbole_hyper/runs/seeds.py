@@ -83,12 +83,8 @@ def run_seeds(
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:
     """Return the seeds of a list, or of a text such as "1,2,3".
 
-    Args:
-        seeds: what is given.
-        keys: configuration keys that are given beside them, also as compare's MODEL.key.
-
-    Raises:
-        ConfigError: no seeds, a seed twice, or a ``seed`` among the keys.
+    ConfigError for no seeds, a seed twice, or a ``seed`` among ``keys``, which are given beside them, also as compare's
+    MODEL.key.
     """
     found = parse_value(seeds)
     found = list(found) if isinstance(found, list | tuple | range) else [found]
@@ -104,14 +100,9 @@ def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]
 
 
 def unfinished(configs: Mapping[int, Config], folder: Path) -> list[int]:
-    """Return the seeds whose run in ``folder`` is not what is asked for, or not there yet.
+    """Return the seeds whose run in ``folder`` is not what ``configs``, by seed, ask for, or not there yet.
 
-    Args:
-        configs: what is asked for, by seed.
-        folder: what holds the folders of the seeds.
-
-    Raises:
-        ConfigError: ``folder`` holds a single run, or the folder of a seed a run of another configuration.
+    ConfigError where ``folder`` holds a single run, or the folder of a seed a run of another configuration.
     """
     require_no_single_run(folder)
     return [seed for seed, config in configs.items() if not is_finished(config, seed_folder(folder, seed))]

@@ -17,11 +17,10 @@ import numpy.typing as npt
 import torch
 from torch.export import ExportedProgram
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.serving.extras import require
 from recbole_hyper.serving.graph import make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
@@ -44,7 +43,8 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
         raise ConfigError(f"--format={format} is unknown; known: {', '.join(SUFFIXES)}")
     path = Path(output)
     if path.suffix not in SUFFIXES[format]:
-        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {_or(SUFFIXES[format])}")
+        endings = " or ".join(SUFFIXES[format])
+        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {endings}")
     if format == "vectors" and (top_k is not None or exclude_seen):
         raise ConfigError("--format=vectors takes neither --top_k nor --exclude_seen: they belong to onnx and program")
     if exclude_seen and top_k is None:
@@ -211,7 +211,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _or(words: Sequence[str]) -> str:
-    return " or ".join(words)

@@ -1,49 +1,35 @@
 """A model as one traced graph: its encoder, or its encoder, head and the best items.
 
-The inputs, of which a graph has those that its class names: item_id_list (B, L) right-padded with 0, item_length (B,),
+The inputs, of which a graph has those that it names: item_id_list (B, L) right-padded with 0, item_length (B,),
 timestamp_list (B, L) float64 for an encoder that reads times, seen_items (B, S) or 0.
 """
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from recbole_hyper.encoders.base import TimedEncoder
 from recbole_hyper.geometry.base import ItemTerms
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
 
 
 class StateGraph(nn.Module):
-    """The encoder alone: histories to states (B, d)."""
+    """The encoder alone: histories, and times where it reads them, to states (B, d)."""
 
-    inputs: tuple[str, ...] = ("item_id_list", "item_length")
-    outputs: tuple[str, ...] = ("states",)
+    outputs = ("states",)
 
     def __init__(self, model: HyperRecommender) -> None:
         super().__init__()
         # the encoder holds the table without owning it
         self.item_embedding, self.encoder = model.item_embedding, model.encoder
+        times = ("timestamp_list",) if model.encoder.reads_times else ()
+        self.inputs: tuple[str, ...] = ("item_id_list", "item_length", *times)
 
-    def forward(self, item_id_list: Tensor, item_length: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items of ``item_id_list`` (B, L)."""
-        return self.encoder.last(item_id_list, item_length)
-
-
-class TimedStateGraph(StateGraph):
-    """The same for an encoder that reads times."""
-
-    inputs = ("item_id_list", "item_length", "timestamp_list")
-
-    def forward(  # type: ignore[override]
-        self, item_id_list: Tensor, item_length: Tensor, timestamp_list: Tensor
-    ) -> Tensor:
-        """Return the states (B, d) at the newest items of ``item_id_list`` (B, L), chosen at ``timestamp_list``."""
-        return cast(TimedEncoder, self.encoder).last(item_id_list, item_length, timestamp_list)
+    def forward(self, *given: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items of the ``inputs``."""
+        return self.encoder.last(*given)
 
 
 class ScoreTable(nn.Module):
@@ -74,79 +60,30 @@ class ScoreTable(nn.Module):
 class TopItemsGraph(nn.Module):
     """Encoder, head and selection: histories to the best items (B, k) and their scores (B, k), best first.
 
-    Padding is never among them. Where fewer than k items are left, the list ends with 0 and -inf, as that of
-    ``evaluation.top_items``.
+    Padding is never among them, nor, with ``exclude_seen``, what a last input names: the items of the whole history, or
+    any others. Where fewer than k items are left, the list ends with 0 and -inf, as that of ``evaluation.top_items``.
     """
 
-    inputs: tuple[str, ...] = ("item_id_list", "item_length")
     outputs = ("items", "scores")
 
-    def __init__(self, model: HyperRecommender, k: int) -> None:
+    def __init__(self, model: HyperRecommender, k: int, exclude_seen: bool) -> None:
         super().__init__()
-        self.states = TimedStateGraph(model) if model.encoder.reads_times else StateGraph(model)
-        self.table, self.k = ScoreTable(model.head), k
+        self.states, self.table, self.k = StateGraph(model), ScoreTable(model.head), k
+        self.inputs = (*self.states.inputs, *(("seen_items",) if exclude_seen else ()))
 
-    def forward(self, item_id_list: Tensor, item_length: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the best items after ``item_id_list`` (B, L)."""
-        return self._best(self.states(item_id_list, item_length), _padding(item_length))
-
-    def _best(self, states: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
-        scores = self.table(states).scatter(1, excluded, -torch.inf)
+    def forward(self, *given: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the best items after the histories of the ``inputs``."""
+        asked = len(self.states.inputs)
+        padding = torch.zeros_like(given[1]).unsqueeze(1)
+        excluded = torch.cat((padding, *given[asked:]), dim=1)
+        scores = self.table(self.states(*given[:asked])).scatter(1, excluded, -torch.inf)
         values, found = scores.topk(self.k, dim=1)
         return torch.where(values == -torch.inf, 0, found), values
 
 
-class TimedTopItemsGraph(TopItemsGraph):
-    """The same for an encoder that reads times."""
-
-    inputs = TimedStateGraph.inputs
-
-    def forward(  # type: ignore[override]
-        self, item_id_list: Tensor, item_length: Tensor, timestamp_list: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the best items after ``item_id_list`` (B, L), chosen at ``timestamp_list`` (B, L)."""
-        return self._best(self.states(item_id_list, item_length, timestamp_list), _padding(item_length))
-
-
-class UnseenItemsGraph(TopItemsGraph):
-    """The same without the items that a last input names: those of the whole history, or any others."""
-
-    inputs = (*StateGraph.inputs, "seen_items")
-
-    def forward(  # type: ignore[override]
-        self, item_id_list: Tensor, item_length: Tensor, seen_items: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the best items that are not among ``seen_items`` (B, S), 0 where a row names fewer."""
-        states = self.states(item_id_list, item_length)
-        return self._best(states, torch.cat((_padding(item_length), seen_items), dim=1))
-
-
-class TimedUnseenItemsGraph(TopItemsGraph):
-    """The same for an encoder that reads times."""
-
-    inputs = (*TimedStateGraph.inputs, "seen_items")
-
-    def forward(  # type: ignore[override]
-        self, item_id_list: Tensor, item_length: Tensor, timestamp_list: Tensor, seen_items: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the best items that are not among ``seen_items`` (B, S), 0 where a row names fewer."""
-        states = self.states(item_id_list, item_length, timestamp_list)
-        return self._best(states, torch.cat((_padding(item_length), seen_items), dim=1))
-
-
-def _padding(lengths: Tensor) -> Tensor:
-    """Return (B, 1) the number of padding, which is never recommended."""
-    return torch.zeros_like(lengths).unsqueeze(1)
-
-
 def make_graph(model: HyperRecommender, top_k: int | None, exclude_seen: bool) -> StateGraph | TopItemsGraph:
     """Return the module that an export traces: the encoder alone without ``top_k``."""
-    timed = model.encoder.reads_times
-    if top_k is None:
-        return (TimedStateGraph if timed else StateGraph)(model)
-    if exclude_seen:
-        return (TimedUnseenItemsGraph if timed else UnseenItemsGraph)(model, top_k)
-    return (TimedTopItemsGraph if timed else TopItemsGraph)(model, top_k)
+    return StateGraph(model) if top_k is None else TopItemsGraph(model, top_k, exclude_seen)
 
 
 def trace(graph: StateGraph | TopItemsGraph, max_length: int) -> ExportedProgram:
@@ -165,7 +102,6 @@ def trace(graph: StateGraph | TopItemsGraph, max_length: int) -> ExportedProgram
         "timestamp_list": (torch.zeros(2, width, dtype=torch.float64, device=device), {0: batch, 1: length}),
         "seen_items": (torch.zeros(2, 4, dtype=torch.int64, device=device), {0: batch, 1: Dim("seen")}),
     }
-    tensors = tuple(given[name][0] for name in graph.inputs)
-    names = {name: given[name][1] for name in graph.inputs}
+    tensors, sizes = zip(*(given[name] for name in graph.inputs), strict=True)
     with torch.no_grad():
-        return torch.export.export(graph, tensors, dynamic_shapes=names, strict=False)
+        return torch.export.export(graph, tensors, dynamic_shapes={"given": sizes}, strict=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from recbole_hyper.evaluation.asked import ids
+from recbole_hyper.evaluation.asked import LISTS, history, ids, listed
 
 # names of columns that are understood beside those of the run: user, item, time
 _USUAL = (("user_id", "user"), ("item_id", "item"), ("timestamp", "time"))
@@ -19,14 +19,11 @@ _USUAL = (("user_id", "user"), ("item_id", "item"), ("timestamp", "time"))
 
 @dataclass(frozen=True)
 class Histories:
-    """Histories of original item ids.
+    """Histories of original item ids: history ``i`` is ``tokens[codes[offsets[i]:offsets[i + 1]]]``, oldest first.
 
     Attributes:
         names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
         named: whether ``names`` are users.
-        offsets: (n + 1,) history ``i`` is ``codes[offsets[i]:offsets[i + 1]]``, oldest first.
-        codes: items, as places in ``tokens``.
-        tokens: original item ids as text.
         times: when, beside ``codes``, as they were given; None where nobody said.
     """
 
@@ -41,14 +38,10 @@ class Histories:
 def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None) -> Histories:
     """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
 
-    Args:
-        values: histories are oldest first; the rows of a table are sorted by its time where it has one.
-        fields: names of the columns of user, item and time in the data of the run.
-        times: of the items, in the same form as ``values``, unless these are a table, which has its own.
-
-    Raises:
-        ValueError: one text where a list is needed, an entry that is no id, a set (it has no order), a table without
-            a column for users and one for items, or with a time that is missing; times of other histories.
+    Histories are oldest first; the rows of a table are sorted by its time where it has one. ``fields`` are the names of
+    the columns of user, item and time in the data of the run. ``times`` of the items are in the form of ``values``; a
+    table has its own. ValueError for one text where a list is needed, an entry that is no id, a set (it has no order),
+    a table without a column for users and one for items, or with a time that is missing; times of other histories.
     """
     values = _pandas(values)
     if isinstance(values, pd.DataFrame):
@@ -58,22 +51,18 @@ def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None)
     if isinstance(values, Mapping):
         names, lists = _array(ids("histories", values)), list(values.values())
     else:
-        lists = _list("histories", values)
+        lists = listed("histories", values, LISTS)
         names = np.arange(len(lists))
-    rows = [_history(f"histories[{at}]", one) for at, one in enumerate(lists)]
+    rows = [history(f"histories[{at}]", one) for at, one in enumerate(lists)]
     offsets = np.cumsum([0, *map(len, rows)])
     tokens = np.array(list(chain(*rows)), dtype=str)
     named = isinstance(values, Mapping)
-    when = None if times is None else _times(times, list(values) if named else None, offsets)
+    when = None if times is None else _times(times, list(values) if named else None, np.diff(offsets))
     return Histories(names, named, offsets, np.arange(len(tokens)), tokens, when)
 
 
 def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return times as float64: numbers as they are, dates and ISO text as Unix seconds.
-
-    Raises:
-        ValueError: anything else, or a time that is not finite.
-    """
+    """Return times as float64: numbers as they are, dates and ISO text as Unix seconds; ValueError for all else."""
     if times.dtype.kind not in "iufM":
         try:
             times = pd.to_datetime(pd.Series(times), utc=True).dt.tz_localize(None).to_numpy()
@@ -89,38 +78,31 @@ def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return found
 
 
-def _times(times: Any, names: list[Any] | None, offsets: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return the times of all items, one history after another; ``names`` are the keys of a mapping."""
+def _times(times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the times of all items of ``counts``, one history after another; ``names`` are the keys of a mapping."""
     if (names is not None) != isinstance(times, Mapping):
         raise ValueError("times: the form of the histories is needed, a mapping for a mapping, else a list of lists")
     if names is not None:
         if missing := [name for name in names if name not in times]:
             raise ValueError(f"times: {len(missing)} histories have none (first: {missing[0]!r})")
         times = [times[name] for name in names]
-    rows = [list(one) for one in _list("times", times)]
-    counts = np.diff(offsets)
+    rows = [list(one) for one in listed("times", times, LISTS)]
     if len(rows) != len(counts):
         raise ValueError(f"times: {len(rows)} lists came for {len(counts)} histories")
-    wrong = np.flatnonzero(np.array([len(row) for row in rows], dtype=np.int64) != counts)
-    if len(wrong):
-        at = int(wrong[0])
-        raise ValueError(f"times[{at}] has {len(rows[at])} entries, its history has {counts[at]} items")
+    for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
+        if len(row) != count:
+            raise ValueError(f"times[{at}] has {len(row)} entries, its history has {count} items")
     return np.array(list(chain(*rows))) if rows else np.zeros(0)
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
-    """Return original ids as they were given, from any iterable, Series, column of Arrow or polars.
-
-    Raises:
-        ValueError: one text, no iterable, or an entry that is no id.
-    """
+    """Return original ids as given, in any iterable, Series, column of Arrow or polars; ValueError for all else."""
     values = _pandas(values)
     if isinstance(values, pd.DataFrame):
         if len(values.columns) != 1:
             raise ValueError(f"{name} is a table of {len(values.columns)} columns; give the one with the ids")
         values = values.iloc[:, 0]
-    plain = getattr(values, "dtype", None)
-    if plain is not None and getattr(plain, "kind", "O") in "iuU" and np.ndim(values) == 1:
+    if getattr(getattr(values, "dtype", None), "kind", "O") in "iuU" and np.ndim(values) == 1:
         return np.asarray(values)
     return _array(ids(name, values))
 
@@ -135,20 +117,6 @@ def _pandas(values: Any) -> Any:
 def _array(values: list[Any]) -> npt.NDArray[Any]:
     # mixed ids stay what they are; an empty column of texts has the type that pandas gives one of texts
     return np.array(values, dtype=object if values else str)
-
-
-def _list(name: str, values: Any) -> list[Any]:
-    if isinstance(values, (str, bytes)):
-        raise ValueError(f"{name}={values!r} is one text; give a list of lists of item ids")
-    if not isinstance(values, Iterable):
-        raise ValueError(f"{name}={values!r} is no list; give a list of lists of item ids")
-    return list(values)
-
-
-def _history(place: str, values: Any) -> list[str]:
-    if isinstance(values, (set, frozenset)):
-        raise ValueError(f"{place} is a set, which has no order; give a list of item ids, oldest first")
-    return [str(item) for item in ids(place, values)]
 
 
 def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:

@@ -13,14 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Geometry, ItemTerms
 from recbole_hyper.geometry.head import OutputHead, pair_logits
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.matmul import float32_products
-from recbole_hyper.serving.extras import require
 
 Items = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -155,9 +154,7 @@ class ExactIndex(ItemIndex):
                 part = offsets[start : start + _ROWS + 1]
                 bad = self._search_rows(states[rows], part, excluded, best[rows], top[rows])
                 if bad.any():
-                    raise NonFiniteScoreError(
-                        f"scores of state {start + int(bad.argmax())} are not finite; the model has diverged"
-                    )
+                    raise NonFiniteScoreError(f"scores of state {start + int(bad.argmax())} are not finite")
         return top, best
 
     def _search_rows(
@@ -182,13 +179,9 @@ class ExactIndex(ItemIndex):
                 inner = (lifted.vectors @ vectors[part].t()).numpy()
                 bad |= best_linked_rows(inner, scale[part], self._typical, first, offsets, excluded, best, top)
             else:
-                scores = _combined(self.geometry, lifted, terms.rows(part), vectors[part])
-                bad |= best_rows(scores, first, offsets, excluded, best, top)
+                scores = self.geometry.combine(lifted, terms.rows(part), vectors[part]).contiguous()
+                bad |= best_rows(scores.numpy(), first, offsets, excluded, best, top)
         return bad
-
-
-def _combined(geometry: Geometry, lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> Scores:
-    return geometry.combine(lifted, terms, vectors).contiguous().numpy()
 
 
 def _typical(scale: Tensor | None) -> Scores:

@@ -139,16 +139,12 @@ class Recommender:
         return self.answer(asked, k, exclude_seen, self.allowed(items, exclude, unknown))
 
     def ask(
-        self,
-        users: Any = None,
-        histories: Any = None,
-        unknown: str = "skip",
-        cold: str = "popular",
-        times: Any = None,
+        self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None
     ) -> Asked:
         """Read what :meth:`recommend` is asked for; raises ValueError as it does."""
-        _one_of("unknown", unknown, ("skip", "error"))
-        _one_of("cold", cold, ("popular", "error"))
+        for name, value, usual in (("unknown", unknown, "skip"), ("cold", cold, "popular")):
+            if value not in (usual, "error"):
+                raise ValueError(f"{name}={value!r}: {usual} or error is needed")
         if (users is None) == (histories is None):
             raise ValueError("give users or histories, one of the two")
         if histories is None and times is not None:
@@ -404,13 +400,10 @@ class Recommender:
 
 @dataclass(frozen=True)
 class Asked:
-    """Histories of numbers of items that a model knows.
+    """Histories of numbers of items that a model knows: history ``i`` is ``items[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
-        names: (n,) whose they are.
-        owners: (n,) user ids, 0 for nobody.
-        offsets: (n + 1,) history ``i`` is ``items[offsets[i]:offsets[i + 1]]``.
-        items: item numbers.
+        names, owners: (n,) whose they are, and their user ids, 0 for nobody.
         warm: (n,) True where the model has something to go on.
         times: of the items, for a model that reads them; None where nobody said.
         unknown_items, unknown_users: how many were skipped.
@@ -451,11 +444,6 @@ class Asked:
         if not self.warm.all():
             first = _first(self.names, ~self.warm)
             raise ValueError(f"{int((~self.warm).sum())} histories hold no item that the model knows (first: {first})")
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r}: {' or '.join(allowed)} is needed")
 
 
 def _require_known(kind: str, given: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> None:

@@ -25,25 +25,15 @@ from recbole_hyper.serving.recommender import Asked, Recommender
 
 KINDS = (".parquet", ".csv")
 _BATCH = 8192  # users of a part
-_SCHEMA = pa.schema(
-    [
-        ("user_id", pa.string()),
-        ("position", pa.int32()),
-        ("item_id", pa.string()),
-        ("score", pa.float32()),
-        ("popular", pa.bool_()),
-    ]
-)
+_TYPES = (pa.string(), pa.int32(), pa.string(), pa.float32(), pa.bool_())
+_SCHEMA = pa.schema(zip(("user_id", "position", "item_id", "score", "popular"), _TYPES, strict=True))
 
 
 @dataclass(frozen=True)
 class Question:
-    """Who is asked about.
+    """Who is asked about: ``n`` users, of whom ``part`` gives those from a start to before a stop.
 
-    Attributes:
-        n: number of users.
-        part: gives those from ``start`` to before ``stop``.
-        content: what decides the answers, as plain values.
+    ``content`` is what decides the answers, as plain values.
     """
 
     n: int
@@ -54,8 +44,7 @@ class Question:
 def about_users(model: Recommender, file: Path | None, unknown: str = "skip", cold: str = "popular") -> Question:
     """Return the question about the users in ``file``, None for all users with a history in the data.
 
-    Raises:
-        ValueError: what ``unknown`` and ``cold`` refuse, or a file that holds no ids.
+    ValueError for what ``unknown`` and ``cold`` refuse, or a file that holds no ids.
     """
     store = model.store
     # once each: pre-split files may give a user several rows
@@ -82,9 +71,7 @@ def about_histories(model: Recommender, file: Path, unknown: str = "skip", cold:
 def read_id_file(path: Path, field: str) -> Any:
     """Return the ids in a file as text: the column ``field`` or the only one of a csv or parquet; a line each of .txt.
 
-    Raises:
-        ValueError: no such column.
-        OSError: no such file.
+    ValueError where there is no such column.
     """
     if path.suffix == ".txt":
         return pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=str).to_numpy(dtype=str)
@@ -123,36 +110,26 @@ def _read_text(path: Path) -> pa.Table:
 
 
 def write_recommendations(
-    model: Recommender,
-    question: Question,
-    output: Path,
-    *,
-    options: Mapping[str, Any],
-    identity: Mapping[str, Any],
+    model: Recommender, question: Question, output: Path, *, options: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> int:
     """Write the answers to ``question`` into ``output``, and go on where an earlier call for the same was stopped.
 
     Args:
-        model: that answers.
-        question: see :func:`about_users` and :func:`about_histories`.
+        model, question: what answers to what.
         output: file that ends in .parquet or .csv; an earlier one is replaced when the new one is complete.
         options: k, exclude_seen, items and exclude of ``Recommender.recommend``.
         identity: plain values that tell this model and its data from others.
 
-    Returns:
-        number of parts that were there already.
-
-    Raises:
-        ValueError: another ending, or options that are refused.
-        NoSpaceError: the disk is full; the parts stay, and the same call goes on with space.
-        LockedError: another process writes this file.
+    Returns the number of parts that were there already. ValueError for another ending, or options that are refused;
+    NoSpaceError where the disk is full: the parts stay, and the same call goes on with space; LockedError where another
+    process writes this file.
     """
     require_kind(output)
     allowed = model.allowed(options.get("items"), options.get("exclude"))
     seen = {"k": options["k"], "exclude_seen": options["exclude_seen"]}
     model.answer(question.part(0, 0), **seen)  # refuses bad options before any file
-    mask = None if allowed is None else allowed.tolist()
-    plan = {**identity, **question.content, **seen, "allowed": digest(mask), "n": question.n, "batch": _BATCH}
+    mask = digest(None if allowed is None else allowed.tolist())
+    plan = {**identity, **question.content, **seen, "allowed": mask, "n": question.n, "batch": _BATCH}
     plan["version"] = package_version()
     folder = output.with_name(f".{output.name}.parts")
     folder.mkdir(parents=True, exist_ok=True)

@@ -23,10 +23,8 @@ Floats = npt.NDArray[np.float32]
 class ItemVectors(NamedTuple):
     """What an export of vectors holds; row j is item number j + 1, since padding is left out.
 
-    Attributes:
-        vectors: (n, width) vectors for a search by inner product.
-        factors: per item, by name (n,); none where the inner product is the score.
-        description: metric, query and score in words and formulas.
+    The ``vectors`` (n, width) are for a search by inner product. ``factors`` are per item, by name (n,), none where
+    that product is the score. ``description`` says metric, query and score in words and formulas.
     """
 
     vectors: Floats
@@ -35,11 +33,7 @@ class ItemVectors(NamedTuple):
 
 
 def vectors_of(head: OutputHead) -> ItemVectors:
-    """Return the item vectors of ``head`` and how a state is scored against them.
-
-    Raises:
-        ConfigError: a geometry that is none of Euclidean, cosine and Poincare, whose formula is not known here.
-    """
+    """Return the item vectors of ``head`` and how a state is scored by them; ConfigError for an unknown geometry."""
     with torch.no_grad():
         weight, offset, curvature = head.weight.detach().cpu().float(), head.offset, head.curvature_value
         offset = None if offset is None else offset.detach().cpu().float()
@@ -56,12 +50,11 @@ def vectors_of(head: OutputHead) -> ItemVectors:
         if not isinstance(head.geometry, Poincare):
             raise ConfigError(f"{type(head.geometry).__name__}: how its vectors are scored is not known to this export")
         # in float64: cosh and sinh of large offsets
-        terms = head.geometry.lift_items(
-            weight.double(), None if offset is None else offset.double(), curvature=curvature
-        )
+        weight, offset = weight.double(), None if offset is None else offset.double()
+        terms = head.geometry.lift_items(weight, offset, curvature=curvature)
         scale = terms.scale
         assert scale is not None
-        gain = terms.vectors(weight.double()).norm(dim=-1) / scale
+        gain = terms.vectors(weight).norm(dim=-1) / scale
     query = "[sinh(2s) F/|F|, -cosh(2s)]" if offset is not None else "sinh(2s) F/|F|"
     factors = {"scale": scale[1:].float().numpy(), "gain": gain[1:].float().numpy()}
     return ItemVectors(vectors, factors, {

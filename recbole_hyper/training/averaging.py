@@ -19,21 +19,15 @@ _PIECE = 1 << 20
 class WeightAverage:
     r"""Average of all that a model learns, :math:`a_{t+1} = d_t a_t + (1 - d_t) w_{t+1}` after every step.
 
-    :math:`d_t = \min(decay, (1 + t) / (10 + t))`, so that the average forgets where it started: a_0 = w_0, the weights
-    that training starts from, has a share of 0.1 left after one step, and less than 1e-6 after 15. (The warm-up is that
-    of TensorFlow's ExponentialMovingAverage; averaging: Polyak and Juditsky, 1992.)
+    :math:`d_t = \min(decay, (1 + t) / (10 + t))`, with ``decay`` in (0, 1) and t ``steps``, so that the average forgets
+    where it started: a_0 = w_0, the weights that training starts from, has a share of 0.1 left after one step, and less
+    than 1e-6 after 15. (The warm-up is that of TensorFlow's ExponentialMovingAverage; averaging: Polyak and Juditsky,
+    1992.)
 
     Averaged are the parameters with gradient, each as it is stored (a learned curvature by its parameter), and floating
     buffers that a state dict holds (running statistics of batch normalisation). All rows of a table are averaged at
     every step, also those that the step did not touch. Points of a manifold are averaged as vectors, and projected onto
-    the manifold where they stand in the model.
-
-    Args:
-        model: on its device already.
-        decay: in (0, 1); the average looks back over about 1 / (1 - decay) steps.
-
-    Attributes:
-        steps: t, the number of updates.
+    the manifold where they stand in the ``model``, which is on its device already.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -96,11 +90,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned.
-
-        Raises:
-            ValueError: averages of another model.
-        """
+        """Go on from what :meth:`state_dict` returned; ValueError for averages of another model."""
         tensors = state["tensors"]
         for name, average in self._average.items():
             if name not in tensors or tensors[name].shape != average.shape:

@@ -29,9 +29,8 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
 def reader_of(config: Config, frame: Any) -> Callable[[Config], tuple[SequenceDataset, Split]]:
     """Return what :func:`read_data` is where a frame holds the interactions, which are taken from it at once.
 
-    Raises:
-        ConfigError: a configuration that asks for more of a frame than user, item and time.
-        DataError: a frame that cannot be used, or of which nothing is left.
+    ConfigError for a configuration that asks for more of a frame than user, item and time; DataError for a frame that
+    cannot be used, or of which nothing is left.
     """
     if config["interactions"] != "given":
         raise ConfigError(f"interactions={config['interactions']!r}, but a frame is given; leave the key out")

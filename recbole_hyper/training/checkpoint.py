@@ -51,9 +51,8 @@ def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a weights file by name, and its metadata.
 
-    Raises:
-        CheckpointError: no file, a damaged one, or one that this package did not write. The digest is checked where
-            there is one; files from before it have none.
+    CheckpointError for no file, a damaged one, or one that this package did not write. The digest is checked where
+    there is one; files from before it have none.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
@@ -69,11 +68,9 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
-    """Load tensors into ``model`` and return the metadata.
+    """Load tensors into ``model`` and return the metadata; CheckpointError as :func:`read_weights`.
 
-    Raises:
-        CheckpointError: no file, a damaged one, tensors that do not fit, or data with another ``data_fingerprint``
-            ("" for any).
+    It is also raised for tensors that do not fit, and for data with another ``data_fingerprint`` ("" for any).
     """
     tensors, metadata = read_weights(path)
     require_same_data(path, metadata, data_fingerprint)
@@ -153,11 +150,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
-    """Read a training state; no pickled code is run.
-
-    Raises:
-        CheckpointError: a damaged file, or one without the ``needed`` keys.
-    """
+    """Read a training state, running no pickled code; CheckpointError for a damaged one, or without ``needed`` keys."""
     with _reading(path):
         if not _is_whole(path):
             raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")

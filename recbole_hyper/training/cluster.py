@@ -31,8 +31,7 @@ RAY_ENVIRONMENT = {
 def cluster(address: str | None) -> Iterator[Any]:
     """Connect to a Ray cluster, or start one on this machine for the time of the body; yields the ray module.
 
-    Raises:
-        ConfigError: there is no cluster at ``address``.
+    ConfigError where there is no cluster at ``address``.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -10,6 +10,7 @@ Validation and test cases are ranked in shares as well, and the ranks are brough
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import tempfile
@@ -43,17 +44,15 @@ SHARED = f"{SCRATCH}/data"
 
 def world() -> tuple[int, int]:
     """Return (rank of this process, number of processes); (0, 1) where there is one."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+    many = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if many else (0, 1)
 
 
 class Shares:
     """A training loader that hands on every ``size``-th row of each batch, from row ``rank``.
 
-    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data.
-
-    A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
+    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data. A
+    batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
     ``weight`` 0, because every process must take part in every step.
     """
 
@@ -87,15 +86,11 @@ class _Loss(nn.Module):
         self.model: Any = model
 
     def forward(self, interaction: Interaction) -> Tensor:
-        """Return the model's loss of a batch."""
         return self.model.calculate_loss(interaction)
 
 
 class WholeBatchLoss:
-    """The loss of the whole batch from the shares of all processes.
-
-    The gradient that reaches the parameters is that of the mean over all supervised positions of the batch.
-    """
+    """The loss of the whole batch from the shares of all processes; its gradient is that of the mean over positions."""
 
     def __init__(self, model: nn.Module, shares: Shares) -> None:
         self.shares = shares
@@ -103,7 +98,8 @@ class WholeBatchLoss:
 
     def __call__(self, interaction: Interaction) -> Tensor:
         """Return the loss, shape (); its value is the same in every process."""
-        own = self.shares.weight * _positions(interaction)
+        windows = TARGET_LIST in interaction
+        own = self.shares.weight * (int((interaction[TARGET_LIST] != 0).sum()) if windows else len(interaction))
         total = torch.tensor([float(own)], device=interaction[next(iter(interaction.columns))].device)
         dist.all_reduce(total)
         # DistributedDataParallel takes the mean over processes, hence the factor
@@ -111,12 +107,6 @@ class WholeBatchLoss:
         whole = loss.detach().clone()
         dist.all_reduce(whole)
         return loss + (whole / self.shares.size - loss.detach())
-
-
-def _positions(interaction: Interaction) -> int:
-    if TARGET_LIST in interaction:
-        return int((interaction[TARGET_LIST] != 0).sum())
-    return len(interaction)
 
 
 def prepare(trainer: Any, loader: Any) -> Any:
@@ -131,16 +121,13 @@ def prepare(trainer: Any, loader: Any) -> Any:
     def whole_epoch(train_data: Any, epoch: int, loss_func: Any = None, show_progress: bool = False) -> Any:
         return train_epoch(train_data, epoch, loss, show_progress)
 
-    def rank_shares(evaluation: Any, show_progress: bool = False) -> Ranks:
-        return _rank_shares(rank_cases, evaluation, show_progress)
-
-    trainer._train_epoch, trainer.rank = whole_epoch, rank_shares
+    trainer._train_epoch, trainer.rank = whole_epoch, functools.partial(_rank_shares, rank_cases)
     # the parameters are equal now; dropout and negatives of the shares must not be
     torch.manual_seed(int(trainer.config["seed"]) + rank)
     return shares
 
 
-def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool) -> Ranks:
+def _rank_shares(rank_cases: Any, evaluation: Any, show_progress: bool = False) -> Ranks:
     """Rank this process's part of the cases and return the ranks of all."""
     rank, size = world()
     bounds = np.linspace(0, len(evaluation), size + 1).astype(int)
@@ -165,15 +152,10 @@ def run_workers(
 ) -> dict[str, Any]:
     """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
 
-    Args:
-        config: a bound configuration.
-        output_dir: folder of the run; rank 0 writes to it. On more than one machine it must be shared by all.
-        work: what every process does, called with its configuration, its folder and ``read``, which gives the data.
-        read: gives data and split in the place of the atomic files.
-
-    Raises:
-        ConfigError: a resumed run, or a cluster that is not there or too small.
-        RuntimeError: a process failed; the message is that process's.
+    ``output_dir`` is the folder of the run, to which rank 0 writes; on more than one machine it must be shared by all.
+    Every process calls ``work`` with its configuration, its folder and ``read``, which gives the data; the argument
+    ``read`` gives data and split in the place of the atomic files. ConfigError for a resumed run, or a cluster that is
+    not there or too small; RuntimeError, with its message, where a process failed.
     """
     workers = int(config["num_workers"])
     if config["resume"]:

@@ -101,9 +101,9 @@ class WandbRun(WandbLogger):
         """Put the metrics of the test into the summary as ``eval/<metric>``, and end the run if it was begun here."""
         if self.log_wandb:
             self.log_eval_metrics(metrics, head="eval")
-            if self._began:
-                self._wandb.finish()
-                self._began = False
+        if self._began:
+            self._wandb.finish()
+            self._began = False
 
 
 @contextlib.contextmanager

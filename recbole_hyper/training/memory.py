@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from types import TracebackType
 
 import psutil
 import torch
@@ -38,9 +37,7 @@ class PeakMemory:
         while not self._stop.wait(self.interval):
             self._peak = max(self._peak, self._process.memory_info().rss)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.device.type == "cuda":
             self.bytes = torch.cuda.max_memory_allocated(self.device)
         else:

@@ -9,7 +9,7 @@ from torch import nn
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config_checks import schedule_keys
-from recbole_hyper.training.riemannian import CURVATURES, LEARNERS, riemannian_optimizer
+from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer, without_curvatures
 from recbole_hyper.training.rowwise import RowwiseAdam
 from recbole_hyper.training.schedule import RateSchedule
 
@@ -18,13 +18,10 @@ PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torc
 
 
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
-    """Build ``learner`` over the parameters of ``model``.
+    """Build ``learner`` over the parameters of ``model``; ConfigError for an unknown one.
 
     ``curvature_learning_rate``, where set, is the rate of every learned curvature, of the head or an encoder, which get
     no weight decay.
-
-    Raises:
-        ConfigError: an unknown learner.
     """
     learner = config["learner"].lower()
     if learner in LEARNERS:
@@ -38,26 +35,20 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
             stabilize=config["stabilize"],
         )
     rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    curved = [parameter for name, parameter in named if name.endswith(CURVATURES)]
-    groups: list[dict[str, Any]] = [
-        {"params": [parameter for name, parameter in named if not name.endswith(CURVATURES)], "weight_decay": decay}
-    ]
+    others, curved = without_curvatures(model)
+    groups: list[dict[str, Any]] = [{"params": others, "weight_decay": decay}]
     if curved:
         groups.append({"params": curved, "weight_decay": 0.0, "lr": config["curvature_learning_rate"] or rate})
     if learner in FUSED:
         betas = tuple(config["adam_betas"] or (0.9, 0.999))
         if config["rowwise_update"]:
-            return RowwiseAdam(groups, item_tables(model), lr=rate, betas=betas)
+            # those that hold one row for each item
+            tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
+            return RowwiseAdam(groups, tables, lr=rate, betas=betas)
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
     raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN, *LEARNERS])}")
-
-
-def item_tables(model: Any) -> list[nn.Parameter]:
-    """Return the parameters of ``model`` that hold one row for each item."""
-    return [parameter for parameter in model.parameters() if parameter.dim() and len(parameter) == model.n_items]
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:

@@ -21,6 +21,13 @@ def manifold_parameters(model: nn.Module) -> dict[str, geoopt.ManifoldParameter]
     return {name: p for name, p in model.named_parameters() if isinstance(p, geoopt.ManifoldParameter)}
 
 
+def without_curvatures(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return the parameters of ``model`` that are trained: all but the learned curvatures, and these."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    others = [p for name, p in named if not name.endswith(CURVATURES)]
+    return others, [p for name, p in named if name.endswith(CURVATURES)]
+
+
 def riemannian_optimizer(
     model: nn.Module,
     *,
@@ -40,43 +47,35 @@ def riemannian_optimizer(
 
     Args:
         model: parameters that need no gradient are left out.
-        learner: riemannian_adam or riemannian_sgd.
+        learner: riemannian_adam or riemannian_sgd, with ``betas`` or ``momentum`` in [0, 1).
         learning_rate: of Euclidean parameters, > 0.
-        manifold_learning_rate: of manifold parameters; None: the same.
-        curvature_learning_rate: of a learned curvature; None: that of Euclidean parameters.
+        manifold_learning_rate, curvature_learning_rate: of manifold parameters, and of a learned curvature; None:
+            that of Euclidean parameters.
         weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step, and no aim of a curvature).
         stabilize: project manifold parameters back every so many steps (hyrnn: 10); None: never.
-        momentum: of riemannian_sgd, in [0, 1).
-        betas: of riemannian_adam.
 
     Raises:
         ValueError: unknown learner, a rate out of range, no trainable parameter.
     """
     if learner not in LEARNERS:
         raise ValueError(f"learner={learner!r}: allowed are {', '.join(LEARNERS)}")
-    manifold_rate = learning_rate if manifold_learning_rate is None else manifold_learning_rate
-    curvature_rate = learning_rate if curvature_learning_rate is None else curvature_learning_rate
-    for name, rate in (
-        ("learning_rate", learning_rate),
-        ("manifold_learning_rate", manifold_rate),
-        ("curvature_learning_rate", curvature_rate),
-    ):
+    rates = {
+        "learning_rate": learning_rate,
+        "manifold_learning_rate": learning_rate if manifold_learning_rate is None else manifold_learning_rate,
+        "curvature_learning_rate": learning_rate if curvature_learning_rate is None else curvature_learning_rate,
+    }
+    for name, rate in rates.items():
         if not rate > 0:
             raise ValueError(f"{name}={rate}: a number above 0 is needed")
     if stabilize is not None and stabilize < 1:
         raise ValueError(f"stabilize={stabilize}: a number of steps of at least 1, or None, is needed")
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    curvatures = [p for name, p in named if name.endswith(CURVATURES)]
-    trained = [p for name, p in named if not name.endswith(CURVATURES)]
+    trained, curvatures = without_curvatures(model)
     curved = [p for p in trained if isinstance(p, geoopt.ManifoldParameter)]
     flat = [p for p in trained if not isinstance(p, geoopt.ManifoldParameter)]
-    groups: list[dict[str, Any]] = []
-    if flat:
-        groups.append({"params": flat, "lr": learning_rate, "weight_decay": weight_decay})
-    if curved:
-        groups.append({"params": curved, "lr": manifold_rate, "weight_decay": 0.0})
-    if curvatures:
-        groups.append({"params": curvatures, "lr": curvature_rate, "weight_decay": 0.0})
+    kinds = zip((flat, curved, curvatures), rates.values(), (weight_decay, 0.0, 0.0), strict=True)
+    groups: list[dict[str, Any]] = [
+        {"params": parameters, "lr": rate, "weight_decay": decay} for parameters, rate, decay in kinds if parameters
+    ]
     if not groups:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
     if learner == "riemannian_adam":
@@ -93,8 +92,7 @@ def training_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
 def restore_training_state(model: nn.Module, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Load what :func:`training_state` returned, in place: manifold parameters stay manifold parameters.
 
-    Raises:
-        ValueError: a stored point is not finite or lies off its manifold; nothing has been changed then.
+    ValueError where a stored point is not finite or lies off its manifold; nothing has been changed then.
     """
     points = manifold_parameters(model)
     for name, parameter in points.items():

@@ -10,19 +10,12 @@ from torch import Tensor, nn
 
 
 class RowwiseAdam(torch.optim.Adam):
-    """Adam, fused, with row-wise updates of tables.
+    """Adam, fused, with row-wise updates of ``tables``: those of the parameters whose first dimension is one of rows.
 
     A row without gradient keeps its values and its moments, as in ``torch.optim.SparseAdam``; plain Adam would move it
     on by its momentum and let the moments decay. Rows that every step touches are updated as by Adam. The time of a
-    step then grows with the rows touched, but for one reading of the gradient.
-
-    Args:
-        groups: parameters or parameter groups, as for Adam.
-        tables: those of the parameters that are updated by rows, the first dimension.
-        lr, betas, eps: as for Adam.
-
-    Raises:
-        ValueError: a group with weight decay, which touches every row.
+    step then grows with the rows touched, but for one reading of the gradient. ValueError for a group with weight
+    decay, which touches every row.
     """
 
     def __init__(
@@ -67,8 +60,7 @@ class RowwiseAdam(torch.optim.Adam):
         # ten times faster than any(); what squares to 0 moves nothing here
         rows = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1).nonzero()[:, 0]
         own = gradient.index_select(0, rows)
-        beta1, beta2 = group["betas"]
-        steps = float(state["step"])
+        (beta1, beta2), steps = group["betas"], float(state["step"])
         first = state["exp_avg"].index_select(0, rows).lerp_(own, 1 - beta1)
         second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(own, own, value=1 - beta2)
         state["exp_avg"].index_copy_(0, rows, first)

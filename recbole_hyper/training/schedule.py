@@ -15,15 +15,11 @@ SHAPES: dict[str, Callable[[float], float]] = {
 
 
 class RateSchedule:
-    """A rate that rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the last one.
+    """A rate that rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the last of ``epochs``.
 
     Step s of n has the rate at the middle of its time, (s + 1/2) / n, so that neither the first nor the last is lost.
-
-    Args:
-        optimizer: the rates of its groups are set; those that it has now are the highest.
-        shape: one of SHAPES; None keeps the rate once it is reached.
-        warmup_ratio: in [0, 1).
-        epochs: training is as long as this.
+    The rates that the groups of ``optimizer`` have now are the highest; ``shape`` is one of SHAPES, or None, which
+    keeps the rate once it is reached. ``warmup_ratio`` is in [0, 1).
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, shape: str | None, warmup_ratio: float, epochs: int) -> None:

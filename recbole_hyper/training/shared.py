@@ -40,15 +40,11 @@ def data_key(config: Any) -> str:
 
 
 def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[SequenceDataset, Split]:
-    """Return data and split of ``config`` from ``folder`` where they are saved already.
+    """Return data and split of ``config`` from the one of ``folder``'s subfolders where they are saved already.
 
     The first process reads the atomic files and saves; others wait for it and map its arrays. Data with features of
-    users or items beside the interactions cannot be held in a store: they are read anew by every process.
-
-    Args:
-        config: configuration of the run.
-        folder: where the data of all runs are saved, a folder for each kind.
-        test: keep test cases and the refit part; trials of a sweep never do.
+    users or items beside the interactions cannot be held in a store: they are read anew by every process. ``test``
+    keeps test cases and the refit part; trials of a sweep never do.
     """
     target = folder / (data_key(config) + ("-test" if test else ""))
     target.mkdir(parents=True, exist_ok=True)
@@ -84,12 +80,7 @@ def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, S
 
 def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
     dataset, split = read_data(config)
-    return dataset, split if test else without_test(split)
-
-
-def without_test(split: Split) -> Split:
-    """Return ``split`` without its test cases and without a refit part."""
-    return dataclasses.replace(split, test=split.test[:0], refit_lengths=None)
+    return dataset, split if test else split.without_test()
 
 
 def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:

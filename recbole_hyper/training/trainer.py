@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from recbole.utils import ModelType, early_stopping, get_trainer
 
 from recbole_hyper.evaluation.metrics import compute_metrics
 from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.files import write_text
+from recbole_hyper.files import write_csv
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
@@ -78,10 +76,9 @@ class RunTrainer:
 
     The last epoch is validated too where ``eval_step`` leaves it out, and selected where it is the best. That
     validation counts for nothing else: early stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that
-    a run that goes on with more epochs ends as one that was not stopped there.
-
-    With ``ema_decay`` training goes on with the raw weights; the average is what is validated, saved as the best and
-    left in the model when ``fit`` ends. ``checkpoint.pt`` holds both.
+    a run that goes on with more epochs ends as one that was not stopped there. With ``ema_decay`` training goes on with
+    the raw weights; the average is what is validated, saved as the best and left in the model when ``fit`` ends.
+    ``checkpoint.pt`` holds both.
 
     What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
     of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
@@ -91,8 +88,7 @@ class RunTrainer:
 
     Attributes:
         history: rows of train.csv.
-        seconds: wall time spent in "train" and "valid".
-        peak_memory: largest memory of each phase in bytes.
+        seconds, peak_memory: wall time spent in "train" and "valid", and the largest memory of each in bytes.
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
         on_validation: called with (epoch, score) after every validation and its checkpoint.
         plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
@@ -151,11 +147,7 @@ class RunTrainer:
         saved_validation = valid_data if valid_data is not None and len(valid_data) else None
         if not self.finished:
             super().fit(  # type: ignore[misc]
-                train_data,
-                saved_validation,
-                show_progress=show_progress,
-                callback_fn=self._after_validation,
-                **kwargs,
+                train_data, saved_validation, show_progress=show_progress, callback_fn=self._after_validation, **kwargs
             )
             self.finished = True
             self._save_training_state(self.history[-1]["epoch"] if self.history else -1)
@@ -174,16 +166,19 @@ class RunTrainer:
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
         *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
         if best:
-            if self._best_by_step is None and self.best_epoch >= 0:
-                # before they are replaced: a run with more epochs puts them back
-                self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
-                save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
+            self._put_aside_best(state)
             self.best_valid_score, self.best_valid_result = score, result
             self._save_checkpoint(epoch)
         elif self._best_by_step is not None:
             self._save_best(self._best_by_step)
         if self.on_validation is not None:
             self.on_validation(epoch, float(score))
+
+    def _put_aside_best(self, state: dict[str, Any]) -> None:
+        """Keep the best weights by ``eval_step`` before they are replaced: a run with more epochs puts them back."""
+        if self._best_by_step is None and self.best_epoch >= 0:
+            self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
+            save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
 
     @property
     def is_best_last(self) -> bool:
@@ -291,12 +286,7 @@ class RunTrainer:
         self.wandblogger.close(metrics)
 
     def _write_history(self) -> None:
-        columns = list(dict.fromkeys(key for row in self.history for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.history)
-        write_text(self.output_dir / "train.csv", text.getvalue())
+        write_csv(self.output_dir / "train.csv", self.history)
 
     # --- evaluation --------------------------------------------------------------------------------------------------
     @torch.no_grad()
@@ -354,20 +344,11 @@ class RunTrainer:
             self._save_training_state(epoch)
 
     def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        metadata = {
-            "model": self.config["model"],
-            "epoch": self.best_epoch,
-            "valid_score": float(self.best_valid_score),
-        }
-        metadata["data_fingerprint"] = self.data_fingerprint
-        save_weights(self.output_dir / WEIGHTS, tensors, metadata)
+        found = {"model": self.config["model"], "epoch": self.best_epoch, "valid_score": float(self.best_valid_score)}
+        save_weights(self.output_dir / WEIGHTS, tensors, {**found, "data_fingerprint": self.data_fingerprint})
 
     def load_best(self) -> None:
-        """Load the weights of the best epoch.
-
-        Raises:
-            CheckpointError: no or damaged weights, or those of another epoch.
-        """
+        """Load the weights of the best epoch; CheckpointError for none, damaged ones, or those of another epoch."""
         path = self.output_dir / WEIGHTS
         epoch = load_weights(path, self.model).get("epoch")
         if epoch != self.best_epoch:
@@ -402,8 +383,7 @@ class RunTrainer:
     def resume(self, train_data: Any) -> int:
         """Continue from ``checkpoint.pt``; returns the epoch that training goes on with, 0 where there is none yet.
 
-        Raises:
-            CheckpointError: a damaged checkpoint, other data, or a model of RecBole that cannot be continued exactly.
+        CheckpointError for a damaged one, other data, or a model of RecBole that cannot be continued exactly.
         """
         path = self.output_dir / STATE
         if not path.is_file():
@@ -417,9 +397,7 @@ class RunTrainer:
         if state["epoch"] >= self.epochs:
             return 0
         if self.config["model"] in NOT_RESUMABLE:
-            raise CheckpointError(
-                f"{path}: RecBole's {self.config['model']} cannot be continued exactly; start it in another output_dir"
-            )
+            raise CheckpointError(f"{path}: {self.config['model']} cannot be continued exactly; start it anew")
         with fitting(path):
             self._restore(state, train_data)
         self._restore_best(state.get("best_by_step"))

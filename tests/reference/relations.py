@@ -46,8 +46,8 @@ def fuxi(made: Any, items: list[int], times: list[float]) -> Tensor:
     for block in made.blocks:
         heads = block.n_heads
         normed = rms_norm(x, block.input_norm.eps)
-        gate, query = silu(normed @ block.gate_query.weight.T).split([3 * block.values, block.keys], dim=-1)
-        value, key = silu(normed @ block.value_key.weight.T).split([block.values, block.keys], dim=-1)
+        gate, query = silu(normed @ block.gate_query.weight.T).split([3 * block.widths[0], block.widths[1]], dim=-1)
+        value, key = silu(normed @ block.value_key.weight.T).split(block.widths, dim=-1)
         rows = []
         for i in range(len(items)):
             place, gap, content = (torch.zeros_like(value[0]) for _ in range(3))
