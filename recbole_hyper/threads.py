@@ -1,4 +1,4 @@
-"""Threads: how those of torch wait, and those of work that holds no interpreter lock (Arrow, compiled loops)."""
+"""Threads: how many torch takes, and those of work that holds no interpreter lock (Arrow, compiled loops)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-# turns of a loop; libgomp's own default is 300,000, a millisecond
-SPINS = "1000"
-
-
-def limit_spinning() -> None:
-    """Let torch's threads wait for each other asleep rather than in a loop, unless the environment says how.
-
-    A thread that spins keeps its processor from the one that it waits for, where another process computes too: of two
-    trainings at once an epoch took 5 to 40 times that of one alone, and takes 2.1 times that so; alone, steps as small
-    as those of ml-100k are about a tenth slower (``make bench-threads``). Read when torch is loaded: without effect
-    after that.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
-        os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
 def processors() -> int:

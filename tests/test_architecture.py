@@ -20,6 +20,7 @@ STAGES = [
         "recbole_files",
         "recbole_keys",
         "svd",
+        "environment",
         "threads",
         "yaml_files",
     },

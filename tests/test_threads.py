@@ -1,4 +1,4 @@
-"""How torch's threads wait for each other, as the environment of the process says before torch is loaded."""
+"""What the environment of the process says before torch is loaded, and how many threads torch takes."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from recbole_hyper.threads import SPINS
+from recbole_hyper.environment import KERNELS_KEPT, SPINS
 
 ASKED = "import recbole_hyper, os; print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
 
@@ -25,8 +25,17 @@ def test_spinning_is_limited_unless_the_environment_says_how(given: dict[str, st
     assert done.stdout.strip() == wanted
 
 
+@pytest.mark.parametrize(("given", "wanted"), [({}, KERNELS_KEPT), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
+def test_few_compiled_kernels_are_kept_unless_the_environment_says_how_many(given: dict[str, str], wanted: str) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    code = f"import recbole_hyper, os; print(os.environ.get('{name}'))"
+    clean = {key: value for key, value in os.environ.items() if not key.endswith("_PRIMITIVE_CACHE_CAPACITY")}
+    done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == wanted
+
+
 def test_torch_is_not_loaded_before() -> None:
-    code = "import recbole_hyper.threads, sys; print('torch' in sys.modules)"
+    code = "import recbole_hyper.environment, recbole_hyper.threads, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
