@@ -22,23 +22,23 @@ HERE = Path(__file__).parent
 HEADS = {"poincare": ("Poincare head", "#b2182b", 0.97), "euclidean": ("Euclidean head", "#2166ac", 1.03)}
 PANELS = {
     "MovieLens-1M, global timepoint\nSASRec, 8 epochs": {
-        "poincare": "ml-1m_curve_HSASRecCE_*",
-        "euclidean": "ml-1m_curve_SASRecCE_*",
+        "poincare": ["ml-1m_curve_HSASRecCE_*"],
+        "euclidean": ["ml-1m_curve_SASRecCE_*"],
     },
     "Amazon Beauty, leave-one-out\nFMLPRecCE, 20 epochs": {
-        "poincare": "amazon-beauty-sequences_heads_poincare_*",
-        "euclidean": "amazon-beauty-sequences_heads_euclidean_*",
+        "poincare": ["amazon-beauty-sequences_heads_poincare_*"],
+        "euclidean": ["amazon-beauty-sequences_heads_euclidean_*", "amazon-beauty-sequences_FMLPRecCE_start*"],
     },
 }
 
 
-def draw(axes: plt.Axes, files: dict[str, str]) -> None:
+def draw(axes: plt.Axes, files: dict[str, list[str]]) -> None:
     """Draw the curve of each head."""
     widths = set()
-    for head, pattern in files.items():
+    for head, patterns in files.items():
         name, color, shift = HEADS[head]
         runs = defaultdict(list)
-        for file in HERE.glob(f"run_{pattern}.json"):
+        for file in (file for pattern in patterns for file in HERE.glob(f"run_{pattern}.json")):
             run = json.loads(file.read_text())
             runs[run["config"]["hidden_size"]].append(run)
         sizes = sorted(runs)
