@@ -44,7 +44,9 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         and plateau.get("patience", 5) >= 0
         and 0 <= plateau.get("threshold", 0) < 1
     ):
-        raise ConfigError(f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected")
+        raise ConfigError(
+            f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected, factor in (0, 1)"
+        )
 
 
 def check_auto(config: Mapping[str, Any], model: type) -> None:

@@ -133,7 +133,9 @@ class DualEncoder(Encoder):
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
         self._native_future = self.backbone.directed and dual_directions != "shared"
         if dual_transfer == "attention" and self._transfers and not self.has_maps:
-            raise ValueError(f"dual_transfer='attention' needs attention maps, which {self.backbone.__name__} has not")
+            raise ValueError(
+                f"dual_transfer='attention' needs attention maps; {self.backbone.__name__} has none: use 'heads'"
+            )
 
     @property
     def _transfers(self) -> bool:

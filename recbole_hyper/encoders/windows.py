@@ -17,7 +17,7 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
     ``n_heads`` that are odd or not positive, or a ``length`` shorter than the smallest half of the windows.
     """
     if n_heads < 2 or n_heads % 2:
-        raise ValueError(f"n_heads={n_heads}: windows of equation 8 need an even number of heads")
+        raise ValueError(f"n_heads={n_heads}: equation 8 needs an even number of heads; else list the windows")
     half = n_heads // 2
     if length < half + 1:
         raise ValueError(

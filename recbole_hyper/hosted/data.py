@@ -38,7 +38,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
     """
     if not isinstance(dataset, SequenceDataset):
         raise ConfigError(
-            f"{config['model']} needs the dataset of create_dataset(config), not a {type(dataset).__name__}"
+            f"{config['model']} needs the dataset that create_dataset(config) returns, not a {type(dataset).__name__}"
         )
     split = make_split(dataset.store, config)
     require_fitting(config, split)

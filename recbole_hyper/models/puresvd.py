@@ -49,7 +49,8 @@ class PureSVDN(LinearRecommender):
         self.largest = min(users, self.n_items - 1)
         if self.rank > self.largest:
             raise ValueError(
-                f"rank={self.rank}: {users} users and {self.n_items - 1} items have at most {self.largest} factors"
+                f"rank={self.rank}: the training matrix of {users} users and {self.n_items - 1} items has at most "
+                f"{self.largest} factors; choose a smaller rank"
             )
         self.kept = min(self.largest, max(self.rank, int(config["max_rank"] or 0)))
         check_rank(self.matrix.shape[1], self.kept, dense=GRAM_ITEMS)

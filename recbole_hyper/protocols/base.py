@@ -69,7 +69,9 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
-        raise ProtocolError(f"eval_args split={arguments['split']!r}: one entry is expected")
+        raise ProtocolError(
+            f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
+        )
     ((name, argument),) = arguments["split"].items()
     cls = components.resolve("protocols", name)
     options = {"successive": bool(arguments.get("successive", False)), "refit": bool(config["refit"])}

@@ -51,7 +51,7 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
             point = pd.Timestamp(str(where))
         except ValueError as error:
             raise ValueError(
-                f"{where!r} is no quantile (0.95), date ('2003-01-31') or duration ('4 months')"
+                f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
             ) from error
     start = point.timestamp() * unit
     if not times.min() < start <= times.max():

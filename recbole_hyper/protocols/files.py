@@ -29,5 +29,7 @@ class Files(Protocol):
         if self.refit and not store.parts[:, 2].any():
             raise ProtocolError("refit: True needs a validation part, which these files do not have")
         if self.refit and store.parts[:, 0].any():
-            raise ProtocolError("refit: True would learn the training file again, in the validation file's histories")
+            raise ProtocolError(
+                "refit: True would learn the histories of the validation file, which hold the training file's again"
+            )
         return split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)

@@ -52,7 +52,8 @@ class LeaveOneOut(Protocol):
             valid = Cases.build(store, before, lengths[before] - 2)
             if len(last) and not len(before):
                 raise ProtocolError(
-                    "split {LS: valid_and_test}: no user has 4 interactions, for validation; use test_only"
+                    "split {LS: valid_and_test}: no user has the 4 interactions that a validation case needs; "
+                    "use test_only, or a dataset with longer histories"
                 )
         return Split(
             store,

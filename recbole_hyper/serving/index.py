@@ -154,7 +154,9 @@ class ExactIndex(ItemIndex):
                 part = offsets[start : start + _ROWS + 1]
                 bad = self._search_rows(states[rows], part, excluded, best[rows], top[rows])
                 if bad.any():
-                    raise NonFiniteScoreError(f"scores of state {start + int(bad.argmax())} are not finite")
+                    raise NonFiniteScoreError(
+                        f"scores of state {start + int(bad.argmax())} are not finite; the model has diverged"
+                    )
         return top, best
 
     def _search_rows(
