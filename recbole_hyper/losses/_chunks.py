@@ -51,7 +51,6 @@ def cut(
     itemsize: int,
     budget: int | None,
     device: torch.device = CPU,
-    fused: bool = False,
 ) -> Tiles:
     """Choose the tiles of the exact cross-entropy.
 
@@ -66,7 +65,6 @@ def cut(
             lifts of the states. None for the default, which is granted on top of the lifts where it would not hold
             them: nobody chose it, so it refuses no run.
         device: where the tiles are.
-        fused: whether one kernel makes link and softmax in place: a tile that is not kept is one array.
 
     Raises:
         ValueError: a given budget does not hold the lifts and one row of logits.
@@ -89,13 +87,12 @@ def cut(
 
     # the compiled kernels work in place: only a link has one tile beside what is kept
     spare = arrays - 1 if itemsize == 4 and not gpu else arrays
-    swept = 1 if fused else arrays + spare  # of a tile that is not kept, with what is beside it
 
     def cost(rows: int, block: int, keep: bool) -> int:
-        kept = rows * (n_items * arrays + block * spare if keep else block * swept)
+        kept = rows * (n_items if keep else block) * arrays
         # items lifted, lifted times their scale, and the way back; the Euclidean head uses the weight itself
         lifts = (2 if keep else 4) * width if terms else 0
-        scratch = lifts * block + 2 * rows * width
+        scratch = (rows * spare + lifts) * block + 2 * rows * width
         # maximum, sum and share of each tile
         sums = 3 * rows * -(-n_items // block) if keep else 5 * n
         return fixed + (kept + scratch + sums + terms * (n_items if keep else block)) * itemsize
@@ -110,12 +107,12 @@ def cut(
         block = wider
     if rows >= min(n, LEAST_KEPT_ROWS):
         return Tiles(rows, block, True, cost(rows, block, True))
-    rows = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // (1 if fused else arrays))
+    rows = min(n, (GPU_ROWS if gpu else 2 * CPU_ROWS) // arrays)
     block = min(n_items, GPU_BLOCK if gpu else CPU_BLOCK)
     # wide items weigh more than few rows: then a smaller block saves more, and keeps the products from becoming thin
     lifts = 4 * width + terms if terms else 0
     while cost(rows, block, False) > budget and max(rows, block) > 1:
-        if block == 1 or (rows > 1 and rows * swept >= lifts):
+        if block == 1 or (rows > 1 and rows * (arrays + spare) >= lifts):
             rows = -(-rows // 2)
         else:
             block = -(-block // 2)

@@ -128,7 +128,6 @@ class ItemStream:
             itemsize=self.vectors.element_size(),
             budget=budget,
             device=states.device,
-            fused=self.fused,
         )
         self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, padding_idx)
         # with two passes a block is lifted twice only, and its terms are not worth their memory

@@ -183,6 +183,5 @@ class CrossEntropy(Loss):
             terms=terms,
             itemsize=problem.itemsize,
             budget=self.memory_budget,
-            fused=problem.linked and problem.itemsize == 4 and not self.label_smoothing,
         )
         return tiles.bytes + back * problem.itemsize
