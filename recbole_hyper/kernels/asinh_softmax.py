@@ -1,7 +1,9 @@
 """asinh and the softmax of a tile of products, row by row while the row is in the first cache.
 
 Plain twin: ``Geometry.link_`` and the kernels of ``softmax``, which serve label smoothing and states beyond the range.
-Kept for: the step of the exact cross-entropy with a Poincare head.
+Kept for: two passes over 65,536 items, where the Poincare head takes 1.26 times as long as the Euclidean one in place of
+1.42 (AVX2), 1.39 in place of 1.66 (AVX-512); the logarithm of ``floats`` has its part in that. In one pass it gains no
+more than 3 percent.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from numba import prange
 
 from recbole_hyper.kernels.asinh import signed_asinh
 from recbole_hyper.kernels.compiled import compiled
-from recbole_hyper.kernels.floats import ONE, exp_nonpositive, largest
+from recbole_hyper.kernels.floats import ONE, exp_nonpositive
 from recbole_hyper.kernels.ranks import with_torch_threads
+from recbole_hyper.kernels.softmax import summed, weighed
 
 # columns that one thread takes through all rows: their sums stay in the first cache
 STRIP = 256
@@ -34,11 +37,7 @@ def total_rows(inner: Any, column: Any, extra: Any, scale: Any, top: Any, total:
             u = row[j] + own * extra[j]
             w = abs(u)
             row[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
-        highest = largest(row)
-        found = np.float32(0)
-        for j in range(len(row)):
-            found += exp_nonpositive(row[j] - highest)
-        top[i], total[i] = highest, found
+        top[i], total[i] = summed(row)
 
 
 @with_torch_threads
@@ -59,15 +58,7 @@ def softmax_rows(
             root = np.sqrt(ONE + w * w)
             slopes[j] = ONE / root
             row[j] = signed_asinh(u, w, root) * scale[j]
-        highest = largest(row)
-        found, product = np.float32(0), np.float32(0)
-        for j in range(len(row)):
-            e = exp_nonpositive(row[j] - highest)
-            found += e
-            row[j] *= e
-            slopes[j] *= e
-            product += slopes[j] * mixing[j]
-        top[i], total[i], mixed[i] = highest, found, product
+        top[i], total[i], mixed[i] = weighed(row, slopes, mixing)
 
 
 @with_torch_threads

@@ -10,11 +10,38 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
 from recbole_hyper.kernels.compiled import compiled
 from recbole_hyper.kernels.floats import exp_nonpositive, largest
 from recbole_hyper.kernels.ranks import with_torch_threads
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract", "reassoc"})
+def summed(row: Any) -> Any:
+    """Return the largest of a row of logits, and the sum of exp(logit - largest)."""
+    highest = largest(row)
+    found = np.float32(0)
+    for j in range(len(row)):
+        found += exp_nonpositive(row[j] - highest)
+    return highest, found
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract", "reassoc"})
+def weighed(row: Any, slopes: Any, mixing: Any) -> Any:
+    """Return the same; multiply a row of logits and its ``slopes`` (w,) by exp(logit - largest).
+
+    Returns also the product of the new ``slopes`` with ``mixing`` (w,).
+    """
+    highest = largest(row)
+    found, product = np.float32(0), np.float32(0)
+    for j in range(len(row)):
+        e = exp_nonpositive(row[j] - highest)
+        found += e
+        row[j] *= e
+        slopes[j] *= e
+        product += slopes[j] * mixing[j]
+    return highest, found, product
 
 
 @with_torch_threads
@@ -44,15 +71,7 @@ def linked_softmax_rows(linked: Any, slope: Any, scale: Any, extra: Any, top: An
         row, slopes = linked[i], slope[i]
         for j in range(len(row)):
             row[j] *= scale[j]
-        highest = largest(row)
-        found, product = np.float32(0), np.float32(0)
-        for j in range(len(row)):
-            e = exp_nonpositive(row[j] - highest)
-            found += e
-            row[j] *= e
-            slopes[j] *= e
-            product += slopes[j] * extra[j]
-        top[i], total[i], mixed[i] = highest, found, product
+        top[i], total[i], mixed[i] = weighed(row, slopes, extra)
 
 
 @with_torch_threads
@@ -63,11 +82,7 @@ def total_rows(linked: Any, scale: Any, top: Any, total: Any) -> None:
         row = linked[i]
         for j in range(len(row)):
             row[j] *= scale[j]
-        highest = largest(row)
-        found = np.float32(0)
-        for j in range(len(row)):
-            found += exp_nonpositive(row[j] - highest)
-        top[i], total[i] = highest, found
+        top[i], total[i] = summed(row)
 
 
 _STRIP = 256  # columns summed at a time: their sums stay in the first cache
