@@ -40,8 +40,7 @@ class NegativeSampler:
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        if n_items < 3:
-            raise ValueError(f"a catalogue of {max(n_items - 1, 0)} item has no negatives; they need at least 2")
+        _check_left(n_items - 2)
         self.n_items = n_items
         self.generator = generator
         self.device = offsets.device if isinstance(offsets, Tensor) else torch.device("cpu")
@@ -198,8 +197,7 @@ def uniform_negatives(
     """
     check_k(k)
     left = n_items - (1 if padding_idx is None else 2)
-    if left < 1:
-        raise ValueError(f"a catalogue of {left + 1} item has no negatives; losses that sample need at least 2")
+    _check_left(left)
     drawn = torch.randint(left, (len(targets), k), generator=generator, device=targets.device)
     avoided = targets.unsqueeze(1)
     if padding_idx is not None:
@@ -226,6 +224,12 @@ def check_k(k: int) -> None:
     """Raise ValueError unless there is at least one negative."""
     if k < 1:
         raise ValueError(f"n_negatives must be at least 1, got {k}")
+
+
+def _check_left(left: int) -> None:
+    """Raise ValueError unless there is an item ``left`` to draw beside a target."""
+    if left < 1:
+        raise ValueError(f"a catalogue of {max(left + 1, 0)} item has no negatives; losses that sample need at least 2")
 
 
 def _member(keys: Tensor, wanted: Tensor) -> Tensor:
