@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         kind: Any = switch if isinstance(value, bool) else (float if value is None else type(value))
         parser.add_argument(f"--{key}", type=kind, default=value, help=f"default: {value}")
     parser.add_argument("--data_path", type=Path, default=Path("dataset"), help="folder of the generated pairs")
-    parser.add_argument("--output_dir", type=Path, default=Path("saved"), help="of a folder per run, which goes on")
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("saved"), help="for a folder per run; one there is continued"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:

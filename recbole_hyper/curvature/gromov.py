@@ -308,7 +308,10 @@ def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
 
 def _require_triangles(violation: float, slack: float) -> None:
     if violation > slack:
-        raise ValueError(f"the distances are no metric: the triangle inequality fails by {violation:.3g}")
+        raise ValueError(
+            f"the distances are no metric: the triangle inequality fails by {violation:.3g}; "
+            "pass a metric, for example shortest-path or Euclidean distances"
+        )
 
 
 def _checked(distances: Any) -> Floats:
@@ -328,7 +331,10 @@ def _checked(distances: Any) -> Floats:
     if least > _SLACK * largest:
         raise ValueError(f"distances must not be negative, the smallest is {-least:.3g}; {allowed}")
     if skew > _SLACK * largest:
-        raise ValueError(f"distances must be symmetric, d(x, y) and d(y, x) differ by up to {skew:.3g}; {allowed}")
+        raise ValueError(
+            f"distances must be symmetric, d(x, y) and d(y, x) differ by up to {skew:.3g}; {allowed}: "
+            "pass (distances + distances.T) / 2 if they measure the same"
+        )
     if own or least > 0 or skew:
         matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
         # both halves of a pair round alike only from one side

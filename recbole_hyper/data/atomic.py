@@ -173,7 +173,9 @@ class Text:
             self._refuse_at(lone.start(), "there is a carriage return inside the line; lines end with LF or CRLF")
         if ends and not self.returns and not self.entries[-1].partition(":")[2].startswith("float"):
             # the last value of such a line may or may not end in CR
-            self._refuse_at(self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; end all alike")
+            self._refuse_at(
+                self.data.find(b"\r\n"), "it ends with CRLF, the first line with LF; write all ends the same"
+            )
 
     def of_even_width(self) -> Text:
         """Return the lines cut, or filled with empty values, to the width of the header; blank lines stay."""

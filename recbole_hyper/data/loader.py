@@ -230,7 +230,9 @@ class PrefixLoader(BatchLoader):
         arguments = config["train_neg_sample_args"]
         self._negatives = 0 if arguments["distribution"] == "none" else int(arguments["sample_num"])
         if self._negatives and (arguments["distribution"] != "uniform" or arguments.get("dynamic")):
-            raise ValueError(f"train_neg_sample_args={arguments}: RecBole's sequential models get uniform ones here")
+            raise ValueError(
+                f"train_neg_sample_args={arguments}: sequential models of RecBole get uniform negatives here"
+            )
         if self._negatives:
             self.batch_size = max(1, self.batch_size // (1 + self._negatives))
         # BERT4Rec masks items of a batch; the transform also tells the model's constructor the names of its fields

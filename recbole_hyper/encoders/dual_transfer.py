@@ -40,7 +40,10 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
         ]
     elif form == "attention":
         if not past.maps or not future.maps:
-            raise ValueError("dual_transfer='attention' needs attention maps, which this backbone does not have")
+            raise ValueError(
+                "dual_transfer='attention' needs attention maps, which this backbone does not have; "
+                "use dual_transfer='heads' or a backbone with attention"
+            )
         pairs = [
             (_distance_log_distribution(p, lengths, "past"), _distance_log_distribution(f, lengths, "future"))
             for p, f in zip(past.maps, future.maps, strict=True)

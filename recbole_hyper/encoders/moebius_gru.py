@@ -243,7 +243,9 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
             low, high = int(lengths.min()), int(lengths.max())
             if low < 1 or high > length:
-                raise ValueError(f"lengths run from {low} to {high}, allowed are 1 to {length}")
+                raise ValueError(
+                    f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
+                )
         return batch
 
 

@@ -209,14 +209,18 @@ def lifted_square_distance(first: Tensor, second: Tensor, curvature: Curvature =
 def check_curvature(curvature: float) -> None:
     """Raise ValueError unless ``curvature`` is a finite number above 0."""
     if not (math.isfinite(curvature) and curvature > 0):
-        raise ValueError(f"curvature={curvature}: a finite number above 0 is needed, such as 1.0")
+        raise ValueError(
+            f"curvature={curvature}: a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
+        )
 
 
 def check_finite(values: Tensor, name: str) -> None:
     """Raise ValueError if ``values`` holds NaN or infinity; nothing is checked while a graph is exported."""
     if not torch.compiler.is_exporting() and not bool(torch.isfinite(values).all()):
         count = int((~torch.isfinite(values)).sum())
-        raise ValueError(f"{name}: {count} of {values.numel()} values are NaN or infinite")
+        raise ValueError(
+            f"{name}: {count} of {values.numel()} values are NaN or infinite; check learning rate and data"
+        )
 
 
 def check_points(x: Tensor, curvature: Curvature, name: str, dim: int = -1) -> None:

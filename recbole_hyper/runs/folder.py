@@ -109,7 +109,9 @@ def alone_in(folder: Path) -> Iterator[None]:
             probe.touch()
             probe.unlink()
         except LockedError as error:
-            raise ConfigError(f"another run is at work in {folder}; wait for its end") from error
+            raise ConfigError(
+                f"another run is at work in {folder}; wait for its end, or choose another output_dir"
+            ) from error
         except OSError as error:
             raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
         yield
@@ -144,7 +146,9 @@ def _require_nothing_of_others(folder: Path) -> None:
     if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
         found.append(DATA)
     if found:
-        raise ConfigError(f"{folder} holds {', '.join(found)} but no run; choose another output_dir")
+        raise ConfigError(
+            f"{folder} holds {', '.join(found)} but no run, which would be written over; choose another output_dir"
+        )
 
 
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class PeakMemory:
 def give_back_freed() -> bool:
     """Give pages that were freed back to the system where the C library can (glibc); return whether it could.
 
-    Windows of many lengths leave holes between tensors, so that the heap of a long training grows to several times of
-    what is alive: 5 GB where a step needs 0.5. An epoch's holes are given back in a twentieth of a second.
+    Windows of many lengths leave holes between tensors, which the heap of a long training gathers. Those of an epoch
+    are given back in a twentieth of a second. (What compiled kernels keep is another matter: ``environment``.)
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is None:

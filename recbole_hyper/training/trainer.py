@@ -397,7 +397,9 @@ class RunTrainer:
         if state["epoch"] >= self.epochs:
             return 0
         if self.config["model"] in NOT_RESUMABLE:
-            raise CheckpointError(f"{path}: {self.config['model']} cannot be continued exactly; start it anew")
+            raise CheckpointError(
+                f"{path}: RecBole's {self.config['model']} cannot be continued exactly; start it in another output_dir"
+            )
         with fitting(path):
             self._restore(state, train_data)
         self._restore_best(state.get("best_by_step"))

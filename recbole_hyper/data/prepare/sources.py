@@ -81,7 +81,9 @@ class SourceFile:
     def check_unchanged(self, before: State) -> None:
         """Raise PrepareError where the file is no longer what it was."""
         if self.state() != before:
-            raise PrepareError(f"{self} changed while it was read; nothing was written, run it again")
+            raise PrepareError(
+                f"{self} changed while it was read; nothing was written, run it again when it is complete"
+            )
 
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:

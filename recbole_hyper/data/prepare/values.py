@@ -89,7 +89,9 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
         return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
     if time_format != "iso" and "%" not in time_format:
         known = ", ".join(UNITS)
-        raise PrepareError(f"time_format={time_format!r} is unknown; allowed: {known}, iso, or such as '%m %d, %Y'")
+        raise PrepareError(
+            f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern such as '%m %d, %Y'"
+        )
     text, _ = to_strings(values)
     if time_format == "iso":
         try:
