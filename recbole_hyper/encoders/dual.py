@@ -122,7 +122,7 @@ class DualEncoder(Encoder):
             raise ValueError(f"dual_beta={dual_beta} must be finite and at least 0; 0 switches the transfer off")
         if not dual_future_dropout and not self.backbone.directed:
             raise ValueError(
-                f"dual_future_dropout=False needs a backbone with layer_dropout; not {self.backbone.__name__}"
+                f"dual_future_dropout=False needs a backbone with layer_dropout; {self.backbone.__name__} has none"
             )
         self.alpha, self.beta = dual_alpha, dual_beta
         self.transfer_form, self.directions = dual_transfer, dual_directions

@@ -1,9 +1,9 @@
 """asinh and the softmax of a tile of products, row by row while the row is in the first cache.
 
 Plain twin: ``Geometry.link_`` and the kernels of ``softmax``, which serve label smoothing and states beyond the range.
-Kept for: two passes over 65,536 items, where the Poincare head takes 1.26 times as long as the Euclidean one in place of
-1.42 (AVX2), 1.39 in place of 1.66 (AVX-512); the logarithm of ``floats`` has its part in that. In one pass it gains no
-more than 3 percent.
+Kept for: two passes over 65,536 items, where the Poincare head takes 1.26 times as long as the Euclidean one in place
+of 1.42 (AVX2), 1.39 in place of 1.66 (AVX-512); the logarithm of ``floats`` has its part in that. In one pass it gains
+no more than 3 percent.
 """
 
 from __future__ import annotations
