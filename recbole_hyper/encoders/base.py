@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from recbole_hyper.geometry.head import OutputHead
 INITIALIZERS = ("xavier", "normal")
 # inside feed-forward parts, by the names that RecBole gives them
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+# positions that one more call of an encoder costs as much as: of a step on a CPU 256 to 512 were fastest, or level, for
+# filters, attention and a recurrent network, of width 8 to 128, on histories of 5 and of 160 items
+CALL_POSITIONS = 384
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -126,21 +130,27 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
-def length_groups(lengths: Tensor, *, ratio: float = 2.0, slack: int = 16) -> list[slice]:
-    """Cut rows into runs of like length, which an encoder pads less when it takes them one by one.
+def length_groups(lengths: Tensor) -> list[slice]:
+    """Cut rows into the runs of like length that cost an encoder least when it takes them one by one.
 
-    The longest row of a run has at most ``ratio`` times the length of its shortest, plus ``slack``: calls cost too.
-    Rows that are not sorted by length, or not on a CPU, where padding costs less than more calls, are one run.
+    A run costs its rows times its longest length, padding and all, and ``CALL_POSITIONS`` for the call. Rows that are
+    not sorted by length, or not on a CPU, where padding costs less than more calls, are one run.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
-    groups, start = [], 0
-    while start < len(lengths):
-        longest = int(ratio * int(lengths[start])) + slack
-        stop = int(torch.searchsorted(lengths, longest, side="right"))
-        groups.append(slice(start, stop))
-        start = stop
-    return groups
+    longest, counts = (found.numpy() for found in torch.unique_consecutive(lengths, return_counts=True))
+    edges = np.concatenate(([0], np.cumsum(counts)))
+    # least[j] is the cost of all rows before edge j, whose last run starts at edge start[j]
+    least, start = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.int64)
+    for j in range(1, len(edges)):
+        costs = least[:j] + (edges[j] - edges[:j]) * longest[j - 1] + CALL_POSITIONS
+        start[j] = costs.argmin()
+        least[j] = costs[start[j]]
+    groups, j = [], len(longest)
+    while j:
+        groups.append(slice(int(edges[start[j]]), int(edges[j])))
+        j = start[j]
+    return groups[::-1]
 
 
 def supervised_states(

@@ -15,8 +15,6 @@ from recbole_hyper.types import Cases
 
 # input positions encoded at one time: bounds activations whatever eval_batch_size and MAX_ITEM_LIST_LENGTH are
 TOKENS_PER_BATCH = 1 << 16
-# longest over shortest history of a batch: more batches against more padding
-LENGTH_RATIO = 1.4
 
 
 def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
@@ -28,7 +26,7 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
     ordered = torch.from_numpy(lengths[order])
     states: Tensor | None = None
     # histories of like length share a batch, so that little padding is encoded
-    for group in length_groups(ordered, ratio=LENGTH_RATIO, slack=2):
+    for group in length_groups(ordered):
         size = max(1, TOKENS_PER_BATCH // int(ordered[group.stop - 1]))
         for first in range(group.start, group.stop, size):
             index = order[first : min(first + size, group.stop)]
