@@ -111,9 +111,9 @@ def _inner_size(config: Any, width: int) -> int:
 
     What the blocks of HSTU and FuXi-alpha have beside the four matrices of a transformer's attention counts as such.
     """
-    part = components.resolve("encoders", config["encoder"])
-    if issubclass(part, LiGREncoder):
-        return 2 * int(config["inner_size"] or 4 * width)
+    part = _networks(config)[0]
+    if issubclass(part, LiGREncoder | fmlp.FMLPEncoder):
+        return (2 if issubclass(part, LiGREncoder) else 1) * int(config["inner_size"] or 4 * width)
     if not issubclass(part, RelationalEncoder):
         return int(config["inner_size"] or width)
     heads = int(config["n_heads"] or 1)

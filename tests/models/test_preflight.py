@@ -9,7 +9,7 @@ import torch
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.encoders import fmlp
-from recbole_hyper.models.preflight import estimate_memory, require_memory
+from recbole_hyper.models.preflight import MemoryEstimate, estimate_memory, require_memory
 from tests.conftest import SMALL
 
 
@@ -48,6 +48,14 @@ def test_a_gated_feed_forward_part_counts_its_gate(cycle: Path) -> None:
     built = made.model_class.build_encoder(made, torch.nn.Embedding(1000, 16, padding_idx=0))
     exact = 4 * (1000 * 16 + sum(parameter.numel() for parameter in built.parameters()))
     assert exact <= parameters(inner_size=64) <= 1.1 * exact
+
+
+def test_filters_hold_what_their_wide_feed_forward_part_holds(cycle: Path) -> None:
+    def estimate(**keys: object) -> MemoryEstimate:
+        return estimate_memory(config(cycle, encoder="fmlp", n_heads=1, **keys), 1000)
+
+    assert estimate(inner_size=None) == estimate(inner_size=64)
+    assert estimate(inner_size=64).activations > estimate(inner_size=16).activations
 
 
 @pytest.mark.parametrize("encoder", ["hstu", "fuxi"])

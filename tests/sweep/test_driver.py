@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -337,11 +338,12 @@ def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, mon
 
 def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recbole_hyper.sweep.executors.perf_counter", iter(range(0, 10_000, 5)).__next__)
-    with pytest.raises(ConfigError, match="none of 1 trials finished"):
-        local(keys, tmp_path / "s", time_budget=7)
+    outcome = local(keys, tmp_path / "s", time_budget=7)
     record = trial.read_record(next((tmp_path / "s" / "trials").iterdir()))
     assert record is not None
     assert (record.status, record.epochs) == ("unfinished", 1)
+    # no other ended, so that it wins, and is trained to its end
+    assert json.loads((tmp_path / "s" / outcome["best_runs"][0] / "result.json").read_text())["epochs"] == 2
     monkeypatch.undo()
     outcome = local(keys, tmp_path / "s", resume=True)
     assert outcome["trials"] == {"finished": 4}
@@ -375,11 +377,13 @@ def record(number: int, score: float | None, status: str = "finished") -> Record
 
 
 def test_select() -> None:
-    records = [record(0, 0.1), record(1, 0.3), record(2, 0.3), record(3, 0.9, "stopped"), record(4, None, "failed")]
+    records = [record(0, 0.1), record(1, 0.3), record(2, 0.3), record(3, 0.9, "stopped"), record(4, 0.95, "unfinished")]
+    records += [record(5, None, "failed"), replace(record(6, 0.99, "unfinished"), deaths=1)]
     assert driver.select(reversed(records), bigger=True) == records[1]
     assert driver.select(records, bigger=False) == records[0]
     assert driver.select(records[3:], bigger=True) == records[3]
-    assert driver.select(records[4:], bigger=True) is None
+    assert driver.select(records[4:], bigger=True) == records[4]
+    assert driver.select(records[5:], bigger=True) is None  # a process that died may die again
 
 
 def test_another_sweep_in_the_same_folder(keys: dict, tmp_path: Path) -> None:
