@@ -18,8 +18,8 @@ from recbole_hyper.losses._stream import ItemStream
 from tests.losses.test_ce import full, gradients, problem
 
 Floats = npt.NDArray[np.float32]
-# one pass over one tile, over many, and two passes
-CUTS = [Tiles(252, 507, True, 0), Tiles(50, 120, True, 0), Tiles(40, 90, False, 0)]
+# one pass and two, over many tiles
+CUTS = [Tiles(50, 120, True, 0), Tiles(40, 90, False, 0)]
 
 
 def operands(height: int, width: int, size: float) -> list[Floats]:
@@ -48,19 +48,10 @@ def test_a_tile_against_float64(shape: tuple[int, int], size: float) -> None:
     given[0][0, 0] = 0
     by_slope, by_logit, top, total, mixed = exact(*given)
     tolerance = {"rtol": 1e-5, "atol": 1e-6 * np.abs(by_slope).max()}
-    found_top, found_total, found_mixed = np.empty((3, shape[0]), np.float32)
+    found_top, found_total = np.empty((2, shape[0]), np.float32)
     asinh_softmax.total_rows(given[0].copy(), *given[1:4], found_top, found_total)
     np.testing.assert_allclose(found_top, top, rtol=1e-6)
     np.testing.assert_allclose(found_total, total, rtol=2e-6)
-
-    inner, slope = given[0].copy(), np.empty(shape, np.float32)
-    again, again_total = np.empty((2, shape[0]), np.float32)
-    asinh_softmax.softmax_rows(inner, slope, *given[1:], again, again_total, found_mixed)
-    np.testing.assert_array_equal(again, found_top)
-    np.testing.assert_allclose(again_total, total, rtol=2e-6)
-    np.testing.assert_allclose(slope, by_slope, **tolerance)
-    np.testing.assert_allclose(inner, by_logit, rtol=1e-5, atol=1e-5 * np.abs(by_logit).max())
-    np.testing.assert_allclose(found_mixed, mixed, rtol=1e-4, atol=1e-5 * np.abs(given[4]).sum() * by_slope.max())
 
     generator = np.random.default_rng(3)
     factor = generator.random(shape[0]).astype(np.float32)
@@ -68,7 +59,7 @@ def test_a_tile_against_float64(shape: tuple[int, int], size: float) -> None:
     inner, strips = given[0].copy(), np.empty((shape[0], -(-shape[1] // asinh_softmax.STRIP)), np.float32)
     asinh_softmax.weigh_rows(inner, *given[1:], found_top, factor, strips, first, second)
     np.testing.assert_allclose(inner, by_slope, **tolerance)
-    np.testing.assert_allclose(strips.sum(1), found_mixed, rtol=1e-4, atol=1e-5 * np.abs(given[4]).sum())
+    np.testing.assert_allclose(strips.sum(1), mixed, rtol=1e-4, atol=1e-5 * np.abs(given[4]).sum())
     np.testing.assert_allclose(first, 1 + (factor * given[1]) @ by_slope, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(second, 1 + factor @ by_logit, rtol=1e-4, atol=1e-5)
 
@@ -76,22 +67,22 @@ def test_a_tile_against_float64(shape: tuple[int, int], size: float) -> None:
 def test_tiny_arguments_keep_their_digits() -> None:
     """asinh(u) is u there: nothing may be lost beside 1, whatever the compiler reorders."""
     inner = np.logspace(-30, -4, 600).astype(np.float32)[None] * np.array([[1], [-1]], np.float32)
-    expected, zeros, ones = np.arcsinh(inner.astype(np.float64)), np.zeros(600, np.float32), np.ones(600, np.float32)
-    top, total, mixed = np.empty((3, 2), np.float32)
-    slope = np.empty_like(inner)
-    asinh_softmax.softmax_rows(inner, slope, zeros[:2], zeros, ones, ones, top, total, mixed)
-    np.testing.assert_allclose(inner, expected * np.exp(expected - expected.max(1, keepdims=True)), rtol=4e-7)
+    zeros, ones = np.zeros(600, np.float32), np.ones(600, np.float32)
+    top, first, second = np.zeros(2, np.float32), *np.zeros((2, 600), np.float32)
+    # of one row, what is added for the scale is exp(logit) x logit
+    given = (inner[:1].copy(), zeros[:1], zeros, ones, ones, top[:1], ones[:1], np.empty((1, 3), np.float32))
+    asinh_softmax.weigh_rows(*given, first, second)
+    expected = np.arcsinh(inner[0].astype(np.float64))
+    np.testing.assert_allclose(second, expected * np.exp(np.minimum(expected, 0)), rtol=2e-4)
+    np.testing.assert_allclose(second[:400], expected[:400], rtol=4e-7)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_product_is_not_swallowed(bad: float) -> None:
     given = operands(2, 300, 1.0)
     given[0][1, 290] = bad
-    top, total, mixed = np.empty((3, 2), np.float32)
+    top, total = np.empty((2, 2), np.float32)
     asinh_softmax.total_rows(given[0].copy(), *given[1:4], top, total)
-    assert list(np.isfinite(total)) == [True, False]
-    total[:] = 0
-    asinh_softmax.softmax_rows(given[0].copy(), np.empty((2, 300), np.float32), *given[1:], top, total, mixed)
     assert list(np.isfinite(total)) == [True, False]
     first, second = np.zeros((2, 300), np.float32)
     ones = np.ones(2, np.float32)
@@ -124,17 +115,19 @@ def test_the_loss_equals_its_twin_and_float64(
     expected = [truth.detach(), *gradients(truth, (exact_leaves[0], *exact_leaves[2:]))]
     expected = [e for e in expected if e is not None]
     calls = []
-    for name in ("total_rows", "softmax_rows", "weigh_rows"):
+    for name in ("total_rows", "weigh_rows"):
         kernel = getattr(asinh_softmax, name)
         monkeypatch.setattr(asinh_softmax, name, lambda *given, n=name, k=kernel: calls.append(n) or k(*given))
     fused = relative(step(leaves, padding_idx=padding), expected)
-    assert set(calls) == ({"softmax_rows"} if tiles.keep else {"total_rows", "weigh_rows"})
+    assert set(calls) == (set() if tiles.keep else {"total_rows", "weigh_rows"})
     calls.clear()
     monkeypatch.setattr(Poincare, "asinh_link", False)
     twin = relative(step(leaves, padding_idx=padding), expected)
     assert not calls
-    for index, (mine, other) in enumerate(zip(fused, twin, strict=True)):
-        # the curvature's gradient is one sum of large terms that cancel, over all rows and items
+    # the curvature's gradient is one sum of large terms that cancel, over all rows and items; of tiny states and no
+    # offsets nothing of it is left in float32
+    last = len(fused) - (1 if size < 1e-3 and not offset else 0)
+    for index, (mine, other) in enumerate(zip(fused[:last], twin[:last], strict=True)):
         assert mine <= 2 * other + (3e-4 if index == len(fused) - 1 else 1e-6), (fused, twin)
 
 
@@ -161,7 +154,9 @@ def stream(
     return ItemStream(states, targets, weight, offset, curvature, part, 0, None, (True,) * 4, **how)
 
 
-def test_where_the_kernels_do_not_fit_the_twins_serve() -> None:
+def test_where_the_kernels_do_not_fit_the_twins_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not stream().fused  # one pass
+    monkeypatch.setattr(_chunks, "cut", lambda *given, **options: CUTS[-1])
     assert stream().fused
     assert not stream(size=60.0).fused  # exponents are taken out
     assert not stream(smoothing=0.1).fused  # links and slopes are looked at
@@ -175,7 +170,6 @@ def test_smoothing_sees_links_and_slopes_of_the_twins(tiles: Tiles, monkeypatch:
     seen = []
     kernel = softmax.linked_softmax_rows
     monkeypatch.setattr(softmax, "linked_softmax_rows", lambda *given: seen.append(1) or kernel(*given))
-    monkeypatch.setattr(asinh_softmax, "softmax_rows", lambda *given: pytest.fail("the links are not seen"))
     monkeypatch.setattr(asinh_softmax, "weigh_rows", lambda *given: pytest.fail("the links are not seen"))
     found = step(problem(252, 507, 13, 0, dtype=torch.float32), padding_idx=0, label_smoothing=0.2)
     expected = step(problem(252, 507, 13, 0), padding_idx=0, label_smoothing=0.2)

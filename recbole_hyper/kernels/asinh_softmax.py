@@ -1,9 +1,9 @@
-"""asinh and the softmax of a tile of products, row by row while the row is in the first cache.
+"""asinh and the softmax of a tile of products, while the row is in the first cache.
 
 Plain twin: ``Geometry.link_`` and the kernels of ``softmax``, which serve label smoothing and states beyond the range.
-Kept for: two passes over 65,536 items, where the Poincare head takes 1.26 times as long as the Euclidean one in place
-of 1.42 (AVX2), 1.39 in place of 1.66 (AVX-512); the logarithm of ``floats`` has its part in that. In one pass it gains
-no more than 3 percent.
+For two passes over the items, in one it gains no more than 3 percent. Kept for: 65,536 items, where the Poincare head
+takes 1.26 times as long as the Euclidean one in place of 1.42 (AVX2), 1.39 in place of 1.66 (AVX-512); the logarithm of
+``floats`` has its part in that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recbole_hyper.kernels.asinh import signed_asinh
 from recbole_hyper.kernels.compiled import compiled
 from recbole_hyper.kernels.floats import ONE, exp_nonpositive
 from recbole_hyper.kernels.ranks import with_torch_threads
-from recbole_hyper.kernels.softmax import summed, weighed
+from recbole_hyper.kernels.softmax import summed
 
 # columns that one thread takes through all rows: their sums stay in the first cache
 STRIP = 256
@@ -38,27 +38,6 @@ def total_rows(inner: Any, column: Any, extra: Any, scale: Any, top: Any, total:
             w = abs(u)
             row[j] = signed_asinh(u, w, np.sqrt(ONE + w * w)) * scale[j]
         top[i], total[i] = summed(row)
-
-
-@with_torch_threads
-@compiled(parallel=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def softmax_rows(
-    inner: Any, slope: Any, column: Any, extra: Any, scale: Any, mixing: Any, top: Any, total: Any, mixed: Any
-) -> None:
-    """Replace ``inner`` (h, w) by exp(logit - top) x logit and write exp(logit - top) x slope, of the same logits.
-
-    ``slope`` (h, w) is the derivative of asinh; ``top``, ``total`` (h,) as in :func:`total_rows`. Writes the product
-    of the new ``slope`` with ``mixing`` (w,) into ``mixed`` (h,).
-    """
-    for i in prange(inner.shape[0]):
-        row, slopes, own = inner[i], slope[i], column[i]
-        for j in range(len(row)):
-            u = row[j] + own * extra[j]
-            w = abs(u)
-            root = np.sqrt(ONE + w * w)
-            slopes[j] = ONE / root
-            row[j] = signed_asinh(u, w, root) * scale[j]
-        top[i], total[i], mixed[i] = weighed(row, slopes, mixing)
 
 
 @with_torch_threads

@@ -113,8 +113,6 @@ class ItemStream:
         self.vectors = self.lifted.vectors.detach()
         # the kernels work in place; they do not divide a tile's softmax by its sum
         self.compiled = self.vectors.device.type == "cpu" and self.dtype == torch.float32
-        # link, softmax and the extra column of the products in one kernel; smoothing looks at what is between them
-        self.fused = self.compiled and geometry.asinh_link and self.lifted.exponent is None and not smoothing
         n, width = self.vectors.shape
         self.n_items, self.dim = weight.shape
         one = self._terms_of(slice(0, 1))
@@ -129,6 +127,10 @@ class ItemStream:
             budget=budget,
             device=states.device,
         )
+        # link, softmax and the extra column of the products in one kernel: of two passes, for in one it gains nothing;
+        # smoothing looks at what is between them
+        fusible = self.compiled and geometry.asinh_link and self.lifted.exponent is None and not smoothing
+        self.fused = fusible and not self.tiles.keep
         self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, padding_idx)
         # with two passes a block is lifted twice only, and its terms are not worth their memory
         self.terms = self._all_terms() if self.tiles.keep else None
@@ -157,7 +159,7 @@ class ItemStream:
         self.slope = like.new_empty(size if self.geometry.has_link and not self.compiled else 0)
         self.scratch = like.new_empty(size if not self.compiled or (self.geometry.has_link and not self.fused) else 0)
         kept = tiles.rows * self.n_items if tiles.keep else size
-        self.kept_slopes = like.new_empty(kept if tiles.keep or not self.fused else 0)
+        self.kept_slopes = like.new_empty(0 if self.fused else kept)
         self.kept_links = like.new_empty(kept if self.geometry.has_link else 0)
         lifted = one.multiplier is not None or one.extra is not None
         self.items = like.new_empty(tiles.block if lifted else 0, self.dim if self.fused else like.shape[1])
@@ -208,7 +210,7 @@ class ItemStream:
         ``smooth`` is shown the links (h, w), not yet scaled, and their slopes; it leaves them as they are.
         """
         if self.fused:
-            return self._fused_tile(rows, items, start, totals_only)
+            return self._fused_totals(rows, items)
         vectors, terms = self.vectors[rows], items.terms
         height, width = len(vectors), len(items.vectors)
         start *= height
@@ -261,34 +263,30 @@ class ItemStream:
         softmax.linked_softmax_rows(*(t.numpy() for t in (linked, weights, scale, extra, top, total, mixed)))
         return _Tile(weights, linked, top, total, mixed if one else None)
 
-    def _fused_operands(self, rows: slice, items: _Items, start: int = 0) -> tuple[list[Tensor], Tensor]:
-        """Return what the fused kernels read, and a view of the kept slopes; both of the tile at item ``start``.
+    def _fused_operands(self, rows: slice, items: _Items) -> list[Tensor]:
+        """Return what the fused kernels read of a tile.
 
-        The former are the products without the extra column (h, w), the states' extra column (h,), that of the items
-        (w,), the scale (w,), and the two multiplied.
+        The products without the extra column (h, w), the states' extra column (h,), that of the items (w,), and the
+        scale (w,).
         """
         height, width = len(self.vectors[rows]), len(items.vectors)
-        first = start * height
-        inner = self.kept_links[first : first + height * width].view(height, width)
+        inner = self.kept_links[: height * width].view(height, width)
         torch.mm(self.vectors[rows, : self.dim], items.vectors.t(), out=inner)
         scale, extra, column = items.terms.scale, inner.new_zeros(width), inner.new_zeros(height)
         assert scale is not None
         if items.terms.extra is not None:
             extra, column = items.terms.extra[:, 0], self.vectors[rows, self.dim]
-        return [inner, column, extra, scale, extra * scale], self.kept_slopes[first : first + height * width]
+        return [inner, column, extra, scale]
 
-    def _fused_tile(self, rows: slice, items: _Items, start: int, totals_only: bool) -> _Tile:
-        """Compute a tile by one kernel."""
+    def _fused_totals(self, rows: slice, items: _Items) -> _Tile:
+        """Compute maximum and sum of a tile, whose numbers may hold anything after, by one kernel."""
         from recbole_hyper.kernels import asinh_softmax  # numba is imported when a loss is computed
 
-        (inner, *operands), slope = self._fused_operands(rows, items, start)
-        top, total, mixed = inner.new_empty(3, len(inner))
-        if totals_only:
-            asinh_softmax.total_rows(*(t.numpy() for t in (inner, *operands[:-1], top, total)))
-            return _Tile(inner, inner, top, total)
-        slope = slope.view_as(inner)
-        asinh_softmax.softmax_rows(*(t.numpy() for t in (inner, slope, *operands, top, total, mixed)))
-        return _Tile(slope, inner, top, total, mixed)
+        operands = self._fused_operands(rows, items)
+        inner = operands[0]
+        top, total = inner.new_empty(2, len(inner))
+        asinh_softmax.total_rows(*(t.numpy() for t in (*operands, top, total)))
+        return _Tile(inner, inner, top, total)
 
     def _fused_accumulate(
         self,
@@ -305,15 +303,16 @@ class ItemStream:
         """
         from recbole_hyper.kernels import asinh_softmax
 
-        operands, _ = self._fused_operands(rows, items)
-        height, width = operands[0].shape
+        inner, column, extra, scale = self._fused_operands(rows, items)
+        height, width = inner.shape
         mixed = factor.new_empty(height, -(-width // asinh_softmax.STRIP))
         d_extra, d_scale = factor.new_zeros(2, width)
         if gradients is not None and gradients.scale is not None:
             d_scale = gradients.scale
             d_extra = d_extra if gradients.extra is None else gradients.extra[:, 0]
-        asinh_softmax.weigh_rows(*(t.numpy() for t in (*operands, top, factor, mixed, d_extra, d_scale)))
-        tile = _Tile(operands[0], None, top, factor, mixed.sum(1))
+        operands = (inner, column, extra, scale, extra * scale, top, factor, mixed, d_extra, d_scale)
+        asinh_softmax.weigh_rows(*(t.numpy() for t in operands))
+        tile = _Tile(inner, None, top, factor, mixed.sum(1))
         self._accumulate_products(rows, scaled, tile, factor, gradients)
 
     def run(self, row_weights: Tensor | None) -> tuple[Tensor, Gradients]:
