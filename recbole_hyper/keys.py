@@ -149,7 +149,7 @@ _declare(
     ("curvature", "float32 > 0, auto or learn", "c of curved heads and encoders; auto is estimated from the data"),
     ("curvature_init", "float32 > 0", "where a learned curvature starts"),
     ("curvature_learning_rate", "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
-    ("temperature", "float > 0", "of the cosine head: logits are cosines over it"),
+    ("temperature", "float > 0", "of the euclidean and the cosine head: logits are products, or cosines, over it"),
     ("item_bias", "bool", "trained offset per item in the output head"),
     ("item_bias_init", "float", "where the offsets start"),
     ("reuse_item_embeddings", "bool", "the encoder's item vectors are the head's"),

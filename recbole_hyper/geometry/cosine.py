@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, require_temperature
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
 # grows as 1 / |x|, stays a float32 that an optimizer can square
@@ -34,9 +32,7 @@ class Cosine(Geometry):
 
     def __init__(self, *, temperature: float = 0.05) -> None:
         super().__init__()
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"temperature={temperature}: a finite number above 0 is expected, such as 0.05")
-        self.temperature = temperature
+        self.temperature = require_temperature(temperature)
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False

@@ -1,4 +1,4 @@
-"""The dot product, with an optional bias per item."""
+"""The dot product over a temperature, with an optional bias per item."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, require_temperature
 
 
 @component("geometry", "euclidean")
 class Euclidean(Geometry):
-    r"""logit = <F_i, M_j> + offset_j: A = [F, 1], B = [M, offset], scale 1, link the identity.
+    r"""logit = <F_i, M_j> / temperature + offset_j: A = [F / temperature, 1], B = [M, offset], scale 1, no link.
 
-    Without offsets the lifts are the states and the weights themselves. ``curvature`` is ignored.
+    A temperature of 1/4 is the limit of the Poincare head as c -> 0, without offsets. ``curvature`` is ignored.
+
+    Args:
+        temperature: above 0; with 1 and without offsets the lifts are the states and the weights themselves.
+
+    Raises:
+        ValueError: a temperature that is not a finite number above 0.
     """
 
     curved = False
     has_link = False
-    lifts = False
+
+    def __init__(self, *, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = require_temperature(temperature)
+        self.lifts = temperature != 1
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False
     ) -> LiftedStates:
-        """Return [F, 1] (n, d + 1) with offsets, else F (n, d)."""
+        """Return [F / temperature, 1] (n, d + 1) with offsets, else without the last column (n, d)."""
+        states = states / self.temperature if self.lifts else states
         return LiftedStates(torch.nn.functional.pad(states, (0, 1), value=1.0) if offset else states)
 
     def lift_items(

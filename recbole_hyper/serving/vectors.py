@@ -39,7 +39,9 @@ def vectors_of(head: OutputHead) -> ItemVectors:
         offset = None if offset is None else offset.detach().cpu().float()
         vectors = head.geometry.search_items(weight, offset, curvature=curvature)[1:].numpy()
         if isinstance(head.geometry, Euclidean | Cosine):
-            state = f"F/({head.geometry.temperature:g} |F|)" if isinstance(head.geometry, Cosine) else "F"
+            temperature = head.geometry.temperature
+            plain = "F" if temperature == 1 else f"F/{temperature:g}"
+            state = f"F/({temperature:g} |F|)" if isinstance(head.geometry, Cosine) else plain
             query = f"[{state}, 1]" if offset is not None else state
             return ItemVectors(vectors, {}, {
                 "metric": "inner_product",

@@ -9,9 +9,12 @@ import torch
 from torch import nn
 
 from recbole_hyper import components
+from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.geometry.poincare import Poincare
 
 NAMES = components.names("geometry")
 
@@ -20,9 +23,33 @@ def test_known_geometries() -> None:
     assert {"cosine", "euclidean", "poincare"} <= set(NAMES)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[*NAMES, "warm dot product"])
 def geometry(request: pytest.FixtureRequest) -> Geometry:
-    return components.resolve("geometry", request.param)()
+    return Euclidean(temperature=0.5) if request.param not in NAMES else components.resolve("geometry", request.param)()
+
+
+def test_the_flat_limit_of_the_ball_is_a_dot_product_over_a_quarter() -> None:
+    states, weight = torch.randn(6, 4, dtype=torch.float64), torch.randn(9, 4, dtype=torch.float64)
+    flat = Poincare().logits(states, weight, None, curvature=1e-9)
+    torch.testing.assert_close(Euclidean(temperature=0.25).logits(states, weight, None), flat, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_temperature_reaches_loss_and_gradients(dtype: torch.dtype) -> None:
+    states = torch.randn(6, 4, dtype=dtype, requires_grad=True)
+    weight, targets = torch.randn(9, 4, dtype=dtype, requires_grad=True), torch.arange(6)
+    found = cross_entropy(states, targets, weight, geometry=Euclidean(temperature=0.25))
+    expected = torch.nn.functional.cross_entropy(4 * states @ weight.t(), targets)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (states, weight)), torch.autograd.grad(expected, (states, weight))
+    )
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan")])
+def test_a_temperature_out_of_range_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match=r"temperature=.* above 0"):
+        Euclidean(temperature=temperature)
 
 
 def head_of(geometry: Geometry, offset: bool, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> OutputHead:
