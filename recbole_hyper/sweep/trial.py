@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import gc
-import io
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
 from recbole_hyper.config import Config
@@ -188,19 +188,14 @@ def read_record(folder: Path) -> Record | None:
 def read_history(folder: Path) -> list[dict[str, float]]:
     """Read train.csv; values that are no numbers, and rows without an epoch, are left out."""
     try:
-        text = (folder / "train.csv").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        table = pd.read_csv(folder / "train.csv", dtype=str, encoding_errors="replace", on_bad_lines="skip")
+    except (OSError, ValueError):
         return []
-    rows = []
-    with contextlib.suppress(csv.Error):
-        for row in csv.DictReader(io.StringIO(text)):
-            numbers = {}
-            for key, value in row.items():
-                with contextlib.suppress(TypeError, ValueError):
-                    numbers[key] = float(value)
-            if math.isfinite(numbers.get("epoch", math.nan)):
-                rows.append(numbers)
-    return rows
+    if "epoch" not in table:
+        return []
+    numbers = table.apply(pd.to_numeric, errors="coerce")
+    rows = numbers[np.isfinite(numbers["epoch"])].to_dict("records")
+    return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
 
 def bury_trial(plan: Plan, trial: Trial, reason: str, metric: str, bigger: bool) -> Record:
