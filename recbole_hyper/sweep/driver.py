@@ -309,7 +309,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     """
     from recbole_hyper.models.base import HyperRecommender
     from recbole_hyper.runs.run import run
-    from recbole_hyper.sweep.trial import _quiet, _threads
+    from recbole_hyper.sweep.trial import apart
 
     folder, source = final_folder(plan, best, seed), plan.trials / best.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -322,7 +322,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "resume": reuse}
     # a trial keeps no data
     settings |= {"n_threads": plan.threads, "show_progress": False, "save_data": config["save_data"]}
-    with _threads(plan.threads), _quiet(folder):
+    with apart(folder, plan.threads):
         run(plan.model, plan.dataset, config_dict=settings)
 
 
