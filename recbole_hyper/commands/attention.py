@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shown", type=int, default=20, help="newest positions to draw (default 20)")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Compute the mean attention maps and draw them."""
     from recbole_hyper.config import ConfigError
     from recbole_hyper.encoders.dual import DualEncoder
@@ -32,4 +32,3 @@ def main(arguments: argparse.Namespace) -> int:
     past_only = found[1]["past"] if len(found) == 2 else None
     output = arguments.output or Path(arguments.run) / "attention.png"
     print(attention_figure(found[0], output, past_only=past_only, shown=arguments.shown))
-    return 0

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.commands import add_dataset, words
+
 # what is measured of a ranking, as a model's YAML may say beside the candidates of eval_args
 RANKING_KEYS = ("metrics", "topk", "valid_metric")
 
@@ -19,11 +21,9 @@ HELP = "train several models on one split, and print and save one table with sig
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key."""
-    parser.add_argument("--models", required=True, help="names separated by commas; ours or RecBole's")
-    parser.add_argument("--dataset", required=True, help="folder below data_path that holds NAME.inter")
-    one = "a mapping below a model's name goes to that model, such as 'EASER: {reg_weight: 64}'"
-    several = f"YAML files with keys of all models, separated by spaces; {one}; --EASER.reg_weight=64 does the same"
-    parser.add_argument("--config_files", default="", help=several)
+    parser.add_argument("--models", type=words, required=True, help="names separated by commas; ours or RecBole's")
+    one = "keys of all models (a mapping below a model's name goes to that model, as --EASER.reg_weight=64 does)"
+    add_dataset(parser, one, required=True)
     parser.add_argument("--output_dir", help="a folder per model; finished ones are not run again")
     parser.add_argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations")
 
@@ -49,17 +49,17 @@ class Job:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; return 1 if a model failed."""
-    from recbole_hyper.config import ConfigError, config_files
+    from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation.compare import caption, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table
     from recbole_hyper.runs.seeds import read_seeds
 
-    models = list(dict.fromkeys(name.strip() for name in arguments.models.split(",") if name.strip()))
+    models = list(dict.fromkeys(arguments.models))
     if not models:
-        raise ConfigError(f"--models={arguments.models!r} names no model; such as --models=SASRecCE,Pop is expected")
+        raise ConfigError("--models='' names no model; such as --models=SASRecCE,Pop is expected")
     seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
-    settings = settings_per_model(models, config_files(arguments.config_files), arguments.keys)
+    settings = settings_per_model(models, arguments.config_files, arguments.keys)
     configs = check_all(models, arguments.dataset, settings, folder)
     jobs = jobs_of(models, seeds, folder)
     # all of them before the first is trained
@@ -91,13 +91,12 @@ def jobs_of(models: Sequence[str], seeds: Sequence[int], folder: Path) -> list[J
 
 def _plan(job: Job, config: Any, dataset: str, settings: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
     """Return the keys of a run, None where it is finished."""
-    from recbole_hyper.runs.reuse import is_finished, resume_keys
+    from recbole_hyper.runs.reuse import keys_to_run
 
     if job.seed is not None:
         config = _config(job.model, dataset, {**settings, **job.keys}, folder)
-    if is_finished(config, job.folder):
-        return None
-    return {**settings, **job.keys, "output_dir": str(job.folder), **resume_keys(config, job.folder)}
+    keys = keys_to_run(config, job.folder)
+    return None if keys is None else {**settings, **job.keys, **keys}
 
 
 def run_all(
@@ -133,21 +132,17 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Return the rows of the table; a model that failed with one of several seeds has no numbers."""
     from recbole_hyper.evaluation.compare import comparison
-    from recbole_hyper.evaluation.seeds import comparison_over_seeds
 
     messages: dict[str, str] = {}
     for job, text in failed.items():
         messages.setdefault(job.model, text if job.seed is None else f"seed {job.seed}: {text}")
-    if all(job.seed is None for job in (*results, *failed)):
-        folders = {job.model: job.folder for job in results}
-        return comparison({job.model: one for job, one in results.items()}, folders, metric, part=part, failed=messages)
-    found: dict[str, dict[int, Mapping[str, Any]]] = {}
-    places: dict[str, dict[int, Path]] = {}
+    found: dict[str, dict[int | None, Mapping[str, Any]]] = {}
+    folders: dict[str, dict[int | None, Path]] = {}
     for job, result in results.items():
-        if job.seed is not None and job.model not in messages:
+        if job.model not in messages:
             found.setdefault(job.model, {})[job.seed] = result
-            places.setdefault(job.model, {})[job.seed] = job.folder
-    return comparison_over_seeds(found, places, metric, part=part, failed=messages)
+            folders.setdefault(job.model, {})[job.seed] = job.folder
+    return comparison(found, folders, metric, part=part, failed=messages)
 
 
 def settings_per_model(

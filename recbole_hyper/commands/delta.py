@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recbole_hyper.commands import add_dataset
+
 if TYPE_CHECKING:
     import numpy as np
     import scipy.sparse
@@ -24,9 +26,8 @@ DEFAULT_RANKS = (32, 64, 128, 256, 512, 768, 1024)  # the paper's go on to 4096:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dataset", required=True, help="folder below data_path that holds NAME.inter; or ml-100k")
+    add_dataset(parser, "keys of the data set", required=True)
     parser.add_argument("--data_path", default=None, help="folder of the data sets (default: as for run)")
-    parser.add_argument("--config_files", default="", help="YAML files with dataset keys, separated by spaces")
     before = "only interactions before this quantile of all times are looked at (default 0.95, as the paper)"
     parser.add_argument("--train_quantile", type=float, default=0.95, help=before)
     parser.add_argument("--ranks", type=int, nargs="+", help="SVD ranks (default 32 to 1024; the paper: to 4096)")
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Measure, print the table and the verdict, write csv, json and figures."""
     import pandas as pd
 
@@ -97,7 +98,6 @@ def main(arguments: argparse.Namespace) -> int:
 
         draw_all(trials, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
     print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
-    return 0
 
 
 def measured(
@@ -154,7 +154,7 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
     """The binary (users, items) matrix of the interactions before the quantile, and the number of all interactions."""
     import numpy as np
 
-    from recbole_hyper.config import Config, config_files
+    from recbole_hyper.config import Config
     from recbole_hyper.data.dataset import SequenceDataset
     from recbole_hyper.protocols.boundaries import boundary
 
@@ -162,8 +162,7 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"--train_quantile={quantile}: it lies between 0 and 1; 1 takes all interactions")
     keys: dict[str, Any] = {} if arguments.data_path is None else {"data_path": arguments.data_path}
-    files = config_files(arguments.config_files)
-    config = Config("SASRecCE", arguments.dataset, config_file_list=files, config_dict=keys)
+    config = Config("SASRecCE", arguments.dataset, config_file_list=arguments.config_files, config_dict=keys)
     store = SequenceDataset(config).store
     cut = np.inf if quantile == 1.0 else boundary(store.times, quantile)
     lengths = np.bincount(store.row_of[store.times < cut], minlength=store.n_rows).astype(np.int64)

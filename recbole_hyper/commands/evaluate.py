@@ -12,9 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="output_dir of the run")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Evaluate; the settings are in ``arguments.keys``."""
     from recbole_hyper.runs.evaluate import evaluate
 
     evaluate(arguments.run, arguments.keys)
-    return 0

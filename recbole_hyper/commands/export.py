@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exclude_seen", action="store_true", help="with --top_k: an input of items to leave out")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Write the files and print their paths."""
     from recbole_hyper.serving.export import check_request, export
 
@@ -31,4 +31,3 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"{content['n_items']} vectors of {content['dimension']}: {content['query']}; score = {content['score']}")
     print(path)
     print(path.with_suffix(".json"))
-    return 0

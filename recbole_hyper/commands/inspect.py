@@ -12,9 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Print the tables; write the figures."""
     from recbole_hyper.report.inspection import inspect_run
 
     print(inspect_run(arguments.run, arguments.output))
-    return 0

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="default: every key that this package declares")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Print a table with a row per key."""
     from recbole_hyper.errors import ConfigError
     from recbole_hyper.key_tables import COLUMNS, declared, of_model
@@ -31,4 +31,3 @@ def main(arguments: argparse.Namespace) -> int:
     for row in ({column: column for column in COLUMNS}, *rows):
         cells = [f"{row[column]:<{width}}" for column, width in widths.items()]
         print("  ".join([*cells, row[COLUMNS[-1]]]).rstrip())
-    return 0

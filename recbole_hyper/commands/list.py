@@ -6,21 +6,23 @@ import argparse
 import difflib
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from recbole_hyper.listing import Entry
+from recbole_hyper.commands import words
+from recbole_hyper.listing import Entry, files, parts, stock_models
 
 HELP = "list models, losses, encoders, geometries, protocols, datasets, spaces or recipes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all")
-    parser.add_argument("--plugins", default="", help="Python files with parts of your own, separated by commas")
+    parser.add_argument(
+        "--plugins", type=words, default="", help="Python files with parts of your own, separated by commas"
+    )
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Print the entries of one kind, or the names of all kinds."""
     from recbole_hyper.components import load_plugins
     from recbole_hyper.errors import ConfigError
@@ -29,14 +31,13 @@ def main(arguments: argparse.Namespace) -> int:
         near = difflib.get_close_matches(arguments.kind, KINDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
         raise ConfigError(f"there is no list of {arguments.kind!r}; {hint}")
-    load_plugins(file.strip() for file in arguments.plugins.strip("[]").split(",") if file.strip())
+    load_plugins(arguments.plugins)
     if arguments.kind is not None:
         print("\n".join(lines(KINDS[arguments.kind]())))
-        return 0
+        return
     for kind, entries in KINDS.items():
         print("\n".join(summary(kind, entries())))
     print(f"\nrecbole-hyper list KIND says what each is; KIND is one of {', '.join(KINDS)}")
-    return 0
 
 
 def lines(entries: list[Entry]) -> list[str]:
@@ -63,32 +64,18 @@ def summary(kind: str, entries: list[Entry]) -> list[str]:
 
 
 def _models() -> list[Entry]:
-    from recbole_hyper.listing import parts, stock_models
-
     ours = parts("models")
     names = {entry.name for entry in ours}
     # ours takes the place of RecBole's model of its name
     return ours + [entry for entry in stock_models() if entry.name not in names]
 
 
-def _family(family: str) -> Callable[[], list[Entry]]:
-    def found() -> list[Entry]:
-        from recbole_hyper.listing import parts
-
-        return parts(family)
-
-    return found
-
-
 def _protocols() -> list[Entry]:
-    from recbole_hyper.listing import Entry, files, parts
-
     named = [Entry(one.name, one.about, "settings of papers, --config_files=NAME") for one in files("protocol")]
     return [*parts("protocols"), *named]
 
 
 def _datasets() -> list[Entry]:
-    from recbole_hyper.listing import Entry
     from recbole_hyper.yaml_files import properties_folder, read_yaml
 
     known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "catalogue.yaml").items()}
@@ -97,14 +84,7 @@ def _datasets() -> list[Entry]:
     return found + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]
 
 
-def _spaces() -> list[Entry]:
-    from recbole_hyper.listing import files
-
-    return files("sweep")
-
-
 def _recipes() -> list[Entry]:
-    from recbole_hyper.listing import Entry
     from recbole_hyper.report.recipes import read_recipe, recipes
 
     found = [read_recipe(name) for name in recipes()]
@@ -113,11 +93,11 @@ def _recipes() -> list[Entry]:
 
 KINDS: dict[str, Callable[[], list[Entry]]] = {
     "models": _models,
-    "losses": _family("losses"),
-    "encoders": _family("encoders"),
-    "geometries": _family("geometry"),
+    "losses": partial(parts, "losses"),
+    "encoders": partial(parts, "encoders"),
+    "geometries": partial(parts, "geometry"),
     "protocols": _protocols,
     "datasets": _datasets,
-    "spaces": _spaces,
+    "spaces": partial(files, "sweep"),
     "recipes": _recipes,
 }

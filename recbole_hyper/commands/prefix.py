@@ -37,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Train every combination of geometry and optimizer that is asked for."""
+    import pandas as pd
+
+    from recbole_hyper.prefix.train import plot_curves
+
     geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
     try:
         _check(vars(arguments), geometries, learners)
@@ -44,7 +48,11 @@ def main(arguments: argparse.Namespace) -> int:
     except (ValueError, FloatingPointError) as error:
         print(error, file=sys.stderr)
         return 2
-    _show(results, curves, arguments)
+    figure = arguments.output_dir / f"prefix-{arguments.noise}-seed{arguments.seed}.png"
+    plot_curves(curves, figure, f"PREFIX-{arguments.noise}%")
+    shown = ["noise", "geometry", "learner", "epochs", "best_epoch", "valid_accuracy", "test_accuracy", "train_seconds"]
+    print(pd.DataFrame(results)[shown].to_string(index=False))
+    print(figure)
     return 0
 
 
@@ -103,15 +111,3 @@ def _train_all(
         results.append(result)
         curves[f"{geometry}, {learner}"] = pd.read_csv(folder / "curve.csv")
     return results, curves
-
-
-def _show(results: list[dict[str, Any]], curves: dict[str, pd.DataFrame], arguments: argparse.Namespace) -> None:
-    import pandas as pd
-
-    from recbole_hyper.prefix.train import plot_curves
-
-    figure = arguments.output_dir / f"prefix-{arguments.noise}-seed{arguments.seed}.png"
-    plot_curves(curves, figure, f"PREFIX-{arguments.noise}%")
-    shown = ["noise", "geometry", "learner", "epochs", "best_epoch", "valid_accuracy", "test_accuracy", "train_seconds"]
-    print(pd.DataFrame(results)[shown].to_string(index=False))
-    print(figure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from recbole_hyper.commands import options_of
+
 HELP = "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole atomic files"
 
 
@@ -54,17 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
             header=False if arguments.no_header else None,
             time_format=arguments.time_format,
         )
-        result = prepare(
-            arguments.name,
-            source=arguments.source,
-            output=arguments.output,
-            format=arguments.format,
-            layout=layout,
-            changes=_changes(arguments),
-            max_malformed=arguments.max_malformed,
-            overwrite=arguments.overwrite,
-            say=print,
-        )
+        result = prepare(**options_of(prepare, arguments), layout=layout, changes=_changes(arguments), say=print)
     except KeyboardInterrupt:
         print(f"\nprepare {arguments.name}: interrupted; nothing was changed, run it again", file=sys.stderr)
         return 130

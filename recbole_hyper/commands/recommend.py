@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.commands import options_of
+
 HELP = "recommend items from a finished run: to a file for any number of users, or a few as a table"
 _SHOWN = 5
 
@@ -51,11 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         file = None if arguments.users in (None, "all") else Path(arguments.users)
         question = stream.about_users(model, file, **how)
-    field = model.config["ITEM_ID_FIELD"]
-    lists: dict[str, Any] = {
-        name: None if file is None else stream.read_id_file(file, field)
-        for name, file in (("items", arguments.items), ("exclude", arguments.exclude))
-    }
+    lists = _lists(arguments)
     options = {"k": arguments.k, "exclude_seen": arguments.exclude_seen, **lists}
     if arguments.output is None:
         asked = question.part(0, min(_SHOWN, question.n))
@@ -76,26 +74,23 @@ def main(arguments: argparse.Namespace) -> int:
 def _by_workers(arguments: argparse.Namespace) -> int:
     """Recommend to all users by several processes, into a folder of parquet files."""
     from recbole_hyper.runs.batch import recommend_all
-    from recbole_hyper.runs.folder import read_begun
-    from recbole_hyper.serving.stream import KINDS, read_id_file
+    from recbole_hyper.serving.stream import KINDS
 
     if arguments.users not in (None, "all") or arguments.histories is not None:
         raise ValueError("--num_workers recommends to all users of the run; leave --users and --histories out")
     if arguments.output is None or arguments.output.suffix in KINDS:
         raise ValueError("--num_workers writes parquet files into a folder; name one by --output=FOLDER")
-    field = read_begun(Path(arguments.run)).get("ITEM_ID_FIELD", "item_id")
-    items, exclude = (
-        None if file is None else read_id_file(file, field) for file in (arguments.items, arguments.exclude)
-    )
-    files = recommend_all(
-        arguments.run,
-        arguments.output,
-        k=arguments.k,
-        exclude_seen=arguments.exclude_seen,
-        items=items,
-        exclude=exclude,
-        num_workers=arguments.num_workers,
-        ray_address=arguments.ray_address,
-    )
+    options = options_of(recommend_all, arguments) | _lists(arguments)
+    files = recommend_all(arguments.run, **options)
     print(f"{len(files)} files in {arguments.output}")
     return 0
+
+
+def _lists(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the only items, and those left out, from the files that name them."""
+    from recbole_hyper.runs.folder import read_begun
+    from recbole_hyper.serving.stream import read_id_file
+
+    field = read_begun(Path(arguments.run)).get("ITEM_ID_FIELD", "item_id")
+    given = {"items": arguments.items, "exclude": arguments.exclude}
+    return {name: None if file is None else read_id_file(file, field) for name, file in given.items()}

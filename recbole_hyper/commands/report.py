@@ -14,10 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Write the report and print its path."""
     from recbole_hyper.report.build import build_report
 
     output = arguments.output or Path(arguments.folders[0]) / "report"
     print(build_report(arguments.folders, output, arguments.metric.lower()))
-    return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from recbole_hyper.commands import options_of, words
+
 HELP = "make a published table again: ours, published, difference, verdict"
 
 
@@ -11,14 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or a recipe file of your own")
     parser.add_argument("--list", action="store_true", help="list the recipes, then stop")
     parser.add_argument("--budget", default="full", help="full (default), or small: a few epochs, no verdict")
-    parser.add_argument("--rows", default="", help="rows to run, separated by commas; default: all")
+    parser.add_argument("--rows", type=words, default="", help="rows to run, separated by commas; default: all")
     parser.add_argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; what is there is not run again")
     parser.add_argument("--data_path", help="folder that holds the data set's folder; default: dataset/")
     parser.add_argument("--n_seeds", type=int, default=1, help="seeds of every row")
     parser.add_argument("--executor", default="ray", help="of sweeps: ray (default) or local")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Run a recipe, or list them."""
     from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation.results import table
@@ -28,16 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.list:
         found = [read_recipe(name) for name in recipes()]
         print(table([{"recipe": r.name, "dataset": r.dataset, "rows": len(r.rows), "about": r.about} for r in found]))
-        return 0
+        return
     if not arguments.recipe:
         raise ConfigError("name a recipe, or see recbole-hyper reproduce --list")
-    reproduce(
-        arguments.recipe,
-        budget=arguments.budget,
-        rows=[row.strip() for row in arguments.rows.split(",") if row.strip()],
-        output_dir=arguments.output_dir,
-        data_path=arguments.data_path,
-        n_seeds=arguments.n_seeds,
-        executor=arguments.executor,
-    )
-    return 0
+    reproduce(arguments.recipe, **options_of(reproduce, arguments))

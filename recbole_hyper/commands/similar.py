@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--k", type=int, default=10, help="neighbours of each (default 10)")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Print a row per neighbour, and what was measured."""
     from recbole_hyper.evaluation.results import frame_table
     from recbole_hyper.runs.load import load
@@ -21,4 +21,3 @@ def main(arguments: argparse.Namespace) -> int:
     found = load(arguments.run).similar_items(arguments.items, arguments.k)
     print(frame_table(found))
     print(f"score: {found.attrs['measure']}")
-    return 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
+from recbole_hyper.commands import add_dataset, options_of
+
 HELP = "try the settings of a space, select on validation, test the winner once"
 
 
@@ -25,35 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that every search has, whoever chooses its space."""
-    parser.add_argument("--dataset", help="folder below data_path that holds NAME.inter; ml-100k is built in")
-    parser.add_argument("--config_files", default="", help="YAML files with keys of all trials, separated by spaces")
+    add_dataset(parser, "keys of all trials")
     parser.add_argument("--resources", default="cpu=1", help="of each trial, such as cpu=2,gpu=0.5; default cpu=1")
     parser.add_argument("--n_seeds", type=int, default=1, help="tested runs of the winner, for mean and spread")
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Sweep; configuration keys, ``output_dir`` and ``resume`` are in ``arguments.keys``."""
-    from recbole_hyper.config import config_files
     from recbole_hyper.sweep import sweep
 
-    sweep(
-        arguments.model,
-        arguments.dataset,
-        space=arguments.space,
-        config_files=config_files(arguments.config_files),
-        config_dict=arguments.keys,
-        budget=arguments.budget,
-        search=arguments.search,
-        num_samples=arguments.num_samples,
-        scheduler=arguments.scheduler,
-        executor=arguments.executor,
-        max_concurrent=arguments.max_concurrent,
-        resources=parse_resources(arguments.resources),
-        time_budget=arguments.time_budget,
-        ray_address=arguments.ray_address,
-        n_seeds=arguments.n_seeds,
-    )
-    return 0
+    options = options_of(sweep, arguments) | {"resources": parse_resources(arguments.resources)}
+    sweep(**options, config_dict=arguments.keys)
 
 
 def parse_resources(text: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from recbole_hyper.commands import options_of
 from recbole_hyper.commands.sweep import add_shared_arguments, duration, parse_resources
 
 HELP = "search the bundled space of a model on validation for a given time, and test the winner once"
@@ -20,24 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_arguments(parser)
 
 
-def main(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> None:
     """Draw settings at random, let those that fall behind go, and test the best (``recbole_hyper.sweep.sweep``)."""
-    from recbole_hyper.config import config_files
     from recbole_hyper.sweep import sweep
 
-    resumed = bool(arguments.keys.get("resume"))
-    sweep(
-        arguments.model,
-        arguments.dataset,
-        space=None if resumed else arguments.space,
-        config_files=config_files(arguments.config_files),
-        config_dict=arguments.keys,
-        search="random",
-        num_samples=arguments.num_samples,
-        scheduler="asha" if arguments.executor == "ray" else "none",
-        executor=arguments.executor,
-        resources=parse_resources(arguments.resources),
-        time_budget=arguments.time_budget,
-        n_seeds=arguments.n_seeds,
-    )
-    return 0
+    options = options_of(sweep, arguments) | {"resources": parse_resources(arguments.resources)}
+    if arguments.keys.get("resume"):
+        options["space"] = None
+    scheduler = "asha" if arguments.executor == "ray" else "none"
+    sweep(**options, config_dict=arguments.keys, search="random", scheduler=scheduler)

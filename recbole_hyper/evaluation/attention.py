@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -110,7 +109,6 @@ def attention_figure(
         columns.append(("dual minus past only", difference, True))
     layers = len(columns[0][1])
     figure = Figure(figsize=(3.6 * len(columns), 3.2 * layers), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(layers, len(columns), squeeze=False)
     for layer in range(layers):
         for column, (title, maps, signed) in enumerate(columns):

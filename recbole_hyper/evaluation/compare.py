@@ -1,22 +1,27 @@
-"""One table of several runs on one split: metrics, cost, and whether a difference to the best is more than chance."""
+"""One table of several runs on one split: metrics, cost, their mean and deviation over seeds, and whether a difference
+to the best is more than chance."""
 
 from __future__ import annotations
 
+import functools
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole.evaluator.register import smaller_metrics
 
-from recbole_hyper.evaluation.results import candidates_text
-from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_runs, holm
+from recbole_hyper.evaluation.results import candidates_text, headline
+from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_cases, holm, pooled_cases
 from recbole_hyper.files import write_csv, write_text
 
 POOLED = (
     "the cases of all seeds are pooled and paired by case and seed, and a user is flipped with all of its cases of all "
     "seeds, so that it is a test for other users and these seeds"
 )
+# the columns of the short table of one model's seeds; a mean is followed by its deviation
+SEED_COLUMNS = ["metric", "valid", "test"]
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
 
 
@@ -44,8 +49,8 @@ def _candidate_seed(result: Mapping[str, Any]) -> Any:
 
 
 def comparison(
-    results: Mapping[str, Mapping[str, Any]],
-    folders: Mapping[str, Path],
+    results: Mapping[str, Mapping[int | None, Mapping[str, Any]]],
+    folders: Mapping[str, Mapping[int | None, Path]],
     metric: str,
     *,
     part: str = "test",
@@ -53,23 +58,47 @@ def comparison(
 ) -> list[dict[str, Any]]:
     """Return a row per model, in the order given.
 
+    ``results`` (content of result.json) and ``folders`` are by model and seed, None for the one run of a model;
+    all models have the same seeds. ``failed`` are the messages of models that gave no result.
+
     A row has model, every metric of ``part`` ("test" or "valid"), train_seconds, total_seconds, peak_memory_mib,
     parameters, best_epoch, and, where the cases were saved, difference (to the best), low, high, p_value and
     p_value_holm. The best is the model with the best ``metric``, such as "ndcg@10", which is tested; it has no p-value.
-    ``results`` are result.json, ``folders`` the output folders by model; ``failed`` the messages of models that gave no
-    result.
+    Over several seeds every number is a mean, each metric has a column ``<metric> std`` beside it, and tests are over
+    the pooled cases, see ``compare_cases``.
     """
-    require_one_split(results)
-    rows = {name: row_of(name, result, part) for name, result in results.items()}
-    add_tests(rows, metric, lambda name, best: compare_runs(folders[name], folders[best], metric, part))
-    return [*rows.values(), *failed_rows(failed or {})]
+    labelled = {(name, seed): result for name, found in results.items() for seed, result in found.items()}
+    require_one_split({name if seed is None else f"{name}, seed {seed}": r for (name, seed), r in labelled.items()})
+    rows: dict[str, dict[str, Any]] = {}
+    for name, found in results.items():
+        runs = [_row(result, part) for result in found.values()]
+        rows[name] = {"model": name} | ({} if None in found else {"seeds": len(runs)})
+        for column in runs[0]:
+            values = [run.get(column) for run in runs]
+            rows[name][column] = mean(values)
+            if None not in found and column in next(iter(found.values()))[part]:
+                rows[name][f"{column} std"] = deviation(values)
+    cases = functools.cache(lambda name: pooled_cases(folders[name], part))
+    _add_tests(rows, metric, lambda name, best: compare_cases(cases(name), cases(best), metric))
+    return [*rows.values(), *({"model": name, "note": f"failed: {text}"} for name, text in (failed or {}).items())]
 
 
-def row_of(name: str, result: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """Return metrics and cost of one run, as a row of the table without the test."""
+def mean(values: Sequence[Any]) -> Any:
+    """Return the mean of numbers; what all share as it is; None where a value is missing."""
+    if any(value is None for value in values):
+        return None
+    return values[0] if len(set(values)) == 1 else statistics.fmean(values)
+
+
+def deviation(values: Sequence[Any]) -> float | None:
+    """Return the standard deviation with n - 1; None for one value, and where one is missing."""
+    return None if len(values) < 2 or any(value is None for value in values) else statistics.stdev(values)
+
+
+def _row(result: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """Return metrics and cost of one run."""
     seconds = result["seconds"]
     return {
-        "model": name,
         **result[part],
         "train_seconds": seconds.get("train", 0.0) + seconds.get("refit", 0.0),
         "total_seconds": seconds["total"],
@@ -79,7 +108,7 @@ def row_of(name: str, result: Mapping[str, Any], part: str) -> dict[str, Any]:
     }
 
 
-def add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[str, str], Comparison]) -> None:
+def _add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[str, str], Comparison]) -> None:
     """Add difference, low, high, p_value and p_value_holm to the ``rows`` by model, for all but the best by ``metric``.
 
     ``test`` is called with the names of a model and of the best; where it raises StatisticsError, the row gets a note.
@@ -103,14 +132,36 @@ def add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[s
         rows[name]["p_value_holm"] = value
 
 
-def failed_rows(failed: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a row for each model that gave no result, from its message."""
-    return [{"model": name, "note": f"failed: {message}"} for name, message in failed.items()]
-
-
 def is_smaller_better(metric: str) -> bool:
     """Return whether a metric such as "averagepopularity@10" is better when it is smaller."""
     return metric.partition("@")[0] in smaller_metrics
+
+
+def metric_rows(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row per metric: metric, mean and deviation (``valid``, ``valid std``, ...), and the value of each seed.
+
+    ``results`` are result.json by seed; StatisticsError for runs on other data, splits or candidates.
+    """
+    require_one_split({f"seed {seed}": result for seed, result in results.items()})
+    first = next(iter(results.values()))
+    rows = []
+    for name in dict.fromkeys([*first["valid"], *first["test"]]):
+        row: dict[str, Any] = {"metric": name}
+        for part in ("valid", "test"):
+            values = [result[part].get(name) for result in results.values()]
+            row |= {part: mean(values), f"{part} std": deviation(values)}
+        for part in ("valid", "test"):
+            row |= {f"{part} seed {seed}": result[part].get(name) for seed, result in results.items()}
+        rows.append(row)
+    return rows
+
+
+def metric_caption(results: Mapping[int, Mapping[str, Any]]) -> str:
+    """Return what a reader must know to read the table of one model's seeds."""
+    return (
+        f"{headline(next(iter(results.values())))}, seeds {', '.join(map(str, results))}. Mean and standard deviation "
+        "(n - 1) over the seeds; split and candidates are the same in all of them."
+    )
 
 
 def shown_columns(rows: Sequence[Mapping[str, Any]], topk: Sequence[int]) -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from recbole.evaluator.collector import DataStruct
-from recbole.evaluator.register import metric_information, metrics_dict
+from recbole.evaluator.register import metrics_dict
 
-from recbole_hyper.config_checks import SUPPORTED_NEEDS
 from recbole_hyper.types import Ranks
 
 # counted over the lists of all cases together, placeholders among them
@@ -33,7 +32,8 @@ def compute_metrics(
     """Return ``{"ndcg@10": ...}`` from RecBole's own metric classes, as means over cases, of ``ranks``.
 
     Args:
-        metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all must need only ``SUPPORTED_NEEDS``.
+        metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all as
+            :func:`recbole_hyper.config_checks.check_metrics` allows.
         topk, decimals: cut-offs, and metric_decimal_place.
         n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
             padding as an item).
@@ -65,9 +65,6 @@ def compute_metrics(
     result: dict[str, float] = {}
     for name in metrics:
         key = name.lower()
-        missing = set(metric_information[key]) - SUPPORTED_NEEDS
-        if missing:
-            raise ValueError(f"metric {name!r} needs {', '.join(sorted(missing))}, which ranks do not hold")
         if short and key in _OF_ALL_LISTS:
             result.update(_without_placeholders(key, struct, settings))
             continue

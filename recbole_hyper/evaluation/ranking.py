@@ -74,7 +74,7 @@ def rank_cases(
             if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
-                parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen, catalogue))
+                parts.append(_rank_with_torch(scores, part, k, hidden, exclude_seen))
             del scores  # or two blocks would be held while the next one is computed
             bar.update(len(part))
     if not parts:
@@ -88,12 +88,11 @@ def _rank_here(
     score: Scorer, scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]:
     """Rank among all items on the CPU, in one pass over the scores."""
-    store, lengths = part.store, part.ends - part.starts
     offsets = np.zeros(len(part) + 1, dtype=np.int64)
     seen = np.empty(0, dtype=np.int32)
     if exclude_seen:
+        lengths, seen = _history(part)
         np.cumsum(lengths, out=offsets[1:])
-        seen = store.items[ranges(store.offsets[part.rows] + part.starts, lengths)]
     values = scores.contiguous().numpy()
     from recbole_hyper.kernels.ranks import rank_rows  # numba is imported when scores are ranked
 
@@ -108,15 +107,9 @@ def _rank_here(
 
 
 def _rank_with_torch(
-    scores: Tensor,
-    part: Cases,
-    k: int,
-    hidden: npt.NDArray[np.int64],
-    exclude_seen: bool,
-    catalogue: npt.NDArray[np.bool_] | None,
+    scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]:
     """Rank on any device, among all items or among given candidates."""
-    n_items = scores.shape[1]
     _require_finite(scores, part)
     scores[:, 0] = -torch.inf
     if len(hidden):
@@ -127,16 +120,18 @@ def _rank_with_torch(
         target_scores = scores.gather(1, targets)
         ranked = torch.cat([target_scores, scores.gather(1, candidates)], dim=1)
         pool = torch.cat([targets, candidates], dim=1)
+        counts = np.full(len(part), ranked.shape[1])
     else:
         if exclude_seen:
-            rows, items = _history(part)
-            scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(items).to(scores.device)] = -torch.inf
+            lengths, seen = _history(part)
+            rows = torch.from_numpy(np.repeat(np.arange(len(part)), lengths)).to(scores.device)
+            scores[rows, torch.from_numpy(seen.astype(np.int64)).to(scores.device)] = -torch.inf
         target_scores = scores.gather(1, targets)
         ranked, pool = scores, None
+        counts = (scores > -torch.inf).sum(dim=1).cpu().numpy()
     excluded = target_scores == -torch.inf
     at_least = (ranked >= target_scores).sum(dim=1).cpu().numpy().astype(np.int64)
     ties = int((((ranked == target_scores) & ~excluded).sum(dim=1) > 1).sum())
-    counts = _n_candidates(part, n_items, catalogue, exclude_seen)
     ranks, counts = _behind_all(at_least, counts, excluded[:, 0].cpu().numpy(), k)
     return ranks, counts, _best(ranked, pool, min(k, ranked.shape[1])), ties
 
@@ -197,27 +192,10 @@ def _require_finite(scores: Tensor, cases: Cases) -> None:
     )
 
 
-def _history(cases: Cases) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return (row in ``cases``, item id) of every interaction in the histories."""
+def _history(cases: Cases) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Return the length of each history, and the items of all of them one after another."""
     store, lengths = cases.store, cases.ends - cases.starts
-    index = ranges(store.offsets[cases.rows] + cases.starts, lengths)
-    return np.repeat(np.arange(len(cases)), lengths), store.items[index].astype(np.int64)
-
-
-def _n_candidates(
-    cases: Cases, n_items: int, catalogue: npt.NDArray[np.bool_] | None, exclude_seen: bool
-) -> npt.NDArray[np.int64]:
-    if cases.candidates is not None:
-        return np.full(len(cases), cases.candidates.shape[1] + 1, dtype=np.int64)
-    allowed = np.ones(n_items, dtype=bool) if catalogue is None else catalogue.copy()
-    allowed[0] = False
-    total = np.full(len(cases), int(allowed.sum()), dtype=np.int64)
-    if exclude_seen:
-        rows, items = _history(cases)
-        pairs = np.unique(rows * n_items + items)
-        pairs = pairs[allowed[pairs % n_items]]
-        total -= np.bincount(pairs // n_items, minlength=len(cases))
-    return total
+    return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]
 
 
 def _best(scores: Tensor, pool: Tensor | None, k: int) -> npt.NDArray[np.int32]:

@@ -124,24 +124,19 @@ def compare_cases(
     return Comparison(metric, float(sums.sum() / counts.sum()), float(low), float(high), p_value, len(left), len(sums))
 
 
-def compare_runs(first: Path, second: Path, metric: str, part: str = "test", **options: int | float) -> Comparison:
-    """Compare two output folders by ``cases_<part>.parquet``; raises StatisticsError where one is missing."""
-    return compare_cases(_cases(first, part), _cases(second, part), metric, **options)  # type: ignore[arg-type]
+def pooled_cases(folders: Mapping[Any, Path], part: str = "test") -> pd.DataFrame:
+    """Return the cases of the runs in ``folders``, below each other, with a column ``seed`` for their seeds.
 
-
-def pooled_cases(folders: Mapping[int, Path], part: str = "test") -> pd.DataFrame:
-    """Return the cases of all seeds, whose ``folders`` are given, below each other, with a column ``seed``.
-
-    StatisticsError for a folder without saved cases.
+    A run whose seed is None has no such column. StatisticsError for a folder without saved cases.
     """
-    return pd.concat([_cases(folder, part).assign(seed=seed) for seed, folder in folders.items()], ignore_index=True)
-
-
-def _cases(folder: Path, part: str) -> pd.DataFrame:
-    path = Path(folder) / f"cases_{part}.parquet"
-    if not path.is_file():
-        raise StatisticsError(f"{path} does not exist; run with save_cases=True")
-    return pd.read_parquet(path)
+    found = []
+    for seed, folder in folders.items():
+        path = Path(folder) / f"cases_{part}.parquet"
+        if not path.is_file():
+            raise StatisticsError(f"{path} does not exist; run with save_cases=True")
+        cases = pd.read_parquet(path)
+        found.append(cases if seed is None else cases.assign(seed=seed))
+    return pd.concat(found, ignore_index=True)
 
 
 def sign_flip_p_value(differences: Float64, flips: int, generator: np.random.Generator) -> float:

@@ -143,12 +143,17 @@ def collect(folders: Sequence[str | Path]) -> Collection:
 def _entry(folder: Path, kind: str, sweep: str, settings: dict[str, Any], problems: list[str]) -> list[Entry]:
     """Return the run in ``folder``; nothing, and a line in ``problems``, where its result cannot be read."""
     try:
-        result = read_result(folder / "result.json")
+        return [run_entry(folder, kind, sweep, settings)]
     except (ValueError, OSError) as error:
         problems.append(_one_line(error))
         return []
+
+
+def run_entry(folder: Path, kind: str = RUN, sweep: str = "", settings: dict[str, Any] | None = None) -> Entry:
+    """Return the finished run in ``folder``; ValueError, which names the file, where its result cannot be read."""
+    result = read_result(folder / "result.json")
     score = result.get("best_valid_score")
-    return [Entry(folder, kind, sweep, FINISHED, settings, result, score, read_history(folder))]
+    return Entry(folder, kind, sweep, FINISHED, settings or {}, result, score, read_history(folder))
 
 
 def _sweep(folder: Path, problems: list[str]) -> tuple[Sweep, list[Entry]]:

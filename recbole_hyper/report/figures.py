@@ -87,7 +87,11 @@ def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
     figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
     axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
     for axis, key in zip(axes, keys, strict=False):
-        points = [(trial.settings.get(key), float(trial.score or 0.0), _others(trial, key)) for trial in done]
+        points = []
+        for trial in done:
+            # equal for trials that differ in the key and the seed alone
+            others = {name: value for name, value in trial.settings.items() if name not in (key, "seed")}
+            points.append((trial.settings.get(key), float(trial.score or 0.0), canonical(others)))
         _score_by_value(axis, points)
         axis.set_xlabel(legend_text(key))
     for axis in axes[len(keys) :]:
@@ -97,11 +101,6 @@ def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
     title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
     figure.suptitle(legend_text(title), fontsize=11)
     return figure
-
-
-def _others(trial: Entry, key: str) -> str:
-    """Return a text that is equal for trials which differ in ``key`` and the seed alone."""
-    return canonical({name: value for name, value in trial.settings.items() if name not in (key, "seed")})
 
 
 def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:

@@ -19,12 +19,10 @@ from recbole_hyper.evaluation.results import metrics_table, table
 from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.report.collect import RUN, Entry, protocol_text
+from recbole_hyper.report.collect import Entry, protocol_text, run_entry
 from recbole_hyper.report.figures import COLOURS, STYLE, curve_figure, save
-from recbole_hyper.report.reading import read_result
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.load import load
-from recbole_hyper.sweep.trial import FINISHED, read_history
 
 FOLDER = "inspect"
 # shares of the items, the most popular first
@@ -57,12 +55,13 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
     folder, place = Path(folder), Path(output or Path(folder) / FOLDER)
     if not (folder / RESULT).is_file():
         raise ConfigError(f"{folder} holds no finished run: {RESULT} is missing")
-    result = read_result(folder / RESULT)
+    entry = run_entry(folder)
+    result = entry.result
     found = load(folder)
     ball = ball_of(found.model)
     items = items_table(found, ball)
     title = f"{result['model']} on {result['dataset']}"
-    figures = figures_of(_entry(folder, result), items, ball, title)
+    figures = figures_of(entry, items, ball, title)
     texts = [facts(result, ball), metrics_table(result), groups_table(items), neighbours(found, items, n_items, k)]
     write_text(place / "items.csv", items.to_csv(index=False))
     files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items())]
@@ -191,7 +190,3 @@ def _against_popularity(axis: Any, items: pd.DataFrame, column: str, label: str)
     axis.plot(medians.popularity, medians[column], color=COLOURS[1], marker="o", markersize=3, label="median")
     axis.set(xscale="log", xlabel=_POPULARITY, ylabel=label)
     axis.legend()
-
-
-def _entry(folder: Path, result: dict[str, Any]) -> Entry:
-    return Entry(folder, RUN, "", FINISHED, {}, result, result.get("best_valid_score"), read_history(folder))

@@ -7,32 +7,16 @@ from typing import Any
 
 from recbole_hyper.files import read_json
 
-_NUMBER = (int, float, type(None))
-_TEXT = (str, type(None))
-# what a report reads of a result; the first three say that it is one of this program
-FIELDS: dict[str, type | tuple[type, ...]] = {
-    "model": str,
-    "dataset": str,
-    "config": dict,
-    "protocol": _TEXT,
-    "eval_args": (dict, type(None)),
-    "valid": (dict, type(None)),
-    "test": (dict, type(None)),
-    "seconds": (dict, type(None)),
-    "versions": (dict, type(None)),
-    "peak_memory_bytes": _NUMBER,
-    "peak_memory_bytes_per_phase": (dict, type(None)),
-    "best_valid_score": _NUMBER,
-    "parameters": _NUMBER,
-    "epochs": _NUMBER,
-    "seed": _NUMBER,
-    "curvature": _NUMBER,
-    "curvature_interval": (list, type(None)),
-    "commit": _TEXT,
-    "data_fingerprint": _TEXT,
-}
+_NUMBER, _TEXT, _MAPPING = (int, float, type(None)), (str, type(None)), (dict, type(None))
 NEEDED = ("model", "dataset", "config")
 OF_NUMBERS = ("valid", "test", "seconds", "peak_memory_bytes_per_phase")
+# what a report reads of a result; the first three say that it is one of this program
+FIELDS: dict[str, tuple[type, ...]] = {
+    **{"model": (str,), "dataset": (str,), "config": (dict,), "curvature_interval": (list, type(None))},
+    **dict.fromkeys(("protocol", "commit", "data_fingerprint"), _TEXT),
+    **dict.fromkeys(("eval_args", "versions", *OF_NUMBERS), _MAPPING),
+    **dict.fromkeys(("peak_memory_bytes", "best_valid_score", "parameters", "epochs", "seed", "curvature"), _NUMBER),
+}
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import write_text
 from recbole_hyper.report.page import Page, markdown
 from recbole_hyper.report.recipes import Recipe, Row, read_recipe
-from recbole_hyper.runs.reuse import is_finished, resume_keys
+from recbole_hyper.runs.reuse import is_finished, keys_to_run
 from recbole_hyper.sweep.space import BUDGETS, read_space
 from recbole_hyper.yaml_files import merged
 
@@ -121,9 +121,9 @@ def _run_row(
     folders = []
     for config in _seeds(recipe, row, keys, place, n_seeds):
         folder = Path(config["output_dir"])
-        if not is_finished(config, folder):
-            own = {"seed": config["seed"], "output_dir": str(folder), **resume_keys(config, folder)}
-            run(row.model, recipe.dataset, config_dict={**keys, **own})
+        own = keys_to_run(config, folder)
+        if own is not None:
+            run(row.model, recipe.dataset, config_dict={**keys, "seed": config["seed"], **own})
         folders.append(folder)
     return folders
 

@@ -29,14 +29,17 @@ def is_finished(config: Config, folder: Path) -> bool:
     return not any(now[key] > before[key] and is_read(key, config) for key in (*UPWARDS, "save_cases"))
 
 
-def resume_keys(config: Config, folder: Path) -> dict[str, Any]:
-    """Return the keys that make a run go on with what is in ``folder``, or begin where nothing is.
+def keys_to_run(config: Config, folder: Path) -> dict[str, Any] | None:
+    """Return the keys that make a run go on with what is in ``folder``, or begin where nothing is; None if finished.
 
     A resumed run keeps the values that it had of keys that are not given, so those that may differ are given all.
+    Raises as :func:`is_finished`.
     """
+    if is_finished(config, folder):
+        return None
     content = config.plain()
     given = {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
-    return {**given, "resume": (folder / CONFIG).is_file()}
+    return {**given, "output_dir": str(folder), "resume": (folder / CONFIG).is_file()}
 
 
 def _require_same_data(

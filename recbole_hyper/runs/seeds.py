@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, parse_value
-from recbole_hyper.evaluation.compare import save_tables, text_rows
+from recbole_hyper.evaluation.compare import SEED_COLUMNS, metric_caption, metric_rows, save_tables, text_rows
 from recbole_hyper.evaluation.results import table
-from recbole_hyper.evaluation.seeds import COLUMNS, metric_caption, metric_rows
 from recbole_hyper.files import read_json
 from recbole_hyper.keys import KEYS, matches
 from recbole_hyper.runs.folder import RESULT, folder_of, require_no_single_run, seed_folder
-from recbole_hyper.runs.reuse import is_finished, resume_keys
+from recbole_hyper.runs.reuse import keys_to_run
 from recbole_hyper.runs.run import run
 
 
@@ -52,20 +51,22 @@ def run_seeds(
     }
     folder = folder_of(configs[seeds[0]])
     # all of them before the first is trained
-    waiting = unfinished(configs, folder)
+    require_no_single_run(folder)
+    plans = {seed: keys_to_run(config, seed_folder(folder, seed)) for seed, config in configs.items()}
     results: dict[int, dict[str, Any]] = {}
     for number, seed in enumerate(seeds, 1):
         target = seed_folder(folder, seed)
-        if seed in waiting:
-            print(f"[{number}/{len(seeds)}] seed {seed}", flush=True)
-            own = {"seed": seed, **resume_keys(configs[seed], target), "output_dir": str(target)}
-            run(model, dataset, interactions=interactions, config_files=config_files, config_dict={**settings, **own})
-        else:
+        keys = plans[seed]
+        if keys is None:
             print(f"[{number}/{len(seeds)}] seed {seed}: finished before, {target / RESULT}", flush=True)
+        else:
+            print(f"[{number}/{len(seeds)}] seed {seed}", flush=True)
+            own = {**settings, "seed": seed, **keys}
+            run(model, dataset, interactions=interactions, config_files=config_files, config_dict=own)
         results[seed] = read_json(target / RESULT)
     rows, note = metric_rows(results), metric_caption(results)
-    paths = save_tables(folder, rows, COLUMNS, note, "seeds")
-    print(f"\n{table(text_rows(rows, COLUMNS), COLUMNS)}\n\n{note}", *paths, sep="\n")
+    paths = save_tables(folder, rows, SEED_COLUMNS, note, "seeds")
+    print(f"\n{table(text_rows(rows, SEED_COLUMNS), SEED_COLUMNS)}\n\n{note}", *paths, sep="\n")
     first = results[seeds[0]]
     return {
         "model": first["model"],
@@ -97,12 +98,3 @@ def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]
         if key.rpartition(".")[2] == "seed":
             raise ConfigError(f"{key} and seeds are both given; leave out --{key}={keys[key]}, seeds say all of them")
     return found
-
-
-def unfinished(configs: Mapping[int, Config], folder: Path) -> list[int]:
-    """Return the seeds whose run in ``folder`` is not what ``configs``, by seed, ask for, or not there yet.
-
-    ConfigError where ``folder`` holds a single run, or the folder of a seed a run of another configuration.
-    """
-    require_no_single_run(folder)
-    return [seed for seed, config in configs.items() if not is_finished(config, seed_folder(folder, seed))]

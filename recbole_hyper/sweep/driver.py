@@ -32,7 +32,7 @@ from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Pla
 from recbole_hyper.training.shared import shared_data
 from recbole_hyper.yaml_files import merged
 
-SEARCHES = ("grid", "random", "optuna")
+SEARCHES, EXECUTORS = ("grid", "random", "optuna"), ("ray", "local")
 ASKED, OUTCOME = "sweep.yaml", "sweep.json"
 # how trials are scored, the same for all of them
 COMPARED = deciding(SCORE)
@@ -311,7 +311,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     """
     from recbole_hyper.models.base import HyperRecommender
     from recbole_hyper.runs.run import run
-    from recbole_hyper.sweep.trial import _quiet, _threads
+    from recbole_hyper.sweep.trial import apart
 
     folder, source = final_folder(plan, best, seed), plan.trials / best.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -324,7 +324,7 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "resume": reuse}
     # a trial keeps no data
     settings |= {"n_threads": plan.threads, "show_progress": False, "save_data": config["save_data"]}
-    with _threads(plan.threads), _quiet(folder):
+    with apart(folder, plan.threads):
         run(plan.model, plan.dataset, config_dict=settings)
 
 
@@ -479,26 +479,25 @@ def _write_asked(folder: Path, asked: Mapping[str, Any], before: Mapping[str, An
         raise ConfigError(f"{folder} already holds a sweep; take another output_dir, or continue by --resume=True")
     changed = [key for key in ASKED_TYPES if before and before.get(key) != asked[key]]
     if changed:
-        what = _difference(changed[0], before, asked)
+        key = changed[0]
+        old, new = before.get(key), asked[key]
+        if isinstance(old, dict) and isinstance(new, dict):
+            parts = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            what = f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in parts[:3])
+        else:
+            what = f"{key}: it was {old!r}, now {new!r}"
         raise ConfigError(f"this sweep cannot be resumed with another {what}; take another output_dir")
     # the order of the space is the order of the trials
     write_text(folder / ASKED, yaml.safe_dump(dict(asked), sort_keys=False, allow_unicode=True))
 
 
-def _difference(key: str, before: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    old, new = before.get(key), asked[key]
-    if isinstance(old, dict) and isinstance(new, dict):
-        parts = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-        return f"{key}: " + "; ".join(f"{n} was {old.get(n)!r}, now {new.get(n)!r}" for n in parts[:3])
-    return f"{key}: it was {old!r}, now {new!r}"
-
-
 def _check_options(
     search: str, scheduler: str, executor: str, counts: Mapping[str, int | None], time_budget: float | None
 ) -> None:
-    _check_choice("search", search, SEARCHES)
-    _check_choice("scheduler", scheduler, SCHEDULERS)
-    _check_choice("executor", executor, ("ray", "local"))
+    choices = ("search", search, SEARCHES), ("scheduler", scheduler, SCHEDULERS), ("executor", executor, EXECUTORS)
+    for option, value, allowed in choices:
+        if value not in allowed:
+            raise ConfigError(f"{option}={value!r} is unknown; allowed: {', '.join(allowed)}")
     if scheduler == "asha" and executor == "local":
         raise ConfigError("--scheduler=asha needs trials side by side: leave out --executor=local")
     for name, count in counts.items():
@@ -506,8 +505,3 @@ def _check_options(
             raise ConfigError(f"{name}={count}: at least 1 is needed")
     if time_budget is not None and not 0 < time_budget < math.inf:
         raise ConfigError(f"time_budget={time_budget}: seconds above 0 are expected")
-
-
-def _check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name}={value!r} is unknown; allowed: {', '.join(allowed)}")

@@ -22,7 +22,6 @@ from recbole_hyper.sweep.trial import (
     UNFINISHED,
     Plan,
     Record,
-    bury_trial,
     close_trial,
     read_record,
     run_trial,
@@ -229,11 +228,7 @@ class _Ends:
         try:
             record = read_record(self.plan.trials / trial.name)
             if record is None or record.status == UNFINISHED:
-                metric, bigger = self.goal.metric, self.goal.bigger
-                if status is None:
-                    record = bury_trial(self.plan, trial, reason, metric, bigger)
-                else:
-                    record = close_trial(self.plan, trial, status, reason, metric, bigger)
+                record = close_trial(self.plan, trial, status, reason, self.goal.metric, self.goal.bigger)
             self.proposals.tell(trial, record.score)
             self.on_end(record)
         except Exception as error:  # raised after the search: Ray would only log it

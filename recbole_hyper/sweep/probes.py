@@ -27,21 +27,37 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
     Return what to say of the trials that cannot run although each of their values can, "" for nothing; ConfigError
     for a value with which no setting can run, or no trial that can.
     """
-    binder = _Binder(plan)
-    binder.error(trials[0])
+    found: dict[str, ValueError | None] = {}
+
+    def error_of(settings: Settings) -> ValueError | None:
+        """Return why ``settings`` cannot run, None where they can; keys without effect are logged for the first."""
+        name = repr(settings)
+        if name not in found:
+            before = logging.root.manager.disable
+            logging.disable(max(before, logging.WARNING if found else logging.NOTSET))
+            try:
+                plan.config(settings)
+                found[name] = None
+            except ValueError as error:
+                found[name] = error
+            finally:
+                logging.disable(before)
+        return found[name]
+
+    error_of(trials[0])
     for key, alternatives in space.domains.items():
         for domain in alternatives:
             for value in _values(domain):
                 errors = []
                 for settings in probes(space, base, key, domain, value):
-                    errors.append(binder.error(settings))
+                    errors.append(error_of(settings))
                     if errors[-1] is None:
                         break
                 if errors and errors[-1] is not None:
                     raise ConfigError(f"the space: {key}={value!r} cannot run: {errors[0]}") from errors[0]
     if len(trials) > ALL_TRIALS:
         return ""
-    bad = [(settings, error) for settings in trials if (error := binder.error(settings)) is not None]
+    bad = [(settings, error) for settings in trials if (error := error_of(settings)) is not None]
     if not bad:
         return ""
     settings, error = bad[0]
@@ -50,30 +66,6 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
     if len(bad) == len(trials):
         raise ConfigError(f"the space: {text}") from error
     return text
-
-
-class _Binder:
-    """Binds settings, each once; keys without effect are logged for the first alone."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.errors: dict[str, ValueError | None] = {}
-
-    def error(self, settings: Settings) -> ValueError | None:
-        """Return why ``settings`` cannot run, None where they can."""
-        name = repr(settings)
-        if name in self.errors:
-            return self.errors[name]
-        before = logging.root.manager.disable
-        logging.disable(max(before, logging.WARNING if self.errors else logging.NOTSET))
-        try:
-            self.plan.config(settings)
-            self.errors[name] = None
-        except ValueError as error:
-            self.errors[name] = error
-        finally:
-            logging.disable(before)
-        return self.errors[name]
 
 
 def probes(space: Space, base: Mapping[str, Any], key: str, wanted: Domain, value: Any) -> Iterator[Settings]:
@@ -85,19 +77,15 @@ def probes(space: Space, base: Mapping[str, Any], key: str, wanted: Domain, valu
     generator = np.random.default_rng(0)
     found: list[Settings] = []
     for attempt in range(1 + DRAWS):
-        met: list[bool] = []
 
-        def choose(name: str, domain: Domain, attempt: int = attempt, met: list[bool] = met) -> Any:
-            if name == key and domain is wanted:
-                met.append(True)
+        def choose(_: str, domain: Domain, first: bool = attempt == 0) -> Any:
+            if domain is wanted:
                 return value
             values = _values(domain)
-            return values[0 if attempt == 0 else int(generator.integers(len(values)))]
+            return values[0 if first else int(generator.integers(len(values)))]
 
         settings = space.settings(choose, base)
-        # a domain of the kind "value" is not asked for
-        met += [True] if wanted.kind == "value" and key in settings and settings[key] == value else []
-        if met and settings not in found:
+        if key in settings and settings[key] == value and settings not in found:
             found.append(settings)
             yield settings
         if len(found) == TRIES:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.config import ConfigError, parse_value, read_yaml
-from recbole_hyper.sweep.list_keys import list_keys
+from recbole_hyper.config import RECBOLE_PROPERTIES, ConfigError, parse_value, read_yaml, stated_values
+from recbole_hyper.keys import KEYS, takes_list
 from recbole_hyper.yaml_files import properties_file
 
 Settings = dict[str, Any]
@@ -207,6 +208,27 @@ def parse_space(
     )
     space._order()
     return space
+
+
+@functools.cache
+def list_keys(model: str | None = None) -> frozenset[str]:
+    """Return the keys that take a list as their one value: as they are declared, or by the defaults of RecBole.
+
+    A plain list in a space is such a value there, and a grid elsewhere. The file of ``model`` decides about the keys in
+    it: reg_weight is a number for most models and a list for two.
+    """
+    found = {key for key in KEYS if takes_list(key)}
+    # what RecBole leaves open everywhere, such as unload_col, is a list
+    for key, values in stated_values().items():
+        if key not in KEYS and (any(isinstance(value, list) for value in values) or set(map(repr, values)) == {"None"}):
+            found.add(key)
+    file = RECBOLE_PROPERTIES / "model" / f"{model}.yaml"
+    for key, value in read_yaml(file).items() if file.is_file() else ():
+        if isinstance(value, list):
+            found.add(key)
+        elif value is not None:
+            found.discard(key)
+    return frozenset(found)
 
 
 def _of_budget(content: Mapping[str, Any], name: str, budget: str) -> Mapping[str, Any]:

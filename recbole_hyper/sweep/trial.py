@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import gc
-import io
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
 from recbole_hyper.config import Config
@@ -110,7 +110,7 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
 def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Record:
     start = perf_counter()
     try:
-        with _threads(plan.threads), _quiet(folder):
+        with apart(folder, plan.threads):
             result = _train(plan, trial, folder, report)
     except Exception as error:
         if is_no_space(error):
@@ -188,48 +188,31 @@ def read_record(folder: Path) -> Record | None:
 def read_history(folder: Path) -> list[dict[str, float]]:
     """Read train.csv; values that are no numbers, and rows without an epoch, are left out."""
     try:
-        text = (folder / "train.csv").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        table = pd.read_csv(folder / "train.csv", dtype=str, encoding_errors="replace", on_bad_lines="skip")
+    except (OSError, ValueError):
         return []
-    rows = []
-    with contextlib.suppress(csv.Error):
-        for row in csv.DictReader(io.StringIO(text)):
-            numbers = {}
-            for key, value in row.items():
-                with contextlib.suppress(TypeError, ValueError):
-                    numbers[key] = float(value)
-            if math.isfinite(numbers.get("epoch", math.nan)):
-                rows.append(numbers)
-    return rows
+    if "epoch" not in table:
+        return []
+    numbers = table.apply(pd.to_numeric, errors="coerce")
+    rows = numbers[np.isfinite(numbers["epoch"])].to_dict("records")
+    return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
 
-def bury_trial(plan: Plan, trial: Trial, reason: str, metric: str, bigger: bool) -> Record:
-    """Write the record of a trial whose process died: unfinished, so that a resume continues it from its checkpoint.
+def close_trial(plan: Plan, trial: Trial, status: str | None, reason: str, metric: str, bigger: bool) -> Record:
+    """Write the record of a trial that did not write its own: stopped by the scheduler, or (None) its process died.
 
-    A setting whose process dies in ``MOST_DEATHS`` sessions has failed, so that no resume goes on for ever.
-    """
-    before = read_record(plan.trials / trial.name)
-    deaths = 1 + (before.deaths if before else 0)
-    if deaths >= MOST_DEATHS:
-        status, advice = FAILED, f"it is not tried again unless {plan.trials / trial.name / RECORD} is removed"
-    else:
-        status = UNFINISHED
-        advice = "resume the sweep to continue it, and where memory ran out with fewer trials at a time"
-    reason = f"its process died in {deaths} of at most {MOST_DEATHS} sessions ({reason}); {advice}"
-    return close_trial(plan, trial, status, reason, metric, bigger, deaths=deaths)
-
-
-def close_trial(
-    plan: Plan, trial: Trial, status: str, reason: str, metric: str, bigger: bool, *, deaths: int | None = None
-) -> Record:
-    """Write the record of a trial that did not write its own: stopped by the scheduler, or its process died.
-
-    ``deaths`` is that of the earlier record where it is None.
+    A trial whose process died is unfinished, so that a resume continues it from its checkpoint. A setting whose process
+    dies in ``MOST_DEATHS`` sessions has failed, so that no resume goes on for ever.
     """
     folder = plan.trials / trial.name
-    if deaths is None:
-        before = read_record(folder)
-        deaths = before.deaths if before else 0
+    before = read_record(folder)
+    deaths = before.deaths if before else 0
+    if status is None:
+        deaths, status = deaths + 1, UNFINISHED
+        advice = "resume the sweep to continue it, and where memory ran out with fewer trials at a time"
+        if deaths >= MOST_DEATHS:
+            status, advice = FAILED, f"it is not tried again unless {folder / RECORD} is removed"
+        reason = f"its process died in {deaths} of at most {MOST_DEATHS} sessions ({reason}); {advice}"
     folder.mkdir(parents=True, exist_ok=True)
     history = read_history(folder)
     scores = [(row[f"valid_{metric}"], int(row["epoch"])) for row in history if f"valid_{metric}" in row]
@@ -270,28 +253,25 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Hold torch, BLAS and OpenMP of this process to ``count`` threads: trials side by side must not fight."""
+def apart(folder: Path, threads: int) -> Iterator[None]:
+    """Hold torch, BLAS and OpenMP of this process to ``threads``, and keep what a run prints in its folder.
+
+    Trials side by side must not fight, and they share the terminal.
+    """
     from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(threads)
     try:
-        with threadpool_limits(limits=count):
+        with (
+            threadpool_limits(limits=threads),
+            open(folder / "output.txt", "a", encoding="utf-8") as file,
+            contextlib.redirect_stdout(file),
+            contextlib.redirect_stderr(file),
+        ):
             yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _quiet(folder: Path) -> Iterator[None]:
-    """Keep what a run prints in its folder: many trials share the terminal."""
-    with (
-        open(folder / "output.txt", "a", encoding="utf-8") as file,
-        contextlib.redirect_stdout(file),
-        contextlib.redirect_stderr(file),
-    ):
-        yield
 
 
 def _return_memory() -> None:

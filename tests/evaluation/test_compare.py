@@ -27,7 +27,7 @@ from recbole_hyper.evaluation.compare import (
     shown_columns,
 )
 from recbole_hyper.evaluation.results import candidates_text
-from recbole_hyper.evaluation.statistics import StatisticsError, compare_runs
+from recbole_hyper.evaluation.statistics import StatisticsError, compare_cases, pooled_cases
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.run import _print_summary
 from tests.conftest import SMALL, cycle_rows, write_inter
@@ -75,15 +75,21 @@ def results_of(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     return results, folders
 
 
+def alone(by_name: dict[str, Any]) -> dict[str, dict[None, Any]]:
+    """Return what is of one run of each model in the form of several seeds."""
+    return {name: {None: one} for name, one in by_name.items()}
+
+
 def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
-    rows = comparison(results, folders, "ndcg@5", failed={"Broken": "no | memory"})
+    rows = comparison(alone(results), alone(folders), "ndcg@5", failed={"Broken": "no | memory"})
     by_name = {row["model"]: row for row in rows}
     assert list(by_name) == ["Good", "Near", "Bad", "Broken"]
     assert by_name["Good"]["train_seconds"] == 3.5
     assert by_name["Good"]["peak_memory_mib"] == 3.0
     assert "p_value" not in by_name["Good"]
-    raw = {name: compare_runs(folders[name], folders["Good"], "ndcg@5").p_value for name in ("Near", "Bad")}
+    cases = {name: pooled_cases({None: folder}) for name, folder in folders.items()}
+    raw = {name: compare_cases(cases[name], cases["Good"], "ndcg@5").p_value for name in ("Near", "Bad")}
     assert raw["Near"] == 1.0  # one user differs: both signs are equally likely
     assert raw["Bad"] == 2 / 2**12  # all twelve users agree
     # of two tests the smaller p-value counts twice
@@ -113,7 +119,7 @@ def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     results["Near"]["data_fingerprint"] = "g"
     with pytest.raises(StatisticsError, match="Good and Near cannot be compared: data_fingerprint is 'f' and 'g'"):
-        comparison(results, folders, "ndcg@5")
+        comparison(alone(results), alone(folders), "ndcg@5")
 
 
 @pytest.mark.parametrize(("mode", "refused"), [("uni9", True), ("pop5", True), ("full", False), ("mine.txt", False)])
@@ -137,7 +143,7 @@ def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str
 def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     (folders["Bad"] / "cases_test.parquet").unlink()
-    rows = {row["model"]: row for row in comparison(results, folders, "ndcg@5")}
+    rows = {row["model"]: row for row in comparison(alone(results), alone(folders), "ndcg@5")}
     assert "save_cases=True" in rows["Bad"]["note"]
     assert "p_value" not in rows["Bad"]
     assert "p_value" in rows["Near"]
@@ -173,9 +179,9 @@ def run_here(calls: list[str]) -> Any:
 
 def arguments(models: str, folder: Path, seeds: str | None = None, **keys: Any) -> argparse.Namespace:
     return argparse.Namespace(
-        models=models,
+        models=models.split(","),
         dataset="random",
-        config_files="",
+        config_files=[],
         output_dir=str(folder),
         seeds=seeds,
         keys=keys,

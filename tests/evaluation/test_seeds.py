@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recbole_hyper.evaluation.compare import text_rows
-from recbole_hyper.evaluation.seeds import comparison_over_seeds, deviation, mean, metric_rows
+from recbole_hyper.evaluation.compare import comparison, deviation, mean, metric_rows, text_rows
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values, compare_cases, pooled_cases
 
 USERS = np.array(["a", "b", "b", "c", "d", "e", "e", "e"])
@@ -82,9 +81,7 @@ def test_a_row_per_model(tmp_path: Path) -> None:
     results, folders = {}, {}
     for name, first in (("A", 0), ("B", 100)):
         results[name], folders[name] = runs_of(tmp_path / name, drawn(first))
-    rows = {
-        row["model"]: row for row in comparison_over_seeds(results, folders, "ndcg@5", failed={"C": "seed 3: too bad"})
-    }
+    rows = {row["model"]: row for row in comparison(results, folders, "ndcg@5", failed={"C": "seed 3: too bad"})}
     means = {name: np.mean([one["test"]["ndcg@5"] for one in found.values()]) for name, found in results.items()}
     best = max(means, key=lambda name: means[name])
     other = min(means, key=lambda name: means[name])

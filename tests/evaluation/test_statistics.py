@@ -14,9 +14,9 @@ from recbole_hyper.evaluation.statistics import (
     StatisticsError,
     case_values,
     compare_cases,
-    compare_runs,
     holm,
     intervals,
+    pooled_cases,
     sign_flip_p_value,
 )
 
@@ -185,11 +185,12 @@ def test_runs_on_other_splits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StatisticsError, match="'itemcoverage@10' is not a mean over cases"):
         compare_cases(cases, cases, "itemcoverage@10")
     with pytest.raises(StatisticsError, match=r"cases_test\.parquet does not exist"):
-        compare_runs(tmp_path, tmp_path, "hit@10")
+        pooled_cases({None: tmp_path})
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         cases.to_parquet(tmp_path / name / "cases_test.parquet")
-    assert compare_runs(tmp_path / "a", tmp_path / "b", "hit@10").difference == 0.0
+    first, second = (pooled_cases({None: tmp_path / name}) for name in ("a", "b"))
+    assert compare_cases(first, second, "hit@10").difference == 0.0
 
 
 def test_holm_by_hand() -> None:

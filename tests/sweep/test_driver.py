@@ -17,7 +17,7 @@ from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
-from recbole_hyper.sweep.list_keys import list_keys
+from recbole_hyper.sweep.space import list_keys
 from recbole_hyper.sweep.trial import Record
 from tests.sweep.conftest import random_sequences, write_data
 

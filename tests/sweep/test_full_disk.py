@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.sweep import sweep, trial
 from recbole_hyper.sweep.proposals import Trial
-from recbole_hyper.sweep.trial import Plan, bury_trial, close_trial, read_history, read_record, run_trial
+from recbole_hyper.sweep.trial import Plan, close_trial, read_history, read_record, run_trial
 from recbole_hyper.training import checkpoint
 from tests.sweep.test_driver import local
 
@@ -83,13 +83,13 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
 
 def test_a_trial_whose_process_dies_is_unfinished_and_after_three_sessions_failed(plan: Plan) -> None:
     entry = Trial(3, {"n_layers": 2})
-    first = bury_trial(plan, entry, "killed by signal 9", "ndcg@5", True)
+    first = close_trial(plan, entry, None, "killed by signal 9", "ndcg@5", True)
     assert (first.status, first.deaths) == ("unfinished", 1)
     assert first.reason.startswith("its process died in 1 of at most 3 sessions (killed by signal 9); resume the sweep")
     # another reason to stop in between does not forget the count
     assert close_trial(plan, entry, "unfinished", "the time budget ran out", "ndcg@5", True).deaths == 1
-    assert bury_trial(plan, entry, "again", "ndcg@5", True).status == "unfinished"
-    last = bury_trial(plan, entry, "again", "ndcg@5", True)
+    assert close_trial(plan, entry, None, "again", "ndcg@5", True).status == "unfinished"
+    last = close_trial(plan, entry, None, "again", "ndcg@5", True)
     assert (last.status, last.deaths) == ("failed", 3)
     assert "not tried again" in last.reason
     assert read_record(plan.trials / entry.name) == last
