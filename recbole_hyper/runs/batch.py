@@ -19,7 +19,8 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.asked import whole
 from recbole_hyper.files import digest, read_json, write_json
 from recbole_hyper.runs.load import identity, load
-from recbole_hyper.serving.stream import about_users, write_part
+from recbole_hyper.serving.recommender import Asked
+from recbole_hyper.serving.stream import Question, about_users, write_recommendations
 from recbole_hyper.threads import processors
 from recbole_hyper.training.cluster import cluster
 
@@ -105,20 +106,24 @@ class PartWriter:
 
     def __init__(self, folder: str, output: str, size: int, options: Mapping[str, Any], threads: int) -> None:
         torch.set_num_threads(threads)
-        self.model = load(folder)
+        self.model, self.identity = load(folder), identity(folder)
         self.users = about_users(self.model, None)
-        allowed = self.model.allowed(options["items"], options["exclude"])
-        self.how = {"k": options["k"], "exclude_seen": options["exclude_seen"], "allowed": allowed}
-        self.output, self.size = Path(output), size
+        self.output, self.size, self.options = Path(output), size, options
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Write the files of the ``part`` numbers; returns these and the users of each."""
         counts = []
         for number in batch["part"].tolist():
-            asked = self.users.part(number * self.size, min((number + 1) * self.size, self.users.n))
-            write_part(self.model.answer(asked, **self.how), self.output / f"part-{number:06d}.parquet")
-            counts.append(len(asked))
+            part, file = self._part(number * self.size), self.output / f"part-{number:06d}.parquet"
+            write_recommendations(self.model, part, file, options=self.options, identity=self.identity)
+            counts.append(part.n)
         return {"part": batch["part"], "users": np.array(counts)}
+
+    def _part(self, first: int) -> Question:
+        def users(start: int, stop: int) -> Asked:
+            return self.users.part(first + start, first + stop)
+
+        return Question(min(self.size, self.users.n - first), users, {**self.users.content, "first": first})
 
 
 def _claim(output: Path, asked: Mapping[str, Any]) -> None:

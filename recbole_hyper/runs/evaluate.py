@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from recbole.evaluator.register import metric_information
 
 from recbole_hyper import keys
@@ -94,8 +93,13 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
     merge(merged, changes)
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         check_metrics(merged["metrics"], merged["topk"])
-        # nothing is selected, but the configuration wants a metric to select by
-        metric, k = np.ravel(merged["metrics"])[0], np.ravel(merged["topk"])[0]
-        has_cut = "rec.meanrank" not in metric_information[metric.lower()]
-        merged["valid_metric"] = f"{metric}@{k}" if has_cut else str(metric)
+        merged["valid_metric"] = _any_metric(merged["metrics"], merged["topk"])
     return merged
+
+
+def _any_metric(metrics: str | list[str], topk: int | list[int]) -> str:
+    """Return a metric that is computed: nothing is selected, but the configuration wants one to select by."""
+    first = metrics if isinstance(metrics, str) else metrics[0]
+    if "rec.meanrank" in metric_information[first.lower()]:  # has no cut-off
+        return first
+    return f"{first}@{topk if isinstance(topk, int) else topk[0]}"

@@ -141,7 +141,7 @@ def write_recommendations(
             for number, part in enumerate(parts):
                 start, stop = number * _BATCH, min((number + 1) * _BATCH, question.n)
                 if not part.is_file():
-                    write_part(model.answer(question.part(start, stop), **seen, allowed=allowed), part)
+                    _write(model.answer(question.part(start, stop), **seen, allowed=allowed), part)
                 bar.update(stop - start)
         _join(parts, output)
         shutil.rmtree(folder, ignore_errors=True)
@@ -169,8 +169,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     write_json(file, plan)
 
 
-def write_part(frame: pd.DataFrame, part: Path) -> None:
-    """Write recommendations as parquet, or as csv without its header."""
+def _write(frame: pd.DataFrame, part: Path) -> None:
     names = {"user_id": frame["user_id"].astype(str), "item_id": frame["item_id"].astype(str)}
     table = pa.Table.from_pandas(frame.assign(**names), schema=_SCHEMA, preserve_index=False)
     table = table.replace_schema_metadata(None)
