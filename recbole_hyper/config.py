@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import difflib
 import functools
 import importlib
 import inspect
@@ -37,7 +36,7 @@ from recbole_hyper.config_checks import (
     check_values,
 )
 from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, TRANSLATED, check_refused, translate, without_effect
@@ -63,12 +62,10 @@ def model_class(name: str) -> type:
         except ModuleNotFoundError as error:
             raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
         return getattr(module, name)
-    lower = {known.lower(): known for known in [*stock, *ours]}
-    near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=4, cutoff=0.5)]
+    hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
-        f"model {name!r} is unknown. "
-        + (f"Did you mean {', '.join(near)}? " if near else "")
-        + f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
+        f"model {name!r} is unknown.{hint} "
+        f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
     )
 
 
@@ -331,9 +328,7 @@ class Config(RecBoleConfig):
                     why = self.without_effect.get(key, "it belongs to other models or parts")
                     logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
                 continue
-            near = difflib.get_close_matches(key, known, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise ConfigError(f"unknown key {key!r}{hint}")
+            raise ConfigError(f"unknown key {key!r}{did_you_mean(key, known)}")
 
     def _check_dataset(self, root: str) -> None:
         if self.final_config_dict["interactions"] == "given":
@@ -358,12 +353,11 @@ class Config(RecBoleConfig):
                 f"the folder holds {', '.join(found) or 'no .inter file'}"
             )
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
-        near = difflib.get_close_matches(self.dataset, siblings, n=1)
+        hint = did_you_mean(repr(self.dataset), map(repr, siblings), " Did you mean ", n=1)
         raise ConfigError(
-            f"dataset {self.dataset!r} was not found: {file.absolute()} does not exist. "
-            + (f"Did you mean {near[0]!r}? " if near else "")
-            + (f"Datasets there: {', '.join(dict.fromkeys(siblings))}. " if siblings else "")
-            + f"Prepare it with 'recbole-hyper prepare {self.dataset}', or give the folder that holds it with "
+            f"dataset {self.dataset!r} was not found: {file.absolute()} does not exist.{hint}"
+            + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")
+            + f" Prepare it with 'recbole-hyper prepare {self.dataset}', or give the folder that holds it with "
             "--data_path=DIR"
         )
 

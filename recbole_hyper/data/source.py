@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from recbole_hyper.data.atomic import DataError, header, read_atomic, typed_header
+from recbole_hyper.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,10 @@ class Source:
             raise DataError(f"{path} has no column {self.list_field}:token_seq, which {self.path('inter')} has")
         for key, field in fields.items():
             if field not in columns:
-                near = difflib.get_close_matches(field, columns, n=1)
                 raise DataError(
                     f"{path} has no column {field!r} ({key}). Its header is {separator.join(entries)!r}, "
-                    f"columns: {', '.join(columns)}. "
-                    + (f"Did you mean --{key}={near[0]}? " if near else "")
-                    + "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
+                    f"columns: {', '.join(columns)}.{did_you_mean(field, columns, f' Did you mean --{key}=', n=1)} "
+                    "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
                 )
             if loaded != "*" and field not in loaded:
                 raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")
