@@ -140,7 +140,7 @@ def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, argume
     """Item vectors, kept at ``path`` while the study runs, so that resuming skips the SVD."""
     import numpy as np
 
-    from recbole_hyper.curvature.item_vectors import item_vectors
+    from recbole_hyper.curvature.estimate import item_vectors
     from recbole_hyper.data.sequences import write_array
 
     if path.is_file():

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recbole_hyper.curvature.distances import euclidean_distances
 from recbole_hyper.curvature.gromov import (
     EUCLIDEAN_BOUND,
     METRIC_BOUND,
     Search,
     Workspace,
+    euclidean_distances,
     search_all_bases,
     search_base,
 )

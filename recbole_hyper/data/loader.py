@@ -63,25 +63,15 @@ def windows(
     return Windows(np.repeat(rows, pieces), np.maximum(ends - max_length, 0), ends)
 
 
-def gather(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.int64]:
-    """Return the (n, width) item ids of ``starts .. ends - 1`` of each row, right-padded with 0."""
-    inside, index = _places(store, rows, starts, ends, width)
-    return np.where(inside, store.items[index], 0).astype(np.int64)
-
-
-def gather_times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.float64]:
-    """Return the (n, width) times of what :func:`gather` returns, 0 at padding."""
-    inside, index = _places(store, rows, starts, ends, width)
-    return np.where(inside, store.times[index], 0.0)
-
-
-def _places(
-    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int
-) -> tuple[npt.NDArray[np.bool_], Int64]:
-    """Return (n, width) True where a row has an item, and the place of it in the arrays of the store."""
+def gather(
+    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
+) -> npt.NDArray:
+    """Return the (n, width) int64 items, or float64 ``times``, of ``starts .. ends - 1`` of each row, 0 at padding."""
     columns = np.arange(width)
     inside = columns < (ends - starts)[:, None]
-    return inside, np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    values = store.times if times else store.items
+    return np.where(inside, values[index], 0).astype(np.float64 if times else np.int64, copy=False)
 
 
 def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, config: Any) -> dict[str, Any]:
@@ -89,7 +79,7 @@ def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width:
     if not reads_times(config):
         return {}
     name = config["TIME_FIELD"] + config["LIST_SUFFIX"]
-    return {name: torch.from_numpy(gather_times(store, rows, starts, ends, width))}
+    return {name: torch.from_numpy(gather(store, rows, starts, ends, width, times=True))}
 
 
 def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.data.grouping import grouped
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.threads import default_threads
+from recbole_hyper.threads import Pool, default_threads
 
 _ARRAYS = ("offsets", "items", "times")
 
@@ -253,6 +252,31 @@ def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: 
         return items[order], times[order]
     times, items, _ = grouped(users, times, items, None, counts, default_threads())
     return items, times
+
+
+def grouped(
+    users: npt.NDArray,
+    times: npt.NDArray,
+    items: npt.NDArray,
+    ratings: npt.NDArray | None,
+    counts: npt.NDArray[np.int64],
+    threads: int,
+) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
+    """Return times, items and ratings (None for none) by user, each user's in time order; ties keep the order given.
+
+    ``users`` are (n,) numbers from 0, ``counts`` the rows of each; as many ``threads`` share the work.
+    """
+    from recbole_hyper.kernels import pairs
+
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    columns = (times, items, np.empty(0) if ratings is None else ratings)
+    found = tuple(np.empty_like(column) for column in columns)
+    # as many interactions for each thread
+    edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()
+    shares = list(itertools.pairwise([0, *edges, len(counts)]))
+    with Pool(threads) as pool:
+        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], found), shares)
+    return found[0], found[1], None if ratings is None else found[2]
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:

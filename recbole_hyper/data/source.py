@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,12 @@ class Source:
     @classmethod
     def of(cls, config: Any) -> Source:
         """Read them from a configuration."""
-        source = cls(
+        parts = tuple(config["benchmark_filename"] or ())
+        names = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
+        filters = {name: None if parts else config[name] for name in (*names, "filter_inter_by_user_or_item")}
+        filters["val_interval"] = filters["val_interval"] or {}
+        filters["filter_inter_by_user_or_item"] = filters["filter_inter_by_user_or_item"] is True
+        return cls(
             folder=Path(config["data_path"]),
             name=str(config["dataset"]),
             user_field=config["USER_ID_FIELD"],
@@ -52,24 +57,10 @@ class Source:
             encoding=config["encoding"],
             load_col=config["load_col"],
             unload_col=config["unload_col"] or {},
-            rm_dup_inter=config["rm_dup_inter"],
-            val_interval=config["val_interval"] or {},
-            user_inter_num_interval=config["user_inter_num_interval"],
-            item_inter_num_interval=config["item_inter_num_interval"],
-            filter_inter_by_user_or_item=config["filter_inter_by_user_or_item"] is True,
+            **filters,
             given=config["interactions"] == "given",
-            parts=tuple(config["benchmark_filename"] or ()),
+            parts=parts,
             list_suffix=config["LIST_SUFFIX"],
-        )
-        if not source.parts:
-            return source
-        return replace(
-            source,
-            rm_dup_inter=None,
-            val_interval={},
-            user_inter_num_interval=None,
-            item_inter_num_interval=None,
-            filter_inter_by_user_or_item=False,
         )
 
     def path(self, suffix: str) -> Path:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Column, Table
 
-from recbole_hyper.data.prepare.filters import repeated
 from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.recipe import repeated
 
 
 @dataclass(frozen=True)
