@@ -14,8 +14,6 @@ A configuration names it in one of four ways:
 * in Python, by the class itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -7,8 +7,6 @@ is merged key by key; every other key is replaced as a whole, as RecBole does. W
 :mod:`recbole_hyper.recbole_keys`.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import functools

@@ -1,7 +1,5 @@
 """What a configuration must satisfy before any data are read: types, ranges, metrics, and the words of eval_args."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from collections.abc import Mapping

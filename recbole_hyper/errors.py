@@ -1,7 +1,5 @@
 """Errors that more than one part raises; a leaf that imports nothing of the package."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module

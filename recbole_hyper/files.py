@@ -3,8 +3,6 @@
 Every file of the package is written through :func:`replaced`: to a temporary name beside it, then renamed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import errno

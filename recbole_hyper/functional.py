@@ -7,8 +7,6 @@ hyperplane offset of a Poincare head), the options of the head (``geometry``, ``
 targets or options that cannot be.
 """
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch

@@ -1,7 +1,5 @@
 """Threads: how many torch takes, how they wait, and those of work that holds no interpreter lock (Arrow, kernels)."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence

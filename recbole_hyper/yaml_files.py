@@ -1,7 +1,5 @@
 """YAML as this package reads it: plain values, every key once, and one error with file and line for anything else."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

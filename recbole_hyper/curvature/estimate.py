@@ -1,7 +1,5 @@
 """Curvature from a training matrix, with an interval and a verdict: what ``curvature: auto`` asks for."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

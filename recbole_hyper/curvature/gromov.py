@@ -37,8 +37,6 @@ far drop out. These arguments use the triangle inequality: it is checked at each
 loosened by 1e-6 of the diameter so that rounded distances lose nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -5,8 +5,6 @@ paper draws each size anew; every single sample has the same distribution). Grow
 each repeat instead of between unrelated samples.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Histories of cases as sparse binary rows, for models that fold a history in."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse

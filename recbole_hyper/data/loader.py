@@ -1,7 +1,5 @@
 """Split -> batches: right-padded windows with every position supervised, and RecBole's (prefix, target) rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """An .inter file as columns: ids as codes in order of first appearance, numbers as float64, a piece of the file at a
 time."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ float32 (radius 1 - 1.7e-6), 15 in float64 (radius 1 - 1.9e-13). The derivative 
 Coordinates stand in the last axis. A leaf module: it imports only torch.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

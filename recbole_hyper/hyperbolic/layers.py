@@ -1,7 +1,5 @@
 """The layers behind the two encoders of the noisy-prefix classifier: two points joined, and hyperplanes as classes."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """geoopt's Poincare ball, built so that small and large curvatures keep their digits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

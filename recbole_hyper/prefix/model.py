@@ -1,7 +1,5 @@
 """The two-sentence classifier of the noisy-prefix task, Euclidean or hyperbolic throughout."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Training of the noisy-prefix classifier: learning curve per epoch, checkpoint per epoch, exact resume."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import time

@@ -1,7 +1,5 @@
 """The catalogue of known data sets: where each comes from, how the papers filter it, which counts they print."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which column is the user, the item, the time, the rating; data frames and Arrow tables as interactions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

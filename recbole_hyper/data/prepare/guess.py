@@ -1,7 +1,5 @@
 """What a file itself says about its format: kind, separator, header, columns, how times are written."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

@@ -1,7 +1,5 @@
 """The interactions of a data set in columns, and the builder that checks and numbers them block by block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Raw file to atomic file: read, order, filter, count, write."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime

@@ -1,7 +1,5 @@
 """What is done to the interactions between reading and writing: the steps in order, and which rows each leaves."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a prepared data set contains, and how that compares with the counts that papers print."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Columns as they come to checked values: ids to text, numbers to float64, times to Unix seconds."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
