@@ -83,16 +83,10 @@ def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
 def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: int = 0) -> NDArray[np.float64]:
     """V Sigma, (n_items, rank), of the truncated SVD of the binary user x item matrix (HSASRec paper, appendix B).
 
-    They are neither centred nor normalised; items without interactions are zero vectors.
-
-    Args:
-        train_matrix: (n_users, n_items) sparse; training interactions only. Any non-zero entry counts as 1.
-        rank: singular vectors kept, 1 to min(shape). The first k columns of the result are those of rank k.
-        scaling: s of PureSVD-N: the columns are multiplied by (item count)^((s - 1) / 2) first; 1 is plain SVD.
-        seed: of the random start of the iteration; it moves the result by rounding only.
-
-    Raises:
-        ValueError: an empty matrix, a rank out of range, or one whose iteration does not fit into memory.
+    They are neither centred nor normalised; items without interactions are zero vectors, and the first k columns are
+    those of rank k. Columns are first scaled as :func:`~recbole_hyper.svd.scaled_columns` does. ``seed`` is that of
+    the random start of the iteration. ValueError: an empty matrix, a rank outside 1..min(shape), or one whose iteration
+    does not fit into memory.
     """
     matrix = scipy.sparse.csr_matrix(train_matrix, dtype=np.float64, copy=True)
     matrix.sum_duplicates()

@@ -105,10 +105,8 @@ def read_item_features(
 
     Lines of other items are passed over, of two lines with one id the first counts, and an item without a line has no
     values. ``standardize`` gives float columns mean 0 and standard deviation 1 over the items that have a value.
-
-    Raises:
-        DataError: see :func:`feature_columns`; what ``read_atomic`` refuses; no line of an item of the store; a
-            column with fewer than two different values; sequences of numbers of different lengths.
+    DataError: see :func:`feature_columns`, ``read_atomic``; no line of an item of the store, a column with fewer than
+    two different values, sequences of numbers of different lengths.
     """
     kinds = feature_columns(source, names)
     path = source.path("item")

@@ -104,18 +104,10 @@ def read_table(
     separator: str = "\t",
     encoding: str | None = None,
 ) -> Table:
-    """Read columns of token and float; blank lines are passed over, as by :func:`atomic.read_atomic`.
+    """Read token and float ``columns`` as :func:`atomic.read_atomic`; a missing token that is no id is one like others.
 
-    Args:
-        path: the file, in which a missing token beside the ids is a token like others.
-        columns: name and type (token or float) of the columns to read.
-        ids: token columns in which every row has a value.
-        finite: float column in which every row has a finite value; None where there is no such column.
-        separator, encoding: of the text.
-
-    Raises:
-        DataError: as :func:`atomic.read_atomic`; no rows at all; a row without a finite value; a file that another
-            process changed meanwhile.
+    DataError as there, and for no rows at all, a row whose column ``finite`` (None: no such column) is not finite, or a
+    file that another process changed meanwhile.
     """
     before = _signature(path)
     types = {name: pa.float64() if kind == "float" else pa.string() for name, kind in columns.items()}

@@ -62,15 +62,11 @@ def columns_of(
 def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.Table:
     """Return a frame's interactions as the columns user_id (string), item_id (string) and timestamp (float64 seconds).
 
-    Ids that are numbers become their decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or
-    Unix seconds, milli-, micro- or nanoseconds, told apart by their size. Rows stay in order; rows count from 0.
-
-    Args:
-        frame: a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream.
-        columns: column of each field; what is not named is found by its name, as in files.
-
-    Raises:
-        PrepareError: no such frame, a column is missing or two fit equally, an id is null, a row has no finite time.
+    A frame is a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream; ``columns``
+    names the column of a field, and others are found by their names, as in files. Ids that are numbers become their
+    decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or Unix seconds, milli-, micro- or
+    nanoseconds, told apart by their size. Rows stay in order and count from 0. PrepareError: no such frame, a column is
+    missing or two fit equally, an id is null, a row has no finite time.
     """
     fields = FIELDS[:3]
     if unknown := sorted(set(columns or {}) - set(fields)):
