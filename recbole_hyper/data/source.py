@@ -42,10 +42,10 @@ class Source:
     def of(cls, config: Any) -> Source:
         """Read them from a configuration."""
         parts = tuple(config["benchmark_filename"] or ())
-        names = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
-        filters = {name: None if parts else config[name] for name in (*names, "filter_inter_by_user_or_item")}
-        filters["val_interval"] = filters["val_interval"] or {}
-        filters["filter_inter_by_user_or_item"] = filters["filter_inter_by_user_or_item"] is True
+
+        def filtering(key: str) -> Any:
+            return None if parts else config[key]
+
         return cls(
             folder=Path(config["data_path"]),
             name=str(config["dataset"]),
@@ -57,7 +57,11 @@ class Source:
             encoding=config["encoding"],
             load_col=config["load_col"],
             unload_col=config["unload_col"] or {},
-            **filters,
+            rm_dup_inter=filtering("rm_dup_inter"),
+            val_interval=filtering("val_interval") or {},
+            user_inter_num_interval=filtering("user_inter_num_interval"),
+            item_inter_num_interval=filtering("item_inter_num_interval"),
+            filter_inter_by_user_or_item=filtering("filter_inter_by_user_or_item") is True,
             given=config["interactions"] == "given",
             parts=parts,
             list_suffix=config["LIST_SUFFIX"],
