@@ -38,7 +38,7 @@ from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, TRANSLATED, check_refused, translate, without_effect
-from recbole_hyper.yaml_files import Loader, config_file, merge, parse_yaml, properties_folder, read_yaml
+from recbole_hyper.yaml_files import Loader, config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -185,10 +185,7 @@ class Config(RecBoleConfig):
         return Loader
 
     def _load_config_files(self, file_list: Sequence[str]) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for path in file_list:
-            merge(merged, read_yaml(Path(path)))
-        return merged
+        return merged(*(read_yaml(Path(path)) for path in file_list))
 
     def _load_cmd_line(self) -> dict[str, Any]:
         # the command line is parsed in cli.py and comes in as config_dict; sys.argv may be pytest's or ray's
@@ -204,9 +201,7 @@ class Config(RecBoleConfig):
         self.parameters = copy.deepcopy(self.parameters)
 
     def _merge_external_config_dict(self) -> None:
-        self.external_config_dict: dict[str, Any] = {}
-        merge(self.external_config_dict, self.file_config_dict)
-        merge(self.external_config_dict, self.variable_config_dict)
+        self.external_config_dict = merged(self.file_config_dict, self.variable_config_dict)
         files = self.external_config_dict.get("plugins")
         if files:
             # parts must be there before they are named
@@ -250,9 +245,7 @@ class Config(RecBoleConfig):
                 # RecBole refuses its own default of one negative for a cross-entropy model
                 layers.append(("config.py", {"train_neg_sample_args": None}))
         layers.append(("datasets.yaml", read_yaml(ours / "datasets.yaml").get(dataset) or {}))
-        self.internal_config_dict = {}
-        for _, layer in layers:
-            merge(self.internal_config_dict, layer)
+        self.internal_config_dict = merged(*(layer for _, layer in layers))
         self.sources = {key: name for name, layer in layers for key in layer}
 
     def _get_final_config_dict(self) -> dict[str, Any]:

@@ -46,8 +46,9 @@ def main(arguments: argparse.Namespace) -> int:
     import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
-    from recbole_hyper.curvature.estimate import choose_ranks, matrix_fingerprint, summarise, trained_items
+    from recbole_hyper.curvature.estimate import choose_ranks, summarise, trained_items
     from recbole_hyper.curvature.study import PAPER_SIZES, cut_list
+    from recbole_hyper.data.sequences import matrix_fingerprint
     from recbole_hyper.files import write_json, write_text
 
     disk_delta_rel(arguments.eps)  # a wrong eps is said before the work

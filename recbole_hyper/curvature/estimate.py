@@ -1,6 +1,5 @@
 """Curvature from a training matrix, with an interval and a verdict: what ``curvature: auto`` asks for."""
 
-import hashlib
 import json
 import logging
 import math
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
 from recbole_hyper.curvature.verdict import judge
+from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.files import read_json, write_json
 from recbole_hyper.svd import check_rank, largest_rank, scaled_columns, top_eigenpairs
 
@@ -107,16 +107,6 @@ def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: in
     if by_user:
         return np.asarray(matrix.T @ vectors)  # A^T U = V Sigma
     return vectors * np.sqrt(np.maximum(values, 0.0))
-
-
-def matrix_fingerprint(train_matrix: Any) -> str:
-    """sha256 over the shape and the positions of the interactions."""
-    matrix = scipy.sparse.csr_matrix(train_matrix, copy=True)
-    matrix.sum_duplicates()
-    digest = hashlib.sha256(repr(matrix.shape).encode())
-    digest.update(matrix.indptr.astype(np.int64).tobytes())
-    digest.update(matrix.indices.astype(np.int64).tobytes())
-    return digest.hexdigest()[:32]
 
 
 def choose_ranks(

@@ -305,6 +305,16 @@ def binary_matrix(
     return matrix
 
 
+def matrix_fingerprint(matrix: scipy.sparse.csr_matrix) -> str:
+    """Return a sha256 over the shape and the positions of the interactions: equal for equal training data."""
+    matrix = scipy.sparse.csr_matrix(matrix, copy=True)
+    matrix.sum_duplicates()
+    digest = hashlib.sha256(repr(matrix.shape).encode())
+    digest.update(matrix.indptr.astype(np.int64).tobytes())
+    digest.update(matrix.indices.astype(np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
 def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Concatenate ``arange(start, start + length)`` of every pair, without a loop."""
     ends = np.cumsum(lengths)
