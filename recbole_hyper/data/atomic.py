@@ -134,7 +134,11 @@ class Text:
             if codec == "utf-8-sig":
                 head, parts = file.readline(), _whole_lines(file, size)
             else:
-                head, _, data = _encoded(path, file.read(), codec).partition(b"\n")
+                data = file.read()
+                try:
+                    head, _, data = data.decode(codec).encode().partition(b"\n")
+                except UnicodeDecodeError as error:
+                    raise _undecodable(path, data, error, first=1) from error
                 parts = iter([data])
             for data in parts:
                 yield cls._of(path, entries, data, separator, first, returns=head.removesuffix(b"\n").endswith(b"\r"))
@@ -350,14 +354,6 @@ def _codec(encoding: str | None) -> str:
         raise DataError(f"encoding={encoding!r} is no text encoding that Python knows; try utf-8 or latin-1") from error
     # a byte order mark is no part of the first column's name
     return "utf-8-sig" if name == "utf-8" else name
-
-
-def _encoded(path: Path, data: bytes, codec: str) -> bytes:
-    """Return the text in UTF-8."""
-    try:
-        return data.decode(codec).encode()
-    except UnicodeDecodeError as error:
-        raise _undecodable(path, data, error, first=1) from error
 
 
 def _undecodable(path: Path, data: bytes, error: UnicodeDecodeError, first: int) -> DataError:

@@ -152,8 +152,6 @@ class Source:
 
         So must be what ``val_interval`` names, which need not be loaded.
         """
-        if self.time_field is None or self.user_field is None:
-            raise DataError("USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD must all name a column")
         for path in self.inter_paths():
             self._check_columns(path)
         self._check_filters()
