@@ -26,8 +26,7 @@ import numpy as np
 from numba import njit, prange
 from scipy.spatial.distance import squareform
 
-from recbole_hyper.curvature.distances import euclidean_distances
-from recbole_hyper.curvature.gromov import gromov_delta
+from recbole_hyper.curvature.gromov import euclidean_distances, gromov_delta
 from recbole_hyper.threads import default_threads
 
 
@@ -106,8 +105,7 @@ def load_vectors(dataset: str, rank: int, rng: np.random.Generator) -> tuple[np.
     folder = os.environ.get("RECBOLE_HYPER_DATA")
     if folder and Path(folder, dataset, f"{dataset}.inter").is_file():
         from recbole_hyper.commands.delta import training_matrix
-        from recbole_hyper.curvature.estimate import trained_items
-        from recbole_hyper.curvature.item_vectors import item_vectors
+        from recbole_hyper.curvature.estimate import item_vectors, trained_items
 
         options = argparse.Namespace(dataset=dataset, data_path=folder, train_quantile=0.95, config_files="")
         matrix = trained_items(training_matrix(options)[0])

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from recbole_hyper import compat
-from recbole_hyper.environment import limit_kept_kernels, limit_spinning
+from recbole_hyper.threads import limit_kept_kernels, limit_spinning
 
 limit_spinning()
 limit_kept_kernels()

@@ -1,7 +1,5 @@
 """The command line: the only place that reads sys.argv. A subcommand is a module of recbole_hyper.commands."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -14,9 +14,6 @@ A configuration names it in one of four ways:
 * in Python, by the class itself.
 """
 
-from __future__ import annotations
-
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -28,7 +25,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 
 T = TypeVar("T", bound=type)
 
@@ -135,8 +132,7 @@ def _found(family: str, part: str) -> type:
     if part not in _registry[family]:
         known = names(family)
         if part not in _registry[family]:
-            near = difflib.get_close_matches(part, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
             raise UnknownComponentError(
                 f"{family}: {part!r} is unknown; known: {', '.join(known)}.{hint} A part of your own is named by "
                 f"--plugins=FILE.py and its registered name, or as module:Class"

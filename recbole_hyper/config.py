@@ -7,11 +7,8 @@ is merged key by key; every other key is replaced as a whole, as RecBole does. W
 :mod:`recbole_hyper.recbole_keys`.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
-import difflib
 import functools
 import importlib
 import inspect
@@ -37,11 +34,11 @@ from recbole_hyper.config_checks import (
     check_values,
 )
 from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, TRANSLATED, check_refused, translate, without_effect
-from recbole_hyper.yaml_files import Loader, config_file, merge, parse_yaml, properties_folder, read_yaml
+from recbole_hyper.yaml_files import Loader, config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -63,12 +60,10 @@ def model_class(name: str) -> type:
         except ModuleNotFoundError as error:
             raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
         return getattr(module, name)
-    lower = {known.lower(): known for known in [*stock, *ours]}
-    near = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=4, cutoff=0.5)]
+    hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
-        f"model {name!r} is unknown. "
-        + (f"Did you mean {', '.join(near)}? " if near else "")
-        + f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
+        f"model {name!r} is unknown.{hint} "
+        f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
     )
 
 
@@ -190,10 +185,7 @@ class Config(RecBoleConfig):
         return Loader
 
     def _load_config_files(self, file_list: Sequence[str]) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
-        for path in file_list:
-            merge(merged, read_yaml(Path(path)))
-        return merged
+        return merged(*(read_yaml(Path(path)) for path in file_list))
 
     def _load_cmd_line(self) -> dict[str, Any]:
         # the command line is parsed in cli.py and comes in as config_dict; sys.argv may be pytest's or ray's
@@ -209,9 +201,7 @@ class Config(RecBoleConfig):
         self.parameters = copy.deepcopy(self.parameters)
 
     def _merge_external_config_dict(self) -> None:
-        self.external_config_dict: dict[str, Any] = {}
-        merge(self.external_config_dict, self.file_config_dict)
-        merge(self.external_config_dict, self.variable_config_dict)
+        self.external_config_dict = merged(self.file_config_dict, self.variable_config_dict)
         files = self.external_config_dict.get("plugins")
         if files:
             # parts must be there before they are named
@@ -255,9 +245,7 @@ class Config(RecBoleConfig):
                 # RecBole refuses its own default of one negative for a cross-entropy model
                 layers.append(("config.py", {"train_neg_sample_args": None}))
         layers.append(("datasets.yaml", read_yaml(ours / "datasets.yaml").get(dataset) or {}))
-        self.internal_config_dict = {}
-        for _, layer in layers:
-            merge(self.internal_config_dict, layer)
+        self.internal_config_dict = merged(*(layer for _, layer in layers))
         self.sources = {key: name for name, layer in layers for key in layer}
 
     def _get_final_config_dict(self) -> dict[str, Any]:
@@ -331,9 +319,7 @@ class Config(RecBoleConfig):
                     why = self.without_effect.get(key, "it belongs to other models or parts")
                     logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
                 continue
-            near = difflib.get_close_matches(key, known, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise ConfigError(f"unknown key {key!r}{hint}")
+            raise ConfigError(f"unknown key {key!r}{did_you_mean(key, known)}")
 
     def _check_dataset(self, root: str) -> None:
         if self.final_config_dict["interactions"] == "given":
@@ -358,12 +344,11 @@ class Config(RecBoleConfig):
                 f"the folder holds {', '.join(found) or 'no .inter file'}"
             )
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
-        near = difflib.get_close_matches(self.dataset, siblings, n=1)
+        hint = did_you_mean(repr(self.dataset), map(repr, siblings), " Did you mean ", n=1)
         raise ConfigError(
-            f"dataset {self.dataset!r} was not found: {file.absolute()} does not exist. "
-            + (f"Did you mean {near[0]!r}? " if near else "")
-            + (f"Datasets there: {', '.join(dict.fromkeys(siblings))}. " if siblings else "")
-            + f"Prepare it with 'recbole-hyper prepare {self.dataset}', or give the folder that holds it with "
+            f"dataset {self.dataset!r} was not found: {file.absolute()} does not exist.{hint}"
+            + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")
+            + f" Prepare it with 'recbole-hyper prepare {self.dataset}', or give the folder that holds it with "
             "--data_path=DIR"
         )
 

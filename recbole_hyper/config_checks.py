@@ -1,8 +1,5 @@
 """What a configuration must satisfy before any data are read: types, ranges, metrics, and the words of eval_args."""
 
-from __future__ import annotations
-
-import difflib
 import importlib.util
 import re
 from collections.abc import Mapping
@@ -12,7 +9,7 @@ from typing import Any
 from recbole.evaluator.register import metric_information, metric_types
 
 from recbole_hyper import components, keys
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
@@ -98,9 +95,8 @@ def check_eval_args(arguments: Any, *, sequential: bool) -> None:
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")
     for key in arguments:
         if key not in EVAL_KEYS:
-            near = difflib.get_close_matches(str(key), EVAL_KEYS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"eval_args: unknown key {key!r}; known: {', '.join(EVAL_KEYS)}{hint}")
+            known = ", ".join(EVAL_KEYS)
+            raise ConfigError(f"eval_args: unknown key {key!r}; known: {known}{did_you_mean(key, EVAL_KEYS, n=1)}")
     split = arguments.get("split", {})
     if not isinstance(split, Mapping) or len(split) > 1:
         raise ConfigError(f"eval_args split={split!r}: one entry is expected, such as {{LS: valid_and_test}}")
@@ -177,8 +173,7 @@ def check_metrics(metrics: Any, topk: Any) -> None:
     for metric in names:
         name = metric.lower()
         if name not in metric_types:
-            near = difflib.get_close_matches(name, metric_types, n=2)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, metric_types, " Did you mean ", n=2)
             raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(metric_types))}.{hint}")
         missing = set(metric_information[name]) - SUPPORTED_NEEDS
         if missing:

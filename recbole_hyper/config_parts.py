@@ -5,8 +5,6 @@ such keys for its own parts. They hold while the model has a part that they belo
 holds else.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

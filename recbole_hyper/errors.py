@@ -1,7 +1,7 @@
 """Errors that more than one part raises; a leaf that imports nothing of the package."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
 
 
@@ -15,6 +15,15 @@ class NoSpaceError(OSError):
 
 class LockedError(OSError):
     """Another process works on the same folder."""
+
+
+def did_you_mean(
+    name: object, known: Iterable[str], before: str = "; did you mean ", n: int = 3, cutoff: float = 0.6
+) -> str:
+    """Return ``before`` and at most ``n`` of the ``known`` that are near to ``name``, "" for none; case is ignored."""
+    by_text = {one.lower(): one for one in known}
+    near = [by_text[match] for match in get_close_matches(str(name).lower(), by_text, n, cutoff)]
+    return f"{before}{' or '.join(near)}?" if near else ""
 
 
 def require(extra: str, what: str, *modules: str) -> None:

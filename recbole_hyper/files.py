@@ -3,8 +3,6 @@
 Every file of the package is written through :func:`replaced`: to a temporary name beside it, then renamed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import errno
@@ -45,19 +43,13 @@ def replaced(path: Path) -> Iterator[Path]:
     follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone). NoSpaceError
     where the disk is full, however the library that writes says so.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
-    part = _part_of(path)
-    try:
-        with _space(path):
-            part.touch()
-            mode = part.stat().st_mode
-            part.unlink()
-            yield part
-            part.chmod(mode)
-            os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with _part_of(path) as part:
+        part.touch()
+        mode = part.stat().st_mode
+        part.unlink()
+        yield part
+        part.chmod(mode)
+        os.replace(part, path)
 
 
 @contextlib.contextmanager
@@ -67,32 +59,38 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     What stood there before goes when the new one is complete; a reader finds one of the two, or for a moment none.
     Raises as :func:`replaced`.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder)
-    part = _part_of(folder)
-    part.mkdir()
-    try:
-        with _space(folder):
-            yield part
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(part, folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _part_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    with _part_of(folder) as part:
+        part.mkdir()
+        yield part
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(part, folder)
 
 
 @contextlib.contextmanager
-def _space(path: Path) -> Iterator[None]:
-    """Turn what any library says of a full disk into NoSpaceError."""
+def _part_of(path: Path) -> Iterator[Path]:
+    """Give the temporary path of this process for ``path``; what any library says of a full disk is NoSpaceError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        number = left.name.removesuffix(".part").rpartition(".")[2]
+        # the part of a process that still runs stays
+        if number.isdigit() and not psutil.pid_exists(int(number)):
+            _remove(left)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield
+        yield part
     except Exception as error:
         if is_no_space(error):
             raise NoSpaceError(errno.ENOSPC, f"no space left on the disk of {path.parent}: {path.name}") from error
         raise
+    finally:
+        _remove(part)
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part, ignore_errors=True)
+    else:
+        part.unlink(missing_ok=True)
 
 
 def is_no_space(error: BaseException | None) -> bool:
@@ -104,18 +102,6 @@ def is_no_space(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what processes that were killed left behind; the part of one that still runs stays."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        number = part.name.removesuffix(".part").rpartition(".")[2]
-        if not number.isdigit() or psutil.pid_exists(int(number)):
-            continue
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,14 +7,12 @@ hyperplane offset of a Poincare head), the options of the head (``geometry``, ``
 targets or options that cannot be.
 """
 
-from __future__ import annotations
-
 from typing import Unpack
 
 import torch
 from torch import Generator, Tensor
 
-from recbole_hyper.curvature import gromov_delta
+from recbole_hyper.curvature.gromov import gromov_delta
 from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.geometry.base import Curvature
 from recbole_hyper.losses import _pairs, ce, rece, sampled_ce, sce

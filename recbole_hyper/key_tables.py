@@ -1,7 +1,5 @@
 """Configuration keys in tables: what each may be, its default, the file that the default stands in, its meaning."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any

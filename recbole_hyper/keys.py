@@ -5,8 +5,6 @@ a test holds the comments of the YAML files to it. Defaults stand in the YAML fi
 own keys that this package reads in its own way are here too; all others keep RecBole's meaning.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

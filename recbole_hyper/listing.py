@@ -1,7 +1,5 @@
 """What there is, by name, and what it is: read from docstrings and comments, so that no part is imported for it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import itertools

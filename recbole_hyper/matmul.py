@@ -6,8 +6,6 @@ has no lower precision to use, and its products are as exact as MKL's: that is t
 round differently, so results name the one that made them (:func:`product_library`).
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What RecBole carries, found without importing it."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

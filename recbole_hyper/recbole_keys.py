@@ -4,8 +4,6 @@ A key that is read nowhere in a run has no effect: it is warned of where it is g
 says of the run. A key that would change what the numbers mean, if it were read, is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

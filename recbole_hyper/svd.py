@@ -1,7 +1,5 @@
 """The truncated SVD of this package: leading eigenvectors of a Gram matrix, exact to rounding or iterated until so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,5 @@
 """YAML as this package reads it: plain values, every key once, and one error with file and line for anything else."""
 
-from __future__ import annotations
-
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 
 # RecBole's numbers: 1e-3 is one, which YAML 1.1 takes for text
 _NUMBER = re.compile(
@@ -119,9 +116,9 @@ def properties_file(name: str | Path, folder: str, what: str) -> Path:
     if bare in known:
         return known[bare]
     beside = [file.name for file in sorted(path.parent.glob("*.yaml"))]
-    near = difflib.get_close_matches(path.name, beside, n=3) or difflib.get_close_matches(path.stem, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known by name: {', '.join(known)}"
-    raise ConfigError(f"the {what} {str(name)!r} does not exist (looked in {Path.cwd()}); {hint}")
+    near = did_you_mean(path.name, beside) or did_you_mean(path.stem, known)
+    hint = near or f"; known by name: {', '.join(known)}"
+    raise ConfigError(f"the {what} {str(name)!r} does not exist (looked in {Path.cwd()}){hint}")
 
 
 def config_file(name: str | os.PathLike[str]) -> Path:

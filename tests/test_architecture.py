@@ -20,7 +20,6 @@ STAGES = [
         "recbole_files",
         "recbole_keys",
         "svd",
-        "environment",
         "threads",
         "yaml_files",
     },

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from recbole_hyper.environment import KERNELS_KEPT, SPINS
+from recbole_hyper.threads import KERNELS_KEPT, SPINS
 
 ASKED = "import recbole_hyper, os; print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
 
@@ -35,7 +35,7 @@ def test_few_compiled_kernels_are_kept_unless_the_environment_says_how_many(give
 
 
 def test_torch_is_not_loaded_before() -> None:
-    code = "import recbole_hyper.environment, recbole_hyper.threads, sys; print('torch' in sys.modules)"
+    code = "import recbole_hyper.threads, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -47,8 +47,9 @@ def main(arguments: argparse.Namespace) -> None:
     import pandas as pd
 
     from recbole_hyper.curvature.disk import disk_delta_rel
-    from recbole_hyper.curvature.estimate import choose_ranks, matrix_fingerprint, summarise, trained_items
+    from recbole_hyper.curvature.estimate import choose_ranks, summarise, trained_items
     from recbole_hyper.curvature.study import PAPER_SIZES, cut_list
+    from recbole_hyper.data.sequences import matrix_fingerprint
     from recbole_hyper.files import write_json, write_text
 
     disk_delta_rel(arguments.eps)  # a wrong eps is said before the work
@@ -140,7 +141,7 @@ def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, argume
     """Item vectors, kept at ``path`` while the study runs, so that resuming skips the SVD."""
     import numpy as np
 
-    from recbole_hyper.curvature.item_vectors import item_vectors
+    from recbole_hyper.curvature.estimate import item_vectors
     from recbole_hyper.data.sequences import write_array
 
     if path.is_file():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import textwrap
 from collections.abc import Callable
 from functools import partial
@@ -25,12 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print the entries of one kind, or the names of all kinds."""
     from recbole_hyper.components import load_plugins
-    from recbole_hyper.errors import ConfigError
+    from recbole_hyper.errors import ConfigError, did_you_mean
 
     if arguments.kind is not None and arguments.kind not in KINDS:
-        near = difflib.get_close_matches(arguments.kind, KINDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
-        raise ConfigError(f"there is no list of {arguments.kind!r}; {hint}")
+        hint = did_you_mean(arguments.kind, KINDS, n=1) or f"; known: {', '.join(KINDS)}"
+        raise ConfigError(f"there is no list of {arguments.kind!r}{hint}")
     load_plugins(arguments.plugins)
     if arguments.kind is not None:
         print("\n".join(lines(KINDS[arguments.kind]())))

@@ -7,7 +7,6 @@ imported when a model of this package is asked for, and not before.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import sys
@@ -38,7 +37,7 @@ def _get_model(name: str) -> type:
     RecBole's own function ends, for any name that it does not know, in the import of lightgbm and xgboost.
     """
     from recbole_hyper import components
-    from recbole_hyper.errors import ConfigError
+    from recbole_hyper.errors import ConfigError, did_you_mean
     from recbole_hyper.recbole_files import recbole_models
 
     stock = recbole_models(FOLDERS[::-1])
@@ -53,11 +52,9 @@ def _get_model(name: str) -> type:
     ours = components.names("models")
     if name in ours:
         return components.resolve("models", name)
-    known = {one.lower(): one for one in (*stock, *ours)}
-    near = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)]
-    hint = f"Did you mean {', '.join(near)}? " if near else ""
+    hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
-        f"{name!r} is the name of no model of RecBole and of none of this package. {hint}"
+        f"{name!r} is the name of no model of RecBole and of none of this package.{hint} "
         f"Models of this package: {', '.join(ours)}"
     )
 

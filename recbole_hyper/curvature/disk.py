@@ -1,7 +1,5 @@
 """Relative delta of the Poincare disk as far as floating point reaches, and the curvature that data imply."""
 
-from __future__ import annotations
-
 import math
 
 EPS_DEFAULT = 1e-12  # the paper's recommendation; it also shows 1e-5

@@ -1,8 +1,5 @@
 """Curvature from a training matrix, with an interval and a verdict: what ``curvature: auto`` asks for."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 import logging
 import math
@@ -15,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
-from recbole_hyper.curvature.item_vectors import item_vectors
 from recbole_hyper.curvature.study import Trial, cut_list, run_trials
 from recbole_hyper.curvature.verdict import judge
+from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.files import read_json, write_json
-from recbole_hyper.svd import largest_rank
+from recbole_hyper.svd import check_rank, largest_rank, scaled_columns, top_eigenpairs
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -82,14 +80,33 @@ def trained_items(train_matrix: Any) -> scipy.sparse.csr_matrix:
     return matrix
 
 
-def matrix_fingerprint(train_matrix: Any) -> str:
-    """sha256 over the shape and the positions of the interactions."""
-    matrix = scipy.sparse.csr_matrix(train_matrix, copy=True)
+def item_vectors(train_matrix: Any, rank: int, *, scaling: float = 1.0, seed: int = 0) -> NDArray[np.float64]:
+    """V Sigma, (n_items, rank), of the truncated SVD of the binary user x item matrix (HSASRec paper, appendix B).
+
+    They are neither centred nor normalised; items without interactions are zero vectors, and the first k columns are
+    those of rank k. Columns are first scaled as :func:`~recbole_hyper.svd.scaled_columns` does. ``seed`` is that of
+    the random start of the iteration. ValueError: an empty matrix, a rank outside 1..min(shape), or one whose iteration
+    does not fit into memory.
+    """
+    matrix = scipy.sparse.csr_matrix(train_matrix, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
-    digest = hashlib.sha256(repr(matrix.shape).encode())
-    digest.update(matrix.indptr.astype(np.int64).tobytes())
-    digest.update(matrix.indices.astype(np.int64).tobytes())
-    return digest.hexdigest()[:32]
+    matrix.eliminate_zeros()
+    if matrix.nnz == 0:
+        raise ValueError(f"the training matrix {matrix.shape} holds no interaction: no item vectors to measure")
+    if not 1 <= rank <= min(matrix.shape):
+        users, items = matrix.shape
+        most = min(matrix.shape)
+        raise ValueError(f"rank {rank} is out of range for {users} users x {items} items: choose 1 to {most}")
+    check_rank(min(matrix.shape), rank, ", or give the curvature as a number")
+    matrix.data[:] = 1.0
+    if scaling != 1.0:
+        matrix = scaled_columns(matrix, scaling)
+    by_user = matrix.shape[0] < matrix.shape[1]
+    side = matrix.T.tocsr() if by_user else matrix  # (long, short): the Gram matrix is short x short
+    values, vectors = top_eigenpairs(side, rank, seed)
+    if by_user:
+        return np.asarray(matrix.T @ vectors)  # A^T U = V Sigma
+    return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def choose_ranks(
@@ -161,7 +178,7 @@ def estimate_curvature(
         sample_sizes: points per sample; None for (1000, 2000, 4000), cut at the number of items.
         repeats: random samples of each size.
         seed: of the samples.
-        scaling: s of PureSVD-N, see :func:`~recbole_hyper.curvature.item_vectors.item_vectors`.
+        scaling: s of PureSVD-N, see :func:`item_vectors`.
         cache_path: json file that keeps the estimate; read when it was made from the same data with the same options.
             One that is damaged, or cannot be written, is named in a warning.
         fingerprint: names the data in the cache; None to hash the matrix.

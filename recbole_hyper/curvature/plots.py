@@ -1,7 +1,5 @@
 """Figures of a study: delta over sample sizes and ranks, spread, curvature and time (the paper's Figures 4 to 12)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ paper draws each size anew; every single sample has the same distribution). Grow
 each repeat instead of between unrelated samples.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -19,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recbole_hyper.curvature.distances import euclidean_distances
 from recbole_hyper.curvature.gromov import (
     EUCLIDEAN_BOUND,
     METRIC_BOUND,
     Search,
     Workspace,
+    euclidean_distances,
     search_all_bases,
     search_base,
 )
@@ -78,21 +76,13 @@ def run_trials(
     progress: Callable[[int, int], object] | None = None,
     threads: int | None = None,
 ) -> list[Trial]:
-    """Measure delta of nested random samples.
+    """Measure delta of nested random samples, ``threads`` repeats at once.
 
-    Args:
-        vectors: (N, d) item vectors whose first k columns are those of rank k; or give ``distances`` (N, N).
-        ranks: column counts, at most d; None for the paper's, cut at d.
-        sample_sizes: at least 4 each, at most N; None for the paper's, cut at N.
-        repeats: random permutations.
-        seed: with the repeat's number it fixes the permutation.
-        every_base: four-point delta of each sample instead of the paper's fixed base.
-        record: file of finished trials, a json line each; those in it are not measured again.
-        progress: called with (finished, total) trials.
-        threads: repeats measured at once.
-
-    Raises:
-        ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
+    ``vectors`` (N, d) are item vectors whose first k columns are those of rank k, or ``distances`` (N, N) are given.
+    ``ranks`` and ``sample_sizes`` (from 4) are at most d and N; None for the paper's, cut there. ``seed`` and number
+    of a repeat fix its permutation. ``every_base``: four-point delta instead of the paper's fixed base. ``record`` is a
+    file of finished trials, a json line each, which are not measured again; ``progress`` is called with (finished,
+    total). ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
     """
     samples = _checked(vectors, distances, ranks, sample_sizes, repeats)
     done = read_trials(record) if record else {}

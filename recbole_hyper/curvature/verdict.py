@@ -18,8 +18,6 @@ the repeats:
 ``undecided``: neither, or fewer than 3 repeats, or no second size between a quarter and three quarters of the largest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

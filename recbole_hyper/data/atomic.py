@@ -91,24 +91,13 @@ def read_atomic(
     encoding: str | None = None,
     lenient: bool = False,
 ) -> pd.DataFrame:
-    """Read some columns of an atomic file, a row per line that is not blank.
+    """Read ``columns`` (name: type) of an atomic file, a row per line that is not blank.
 
-    Args:
-        path: the file.
-        columns: name and type (token, float, token_seq, float_seq) of the columns to read, in the file's order.
-        ids: those token columns whose values are ids: any text that is not empty. In other columns an empty value
-            and pandas' words for one (NA, null, ...) are missing.
-        separator, seq_separator: between values, and between the parts of a sequence.
-        encoding: of the text; None is UTF-8.
-        lenient: as RecBole reads: an empty id is a missing value, what a line holds beyond the columns of the header is
-            left out, and what it lacks is missing.
-
-    Returns:
-        A column per name: text for tokens, float64 for floats (NaN where missing), an array per row for sequences.
-        The index is the number of the line less 2, so that the first line after the header has 0.
-
-    Raises:
-        DataError: a line or a value that means nothing, with the number of the line.
+    Tokens are text, floats float64 (NaN where missing), sequences an array per row; the index is the number of the line
+    less 2. Values of the token columns ``ids`` are any text that is not empty; in others an empty value and pandas'
+    words for one (NA, null, ...) are missing. ``lenient`` reads as RecBole: an empty id is missing, what a line holds
+    beyond the columns of the header is left out, and what it lacks is missing. DataError, with the number of the line,
+    for a line or a value that means nothing.
     """
     (text,) = Text.pieces(path, header(path, separator, encoding), separator, encoding)
     read, lines = (text.of_even_width() if lenient else text).columns(list(columns))
@@ -145,7 +134,11 @@ class Text:
             if codec == "utf-8-sig":
                 head, parts = file.readline(), _whole_lines(file, size)
             else:
-                head, _, data = _encoded(path, file.read(), codec).partition(b"\n")
+                data = file.read()
+                try:
+                    head, _, data = data.decode(codec).encode().partition(b"\n")
+                except UnicodeDecodeError as error:
+                    raise _undecodable(path, data, error, first=1) from error
                 parts = iter([data])
             for data in parts:
                 yield cls._of(path, entries, data, separator, first, returns=head.removesuffix(b"\n").endswith(b"\r"))
@@ -361,14 +354,6 @@ def _codec(encoding: str | None) -> str:
         raise DataError(f"encoding={encoding!r} is no text encoding that Python knows; try utf-8 or latin-1") from error
     # a byte order mark is no part of the first column's name
     return "utf-8-sig" if name == "utf-8" else name
-
-
-def _encoded(path: Path, data: bytes, codec: str) -> bytes:
-    """Return the text in UTF-8."""
-    try:
-        return data.decode(codec).encode()
-    except UnicodeDecodeError as error:
-        raise _undecodable(path, data, error, first=1) from error
 
 
 def _undecodable(path: Path, data: bytes, error: UnicodeDecodeError, first: int) -> DataError:

@@ -4,8 +4,6 @@ A store is written to a temporary folder that is renamed when it is complete, so
 one and no process ever maps half of one. What cannot be mapped (of another version, cut off) is removed and made anew.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,16 +41,13 @@ class Side:
             tokens, codes = both.chunk(0).dictionary, both.chunk(1).indices.to_numpy(zero_copy_only=False)
         return cls(column.codes, tokens, codes, None if interval is None else parsed_intervals(interval))
 
-    @property
-    def smallest(self) -> float:
-        """Below this many interactions, one that the feature file names goes, whatever the other intervals say."""
-        return self.interval[0][1] if self.interval else -1
-
     def refused(self, counts: npt.NDArray[np.int64], named: Mask) -> Mask:
         """Return which codes go, of those that still have ``counts`` interactions or are still ``named``."""
         if self.interval is None:
             return np.zeros(len(counts), dtype=bool)
-        return ((counts > 0) & ~within(counts, self.interval)) | (named & (counts < self.smallest))
+        # below this many interactions, one that the feature file names goes, whatever the other intervals say
+        least = self.interval[0][1] if self.interval else -1
+        return ((counts > 0) & ~within(counts, self.interval)) | (named & (counts < least))
 
     def renumbered(self, named: npt.NDArray[np.int32]) -> Side:
         """Return the side with codes in order of first appearance, those of ``named`` last, as RecBole numbers ids."""
@@ -61,19 +59,14 @@ class Side:
 
 def parsed_intervals(text: str) -> Intervals:
     """Return intervals such as "[5,inf)" as RecBole parses them."""
-    return Dataset._parse_intervals_str(_Logging(), text)
+    # all that the method reads of a dataset is its logger
+    return Dataset._parse_intervals_str(SimpleNamespace(logger=logger), text)
 
 
 def within(values: npt.NDArray, intervals: Intervals) -> Mask:
     """Return which values lie in one of the intervals, all of them where there is none, as RecBole decides it."""
     inside = Dataset._within_intervals(None, values, intervals)
     return np.full(len(values), inside) if isinstance(inside, bool) else inside
-
-
-class _Logging:
-    """What RecBole's method reads of a dataset."""
-
-    logger = logger
 
 
 def value_mask(values: Codes | npt.NDArray[np.float64], allowed: Any) -> Mask:

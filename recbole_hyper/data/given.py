@@ -1,7 +1,5 @@
 """Interactions that a caller gives as a frame: the same filters, ids and order as of a file with these rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

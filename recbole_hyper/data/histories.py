@@ -1,7 +1,5 @@
 """Histories of cases as sparse binary rows, for models that fold a history in."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -13,14 +11,10 @@ from recbole_hyper.types import Cases
 
 
 def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
-    """Return what each history adds to that of the case before it.
+    """Return the binary (n, n_items) matrix of what each history adds to the case before, and (n,) True where it does.
 
-    Successive cases of one user share all but their newest interactions, so a model that is linear in the history
-    needs one addition per case instead of the whole history (see :func:`accumulate`).
-
-    Returns:
-        (n, n_items) binary matrix of the items added (an item that repeats counts once), and (n,) True where the case
-        continues the one before it; elsewhere its row is the whole history.
+    Elsewhere the row is the whole history. Successive cases of one user share all but their newest interactions, so a
+    model that is linear in the history needs one addition per case (see :func:`accumulate`).
     """
     store = cases.store
     goes_on = np.zeros(len(cases), dtype=bool)

@@ -1,7 +1,5 @@
 """Files that were split before and hold a history and its target in each row: RecBole's ``item_id_list``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

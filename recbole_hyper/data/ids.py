@@ -1,7 +1,5 @@
 """Original ids to numbers, many at a time, without a dictionary of all of them."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from recbole_hyper.data.atomic import DataError, typed_header
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import write_array
 from recbole_hyper.data.source import Source
+from recbole_hyper.errors import did_you_mean
 from recbole_hyper.files import read_json, write_json
 
 _META = "columns.json"
@@ -90,10 +90,9 @@ def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
     known = [name for name in columns if name != source.item_field]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(repr(name), map(repr, known), n=1)
             features = ", ".join(known) or "none"
-            raise DataError(f"selected_features: {path} has no feature {name!r}; {hint}its features: {features}")
+            raise DataError(f"selected_features: {path} has no feature {name!r}{hint}; its features: {features}")
     if len(set(names)) < len(names):
         raise DataError(f"selected_features={list(names)}: a feature is named twice")
     return {name: columns[name] for name in names}
@@ -106,10 +105,8 @@ def read_item_features(
 
     Lines of other items are passed over, of two lines with one id the first counts, and an item without a line has no
     values. ``standardize`` gives float columns mean 0 and standard deviation 1 over the items that have a value.
-
-    Raises:
-        DataError: see :func:`feature_columns`; what ``read_atomic`` refuses; no line of an item of the store; a
-            column with fewer than two different values; sequences of numbers of different lengths.
+    DataError: see :func:`feature_columns`, ``read_atomic``; no line of an item of the store, a column with fewer than
+    two different values, sequences of numbers of different lengths.
     """
     kinds = feature_columns(source, names)
     path = source.path("item")

@@ -1,7 +1,5 @@
 """Split -> batches: right-padded windows with every position supervised, and RecBole's (prefix, target) rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,25 +61,15 @@ def windows(
     return Windows(np.repeat(rows, pieces), np.maximum(ends - max_length, 0), ends)
 
 
-def gather(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.int64]:
-    """Return the (n, width) item ids of ``starts .. ends - 1`` of each row, right-padded with 0."""
-    inside, index = _places(store, rows, starts, ends, width)
-    return np.where(inside, store.items[index], 0).astype(np.int64)
-
-
-def gather_times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int) -> npt.NDArray[np.float64]:
-    """Return the (n, width) times of what :func:`gather` returns, 0 at padding."""
-    inside, index = _places(store, rows, starts, ends, width)
-    return np.where(inside, store.times[index], 0.0)
-
-
-def _places(
-    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int
-) -> tuple[npt.NDArray[np.bool_], Int64]:
-    """Return (n, width) True where a row has an item, and the place of it in the arrays of the store."""
+def gather(
+    store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
+) -> npt.NDArray:
+    """Return the (n, width) int64 items, or float64 ``times``, of ``starts .. ends - 1`` of each row, 0 at padding."""
     columns = np.arange(width)
     inside = columns < (ends - starts)[:, None]
-    return inside, np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
+    values = store.times if times else store.items
+    return np.where(inside, values[index], 0).astype(np.float64 if times else np.int64, copy=False)
 
 
 def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, config: Any) -> dict[str, Any]:
@@ -89,7 +77,7 @@ def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width:
     if not reads_times(config):
         return {}
     name = config["TIME_FIELD"] + config["LIST_SUFFIX"]
-    return {name: torch.from_numpy(gather_times(store, rows, starts, ends, width))}
+    return {name: torch.from_numpy(gather(store, rows, starts, ends, width, times=True))}
 
 
 def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:
@@ -129,6 +117,8 @@ class BatchLoader:
     The order of an epoch depends on ``seed`` and on ``generator`` alone; its state is part of a checkpoint.
     """
 
+    count: int  # rows of an epoch
+
     def __init__(self, dataset: Any, config: Any) -> None:
         self.dataset = self._dataset = dataset
         self.config = config
@@ -137,18 +127,13 @@ class BatchLoader:
         self.drop_last = bool(config["drop_last"])
         self.generator = np.random.default_rng(config["seed"])
 
-    def _count(self) -> int:
-        """Return the number of rows."""
-        raise NotImplementedError
-
     def _maker(self) -> Callable[[Int64], Interaction]:
         """Return what makes a batch of an epoch from row numbers."""
         raise NotImplementedError
 
     def __len__(self) -> int:
-        count = self._count()
-        drops = self.drop_last and count >= self.batch_size
-        return count // self.batch_size if drops else math.ceil(count / self.batch_size)
+        drops = self.drop_last and self.count >= self.batch_size
+        return self.count // self.batch_size if drops else math.ceil(self.count / self.batch_size)
 
     def __iter__(self) -> Iterator[Interaction]:
         for index, make in self._batches():
@@ -156,7 +141,7 @@ class BatchLoader:
 
     def _batches(self) -> Iterator[tuple[Int64, Callable[[Int64], Interaction]]]:
         """Yield the row numbers of each batch, and the maker of it."""
-        make, count = self._maker(), self._count()
+        make, count = self._maker(), self.count
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
@@ -184,9 +169,7 @@ class WindowLoader(BatchLoader):
         self.store, self.train_lengths = store, train_lengths
         self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
         self._windows = windows(train_lengths, self.max_length, self.rule, self.generator)
-
-    def _count(self) -> int:
-        return len(self._windows)
+        self.count = len(self._windows)
 
     def share(self, rank: int, size: int) -> Iterator[tuple[Interaction, bool]]:
         """Yield of each batch the rows ``rank``, ``rank + size``, ...; no other is read from the store.
@@ -227,6 +210,7 @@ class PrefixLoader(BatchLoader):
         targets = np.maximum(train_lengths - 1, 0)
         self._rows = np.repeat(np.arange(store.n_rows, dtype=np.int32), targets)
         self._ends = (ranges(np.zeros_like(targets), targets) + 1).astype(np.int32)
+        self.count = len(self._rows)
         arguments = config["train_neg_sample_args"]
         self._negatives = 0 if arguments["distribution"] == "none" else int(arguments["sample_num"])
         if self._negatives and (arguments["distribution"] != "uniform" or arguments.get("dynamic")):
@@ -246,9 +230,6 @@ class PrefixLoader(BatchLoader):
         view.history_item_matrix = self.dataset.history_item_matrix
         view.history_user_matrix = self.dataset.history_user_matrix
         return view
-
-    def _count(self) -> int:
-        return len(self._rows)
 
     def _maker(self) -> Callable[[Int64], Interaction]:
         def make(index: Int64) -> Interaction:

@@ -1,7 +1,5 @@
 """From atomic files to a :class:`SequenceStore` by columns, with RecBole's ids and filters, bit by bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa

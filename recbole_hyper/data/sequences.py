@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.data.grouping import grouped
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.threads import default_threads
+from recbole_hyper.threads import Pool, default_threads
 
 _ARRAYS = ("offsets", "items", "times")
 
@@ -255,6 +254,31 @@ def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: 
     return items, times
 
 
+def grouped(
+    users: npt.NDArray,
+    times: npt.NDArray,
+    items: npt.NDArray,
+    ratings: npt.NDArray | None,
+    counts: npt.NDArray[np.int64],
+    threads: int,
+) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
+    """Return times, items and ratings (None for none) by user, each user's in time order; ties keep the order given.
+
+    ``users`` are (n,) numbers from 0, ``counts`` the rows of each; as many ``threads`` share the work.
+    """
+    from recbole_hyper.kernels import pairs
+
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    columns = (times, items, np.empty(0) if ratings is None else ratings)
+    found = tuple(np.empty_like(column) for column in columns)
+    # as many interactions for each thread
+    edges = np.searchsorted(starts, np.linspace(0, len(users), threads + 1)[1:-1]).tolist()
+    shares = list(itertools.pairwise([0, *edges, len(counts)]))
+    with Pool(threads) as pool:
+        pool.map(lambda some: pairs.group(users, columns, starts, some[0], some[1], found), shares)
+    return found[0], found[1], None if ratings is None else found[2]
+
+
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
     """Return whether interactions stand by user, then time; a piece at a time, so that disorder is seen early."""
     for start in range(0, len(users) - 1, piece):
@@ -279,6 +303,16 @@ def binary_matrix(
     matrix.sum_duplicates()
     matrix.data[:] = 1.0
     return matrix
+
+
+def matrix_fingerprint(matrix: scipy.sparse.csr_matrix) -> str:
+    """Return a sha256 over the shape and the positions of the interactions: equal for equal training data."""
+    matrix = scipy.sparse.csr_matrix(matrix, copy=True)
+    matrix.sum_duplicates()
+    digest = hashlib.sha256(repr(matrix.shape).encode())
+    digest.update(matrix.indptr.astype(np.int64).tobytes())
+    digest.update(matrix.indices.astype(np.int64).tobytes())
+    return digest.hexdigest()[:32]
 
 
 def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from recbole_hyper.data.atomic import DataError, header, read_atomic, typed_header
+from recbole_hyper.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,12 @@ class Source:
     @classmethod
     def of(cls, config: Any) -> Source:
         """Read them from a configuration."""
-        source = cls(
+        parts = tuple(config["benchmark_filename"] or ())
+
+        def filtering(key: str) -> Any:
+            return None if parts else config[key]
+
+        return cls(
             folder=Path(config["data_path"]),
             name=str(config["dataset"]),
             user_field=config["USER_ID_FIELD"],
@@ -52,24 +57,14 @@ class Source:
             encoding=config["encoding"],
             load_col=config["load_col"],
             unload_col=config["unload_col"] or {},
-            rm_dup_inter=config["rm_dup_inter"],
-            val_interval=config["val_interval"] or {},
-            user_inter_num_interval=config["user_inter_num_interval"],
-            item_inter_num_interval=config["item_inter_num_interval"],
-            filter_inter_by_user_or_item=config["filter_inter_by_user_or_item"] is True,
+            rm_dup_inter=filtering("rm_dup_inter"),
+            val_interval=filtering("val_interval") or {},
+            user_inter_num_interval=filtering("user_inter_num_interval"),
+            item_inter_num_interval=filtering("item_inter_num_interval"),
+            filter_inter_by_user_or_item=filtering("filter_inter_by_user_or_item") is True,
             given=config["interactions"] == "given",
-            parts=tuple(config["benchmark_filename"] or ()),
+            parts=parts,
             list_suffix=config["LIST_SUFFIX"],
-        )
-        if not source.parts:
-            return source
-        return replace(
-            source,
-            rm_dup_inter=None,
-            val_interval={},
-            user_inter_num_interval=None,
-            item_inter_num_interval=None,
-            filter_inter_by_user_or_item=False,
         )
 
     def path(self, suffix: str) -> Path:
@@ -157,8 +152,6 @@ class Source:
 
         So must be what ``val_interval`` names, which need not be loaded.
         """
-        if self.time_field is None or self.user_field is None:
-            raise DataError("USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD must all name a column")
         for path in self.inter_paths():
             self._check_columns(path)
         self._check_filters()
@@ -175,12 +168,10 @@ class Source:
             raise DataError(f"{path} has no column {self.list_field}:token_seq, which {self.path('inter')} has")
         for key, field in fields.items():
             if field not in columns:
-                near = difflib.get_close_matches(field, columns, n=1)
                 raise DataError(
                     f"{path} has no column {field!r} ({key}). Its header is {separator.join(entries)!r}, "
-                    f"columns: {', '.join(columns)}. "
-                    + (f"Did you mean --{key}={near[0]}? " if near else "")
-                    + "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
+                    f"columns: {', '.join(columns)}.{did_you_mean(field, columns, f' Did you mean --{key}=', n=1)} "
+                    "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
                 )
             if loaded != "*" and field not in loaded:
                 raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")

@@ -1,8 +1,6 @@
 """An .inter file as columns: ids as codes in order of first appearance, numbers as float64, a piece of the file at a
 time."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,12 +13,55 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.atomic import PAD, DataError, Text, header, nothing_in, without_time
-from recbole_hyper.data.tokens import Tokens
 from recbole_hyper.threads import Pool
 
 _PIECE = 48 << 20
 # from this many bytes on, a table of the different texts is worth the loading of its kernel
 _LARGE = 128 << 20
+
+
+class Tokens:
+    """A growing table of texts, numbered by first appearance, in compiled loops: worth it from some millions on."""
+
+    def __init__(self) -> None:
+        self._slots = np.zeros(1 << 12, np.uint64)
+        self._starts = np.zeros(1 << 11, np.uint64)
+        self._text = np.empty(1 << 12, np.uint8)
+        self._known = 0
+
+    def codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
+        """Return the (n,) number of each of the texts."""
+        from recbole_hyper.kernels import tokens
+
+        if len(texts) == 0:  # Arrow may leave its buffers out
+            return np.empty(0, np.int32)
+        offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+        data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+        most = self._known + len(texts)
+        if 2 * most > len(self._slots):
+            larger = np.zeros(1 << (4 * most - 1).bit_length(), np.uint64)
+            tokens.rehash(self._slots, larger)
+            self._slots = larger
+        self._starts = _grown(self._starts, self._known + 1, most + 1)
+        used = int(self._starts[self._known])
+        self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
+        codes = np.empty(len(texts), np.int32)
+        self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
+        return codes
+
+    def names(self) -> pa.Array:
+        """Return the texts by their numbers."""
+        starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
+        names = pa.LargeStringArray.from_buffers(self._known, starts, text)
+        return names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
+
+
+def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
+    if wanted <= len(array):
+        return array
+    larger = np.empty(2 * wanted, array.dtype)
+    larger[:used] = array[:used]
+    return larger
 
 
 @dataclass
@@ -63,18 +104,10 @@ def read_table(
     separator: str = "\t",
     encoding: str | None = None,
 ) -> Table:
-    """Read columns of token and float; blank lines are passed over, as by :func:`atomic.read_atomic`.
+    """Read token and float ``columns`` as :func:`atomic.read_atomic`; a missing token that is no id is one like others.
 
-    Args:
-        path: the file, in which a missing token beside the ids is a token like others.
-        columns: name and type (token or float) of the columns to read.
-        ids: token columns in which every row has a value.
-        finite: float column in which every row has a finite value; None where there is no such column.
-        separator, encoding: of the text.
-
-    Raises:
-        DataError: as :func:`atomic.read_atomic`; no rows at all; a row without a finite value; a file that another
-            process changed meanwhile.
+    DataError as there, and for no rows at all, a row whose column ``finite`` (None: no such column) is not finite, or a
+    file that another process changed meanwhile.
     """
     before = _signature(path)
     types = {name: pa.float64() if kind == "float" else pa.string() for name, kind in columns.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.loader import case_interaction, gather, gather_times
+from recbole_hyper.data.loader import case_interaction, gather
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.types import Cases
@@ -19,7 +19,7 @@ TOKENS_PER_BATCH = 1 << 16
 
 def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
     """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items."""
-    gathered = (gather, gather_times) if model.encoder.reads_times else (gather,)
+    columns = (False, True) if model.encoder.reads_times else (False,)
     starts = np.maximum(cases.ends - max_length, cases.starts)
     lengths = cases.ends - starts
     order = np.argsort(lengths, kind="stable")
@@ -32,7 +32,7 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
             index = order[first : min(first + size, group.stop)]
             width = int(lengths[index].max())
             own = cases.store, cases.rows[index], starts[index], cases.ends[index], width
-            items, *times = (torch.from_numpy(of(*own)).to(device) for of in gathered)
+            items, *times = (torch.from_numpy(gather(*own, times=timed)).to(device) for timed in columns)
             encoded = model(items, torch.from_numpy(lengths[index]).to(device), *times)
             if states is None:
                 states = encoded.new_empty(len(order), encoded.shape[1])

@@ -15,10 +15,8 @@ Moebius addition becomes
 which equals Ganea et al. (2018), eq. 4, exactly. **Projection**: s is kept at or below ``max_rapidity(dtype)``: 7 in
 float32 (radius 1 - 1.7e-6), 15 in float64 (radius 1 - 1.9e-13). The derivative is that of the projected function.
 
-``dim`` is the axis of the coordinates throughout. A leaf module: it imports only torch.
+Coordinates stand in the last axis. A leaf module: it imports only torch.
 """
-
-from __future__ import annotations
 
 import math
 from typing import Any
@@ -41,9 +39,9 @@ def tiny(dtype: torch.dtype) -> float:
     return max(1e-30, torch.finfo(dtype).tiny)  # float16 cannot hold 1e-30
 
 
-def square_norm(x: Tensor, dim: int = -1) -> Tensor:
+def square_norm(x: Tensor) -> Tensor:
     """Return |x|^2 with the axis kept."""
-    return x.square().sum(dim, keepdim=True)
+    return x.square().sum(-1, keepdim=True)
 
 
 def exp_factors(square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,38 +76,37 @@ def ball_factors(square: Tensor, limit: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Radial(torch.autograd.Function):
-    """x -> f(|x|^2) x for one of the two factors above."""
+    """x -> f(|x|^2) x for one of the factors above."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, limit: float, factors: Any) -> Tensor:
-        ratio, _, slope = factors(square_norm(x, dim), limit)
+    def forward(ctx: Any, x: Tensor, limit: float, factors: Any) -> Tensor:
+        ratio, _, slope = factors(square_norm(x), limit)
         ctx.save_for_backward(x, ratio, slope)
-        ctx.dim = dim
         return x * ratio
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, ratio, slope = ctx.saved_tensors
-        along = (gradient * x).sum(ctx.dim, keepdim=True)
-        return torch.addcmul(gradient * ratio, slope * along, x), None, None, None
+        along = (gradient * x).sum(-1, keepdim=True)
+        return torch.addcmul(gradient * ratio, slope * along, x), None, None
 
 
-def lift_tangent(tangent: Tensor, dim: int = -1, limit: float | None = None) -> Tensor:
+def lift_tangent(tangent: Tensor, limit: float | None = None) -> Tensor:
     """Return the lifted point exp_0(t) of a tangent vector t at the origin, s <= ``limit`` (None: max_rapidity)."""
-    return _Radial.apply(tangent, dim, max_rapidity(tangent.dtype) if limit is None else limit, exp_factors)
+    return _Radial.apply(tangent, max_rapidity(tangent.dtype) if limit is None else limit, exp_factors)
 
 
-def tangent_of_lifted(lifted: Tensor, dim: int = -1, limit: float | None = None) -> Tensor:
+def tangent_of_lifted(lifted: Tensor, limit: float | None = None) -> Tensor:
     """Return log_0 of a lifted point, s <= ``limit`` (None: max_rapidity)."""
-    return _Radial.apply(lifted, dim, max_rapidity(lifted.dtype) if limit is None else limit, log_factors)
+    return _Radial.apply(lifted, max_rapidity(lifted.dtype) if limit is None else limit, log_factors)
 
 
-def lift_point(x: Tensor, curvature: Curvature, dim: int = -1) -> Tensor:
+def lift_point(x: Tensor, curvature: Curvature) -> Tensor:
     r"""Return :math:`\sqrt c\,x/\sqrt{1 - c|x|^2}`; points at or beyond the boundary are projected first."""
     limit = max_rapidity(x.dtype)
     scaled = x * curvature**0.5
-    square = square_norm(scaled, dim)
+    square = square_norm(scaled)
     highest = math.tanh(limit) ** 2
     beyond = square > highest
     shrunk = scaled * (highest / torch.where(beyond, square, torch.ones_like(square))).sqrt()
@@ -117,101 +114,42 @@ def lift_point(x: Tensor, curvature: Curvature, dim: int = -1) -> Tensor:
     return torch.where(beyond, shrunk * math.cosh(limit), kept)
 
 
-def point_of_lifted(lifted: Tensor, curvature: Curvature, dim: int = -1) -> Tensor:
+def point_of_lifted(lifted: Tensor, curvature: Curvature) -> Tensor:
     """Return the point of the ball of ``curvature``."""
-    return lifted * (curvature**0.5 * (1 + square_norm(lifted, dim)).sqrt()).reciprocal()
+    return lifted * (curvature**0.5 * (1 + square_norm(lifted)).sqrt()).reciprocal()
 
 
-def lifted_sum(first: Tensor, second: Tensor, dim: int = -1) -> Tensor:
+def lifted_sum(first: Tensor, second: Tensor) -> Tensor:
     """Return the Moebius sum of two lifted points."""
-    cosh_first, cosh_second = (1 + square_norm(first, dim)).sqrt(), (1 + square_norm(second, dim)).sqrt()
+    cosh_first, cosh_second = (1 + square_norm(first)).sqrt(), (1 + square_norm(second)).sqrt()
     e = cosh_second * first + cosh_first * second
-    square = square_norm(e, dim)
+    square = square_norm(e)
     return (cosh_second * e + square * first) / (cosh_first * (1 + square).sqrt())
 
 
-def exp0(tangent: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+def exp0(tangent: Tensor, curvature: Curvature = 1.0) -> Tensor:
     r"""Return :math:`\exp_0(v) = \tanh(\sqrt c|v|)\,v/(\sqrt c|v|)`, a point of the ball."""
     root = curvature**0.5
-    return _Radial.apply(tangent * root, dim, max_rapidity(tangent.dtype), ball_factors) / root
+    return _Radial.apply(tangent * root, max_rapidity(tangent.dtype), ball_factors) / root
 
 
-def log0(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+def log0(x: Tensor, curvature: Curvature = 1.0) -> Tensor:
     r"""Return :math:`\log_0(x) = \mathrm{artanh}(\sqrt c|x|)\,x/(\sqrt c|x|)`, a tangent vector at the origin."""
-    return tangent_of_lifted(lift_point(x, curvature, dim), dim) / curvature**0.5
+    return tangent_of_lifted(lift_point(x, curvature)) / curvature**0.5
 
 
-def moebius_add(x: Tensor, y: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Return :math:`x \oplus_c y` of points of the ball."""
-    total = lifted_sum(lift_point(x, curvature, dim), lift_point(y, curvature, dim), dim)
-    return project(point_of_lifted(total, curvature, dim), curvature, dim)
-
-
-def moebius_matvec(matrix: Tensor, x: Tensor, curvature: Curvature = 1.0) -> Tensor:
-    r"""Return :math:`M \otimes_c x = \exp_0(M \log_0 x)` of ``matrix`` (out, in) and points (..., in)."""
-    return exp0(log0(x, curvature) @ matrix.t(), curvature)
-
-
-def project(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+def project(x: Tensor, curvature: Curvature = 1.0) -> Tensor:
     """Return x, moved to radius tanh(max_rapidity) / sqrt(c) where it lies beyond."""
     largest = math.tanh(max_rapidity(x.dtype)) / curvature**0.5
-    norm = (square_norm(x, dim) + tiny(x.dtype)).sqrt()
+    norm = (square_norm(x) + tiny(x.dtype)).sqrt()
     return torch.where(norm > largest, x * (largest / norm), x)
 
 
-def conformal_factor(x: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Return :math:`\lambda_x = 2/(1 - c|x|^2)` with the axis kept."""
-    return 2 * (1 + square_norm(lift_point(x, curvature, dim), dim))
-
-
-def exp_map(x: Tensor, tangent: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Return :math:`\exp_x(v) = x \oplus \exp_0(\lambda_x v / 2)`."""
-    return moebius_add(x, exp0(tangent * conformal_factor(x, curvature, dim) / 2, curvature, dim), curvature, dim)
-
-
-def log_map(x: Tensor, y: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Return :math:`\log_x(y) = (2/\lambda_x) \log_0(-x \oplus y)`."""
-    moved = lifted_sum(lift_point(-x, curvature, dim), lift_point(y, curvature, dim), dim)
-    return 2 / conformal_factor(x, curvature, dim) * tangent_of_lifted(moved, dim) / curvature**0.5
-
-
-def gyration(x: Tensor, y: Tensor, vector: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Return :math:`gyr[x, y]v`, the rotation by which Moebius addition fails to associate."""
-    first, second = lift_point(x, curvature, dim), lift_point(y, curvature, dim)
-    first_square, second_square = square_norm(first, dim), square_norm(second, dim)
-    cosh = ((1 + first_square) * (1 + second_square)).sqrt()
-    along_first, along_second = (first * vector).sum(dim, keepdim=True), (second * vector).sum(dim, keepdim=True)
-    inner = (first * second).sum(dim, keepdim=True)
-    a = -along_first * second_square + (cosh + 2 * inner) * along_second
-    b = -along_second * first_square - cosh * along_first
-    return vector + 2 * (a * first + b * second) / (cosh.square() + 2 * cosh * inner + first_square * second_square)
-
-
-def parallel_transport(x: Tensor, y: Tensor, vector: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Carry a tangent vector from x to y along the geodesic: :math:`(\lambda_x/\lambda_y)\,gyr[y, -x]v`."""
-    scale = conformal_factor(x, curvature, dim) / conformal_factor(y, curvature, dim)
-    return scale * gyration(y, -x, vector, curvature, dim)
-
-
-def square_distance(x: Tensor, y: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
-    r"""Return :math:`d(x, y)^2` without the axis; its gradient is finite (0) where x = y."""
-    first, second = lift_point(-x, curvature, dim), lift_point(y, curvature, dim)
-    return lifted_square_distance(-first, second, curvature, dim)
-
-
-def lifted_square_distance(first: Tensor, second: Tensor, curvature: Curvature = 1.0, dim: int = -1) -> Tensor:
+def lifted_square_distance(first: Tensor, second: Tensor, curvature: Curvature = 1.0) -> Tensor:
     r"""Return the squared distance :math:`(4/c)\,\mathrm{asinh}^2|C_2\sigma_1 - C_1\sigma_2|` of two lifted points."""
-    cosh_first, cosh_second = (1 + square_norm(first, dim)).sqrt(), (1 + square_norm(second, dim)).sqrt()
+    cosh_first, cosh_second = (1 + square_norm(first)).sqrt(), (1 + square_norm(second)).sqrt()
     difference = cosh_second * first - cosh_first * second
-    return 4 / curvature * tangent_of_lifted(difference, dim, math.inf).square().sum(dim)
-
-
-def check_curvature(curvature: float) -> None:
-    """Raise ValueError unless ``curvature`` is a finite number above 0."""
-    if not (math.isfinite(curvature) and curvature > 0):
-        raise ValueError(
-            f"curvature={curvature}: a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
-        )
+    return 4 / curvature * tangent_of_lifted(difference, math.inf).square().sum(-1)
 
 
 def check_finite(values: Tensor, name: str) -> None:
@@ -223,10 +161,10 @@ def check_finite(values: Tensor, name: str) -> None:
         )
 
 
-def check_points(x: Tensor, curvature: Curvature, name: str, dim: int = -1) -> None:
+def check_points(x: Tensor, curvature: Curvature, name: str) -> None:
     """Raise ValueError if ``x`` is not finite or has a point outside the open ball of ``curvature``."""
     check_finite(x, name)
-    largest = float((square_norm(x.detach(), dim) * curvature).max()) if x.numel() else 0.0
+    largest = float((square_norm(x.detach()) * curvature).max()) if x.numel() else 0.0
     if largest >= 1:
         raise ValueError(
             f"{name}: a point of norm {math.sqrt(largest / float(curvature)):.6g} lies outside the ball of radius "

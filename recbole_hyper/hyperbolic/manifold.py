@@ -1,7 +1,5 @@
 """geoopt's Poincare ball, built so that small and large curvatures keep their digits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,15 +7,16 @@ import geoopt
 import torch
 from torch import Tensor
 
-from recbole_hyper.hyperbolic._math import check_curvature
-
 
 def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.PoincareBall:
     """Return the ball of ``curvature`` c: c |x|^2 < 1, radius 1/sqrt(c), sectional curvature -c.
 
     ``learnable`` makes c a trained parameter (it is softplus of ``isp_c``). ValueError for no finite number above 0.
     """
-    check_curvature(curvature)
+    if not (math.isfinite(curvature) and curvature > 0):
+        raise ValueError(
+            f"curvature={curvature}: a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
+        )
     ball = geoopt.PoincareBall(c=1.0, learnable=learnable)
     with torch.no_grad():  # geoopt's log(exp(c) - 1) is -inf or inf for very small or large c
         ball.isp_c.fill_(curvature + math.log(-math.expm1(-curvature)))

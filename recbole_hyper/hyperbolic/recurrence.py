@@ -5,8 +5,6 @@ for r, z, candidate; ``bias`` (3, d) lifted; ``weight`` (3d, d) recurrent matric
 ``rho`` 0-d, :math:`1/\sqrt c`, by which what the gates and phi see is multiplied. They return tangent states (L, B, d).
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

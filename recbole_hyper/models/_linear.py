@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,16 +120,6 @@ class OneStep:
 
     def __iter__(self) -> Iterator[Interaction]:
         yield Interaction({})
-
-
-def matrix_fingerprint(matrix: scipy.sparse.csr_matrix) -> str:
-    """Return a sha256 of a binary matrix: equal for equal training data."""
-    matrix = matrix.copy()
-    matrix.sort_indices()
-    digest = hashlib.sha256(str(matrix.shape).encode())
-    for array in (matrix.indptr, matrix.indices):
-        digest.update(array.astype(np.int64).tobytes())
-    return digest.hexdigest()[:32]
 
 
 def cached(kind: str, key: str, folder: str | None) -> Arrays | None:

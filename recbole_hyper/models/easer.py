@@ -14,8 +14,9 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
+from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.models._linear import LinearRecommender, cached, keep, matrix_fingerprint
+from recbole_hyper.models._linear import LinearRecommender, cached, keep
 from recbole_hyper.types import Cases
 
 _BLOCK = 2048  # columns converted at one time

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
+from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.models._linear import LinearRecommender, cached, keep, matrix_fingerprint
+from recbole_hyper.models._linear import LinearRecommender, cached, keep
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.types import Cases
 

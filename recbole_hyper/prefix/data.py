@@ -48,14 +48,8 @@ def generate_pairs(
     For every first sentence (Ganea et al. 2018, section 4, as their code does it): :math:`l_2 \sim U\{1..L\}`,
     :math:`l_1 = l_2 + U\{0..L-l_2\}`, words uniform. It occurs once with a random second sentence of :math:`l_2` words
     (class 0) and once with its own first :math:`l_2` words, of which :math:`\lfloor Z l_2/100 \rfloor` random positions
-    are drawn anew (class 1; a draw may hit the same word, and prefixes shorter than 100/Z stay clean).
-
-    Args:
-        n_pairs: even number of pairs, > 0.
-        noise: Z in percent, 0..100.
-        generator: source of randomness.
-        n_words: vocabulary, 1..65535; ValueError for an argument out of range.
-        max_words: L, longest sentence.
+    are drawn anew (class 1; a draw may hit the same word, and prefixes shorter than 100/Z stay clean). Z is ``noise``,
+    in percent, L is ``max_words``; ValueError for an argument out of range.
     """
     if n_pairs <= 0 or n_pairs % 2:
         raise ValueError(f"n_pairs={n_pairs}: an even number above 0 is needed (half of each class)")

@@ -1,22 +1,14 @@
 """The two-sentence classifier of the noisy-prefix task, Euclidean or hyperbolic throughout."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU
-from recbole_hyper.hyperbolic import (
-    EuclideanPairLayer,
-    HyperbolicMLR,
-    MoebiusPairLayer,
-    ball_parameter,
-    exp0,
-    log0,
-    poincare_ball,
-)
+from recbole_hyper.hyperbolic._math import exp0, log0
+from recbole_hyper.hyperbolic.layers import EuclideanPairLayer, HyperbolicMLR, MoebiusPairLayer
+from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
 GEOMETRIES = ("poincare", "euclidean")
 TYPES = ("hyp", "eucl")

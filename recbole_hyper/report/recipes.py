@@ -6,13 +6,12 @@ settings, what the rows change there. A recipe is a table on one of its data set
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.yaml_files import config_file, merged, properties_file, properties_folder, read_yaml
 
 # the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
@@ -92,8 +91,7 @@ def _find(name: str) -> tuple[Path, str, str]:
 
 
 def _unknown(name: str, known: Sequence[str]) -> ConfigError:
-    near = difflib.get_close_matches(name, known, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; see recbole-hyper reproduce --list"
+    hint = did_you_mean(name, known) or "; see recbole-hyper reproduce --list"
     return ConfigError(f"recipe {name!r} is unknown{hint}")
 
 

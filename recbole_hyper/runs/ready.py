@@ -96,7 +96,7 @@ def settle_curvature(
         if before.get("curvature") == value and "origin" in before:
             return before["origin"]
         return {"curvature_origin": "learned" if value == "learn" else "given"}
-    from recbole_hyper.curvature import estimate_curvature
+    from recbole_hyper.curvature.estimate import estimate_curvature
 
     matrix = split.store.matrix(split.train_lengths)[:, 1:]
     trained = f"{split.store.fingerprint()}{split.train_lengths.tolist()}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import math
 import shutil
@@ -20,7 +19,7 @@ import pandas as pd
 import yaml
 
 from recbole_hyper.config import Config, ConfigError, all_known_keys, config_file, parse_keys, read_yaml
-from recbole_hyper.errors import LockedError, NoSpaceError
+from recbole_hyper.errors import LockedError, NoSpaceError, did_you_mean
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
 from recbole_hyper.keys import SCORE, deciding, is_number
@@ -400,8 +399,7 @@ def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space)
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
         if key in set_here or key not in known:
             # a key that the sweep sets is no misspelling of itself
-            near = [] if key in known else difflib.get_close_matches(key, known, n=3)
-            hint = "; the sweep sets it" if key in known else f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = "; the sweep sets it" if key in known else did_you_mean(key, known)
             raise ConfigError(f"the space names {key!r}, which is no key of a trial{hint}")
         if key in COMPARED and key in space.domains:
             raise ConfigError(f"the space varies {key}: scores of its trials could not be compared; give it one value")

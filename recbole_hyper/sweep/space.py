@@ -25,7 +25,6 @@ RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguni
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.config import RECBOLE_PROPERTIES, ConfigError, parse_value, read_yaml, stated_values
+from recbole_hyper.config import RECBOLE_PROPERTIES, parse_value, read_yaml, stated_values
+from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import KEYS, takes_list
 from recbole_hyper.yaml_files import properties_file
 
@@ -257,9 +257,8 @@ def _domain(value: Any, where: str) -> Domain:
     if not isinstance(value, dict) or not set(value) & {*KINDS, "when"}:
         if isinstance(value, dict):
             for key in value:
-                near = difflib.get_close_matches(str(key), KINDS, n=1, cutoff=0.75)
-                if near:
-                    raise ConfigError(f"{where}: {key!r} is no kind of domain; did you mean {near[0]}?")
+                if hint := did_you_mean(key, KINDS, n=1, cutoff=0.75):
+                    raise ConfigError(f"{where}: {key!r} is no kind of domain{hint}")
         return Domain("value", (value,))
     kinds = [key for key in value if key != "when"]
     if len(kinds) != 1 or kinds[0] not in KINDS:

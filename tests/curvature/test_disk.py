@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recbole_hyper.curvature import curvature_of, delta_rel_of, disk_delta_rel
+from recbole_hyper.curvature.disk import curvature_of, delta_rel_of, disk_delta_rel
 from tests.reference import gromov
 
 

@@ -14,8 +14,7 @@ import scipy.sparse
 
 import recbole_hyper.curvature.estimate as module
 from recbole_hyper import cli, run, svd
-from recbole_hyper.curvature import estimate_curvature
-from recbole_hyper.curvature.item_vectors import item_vectors
+from recbole_hyper.curvature.estimate import estimate_curvature, item_vectors
 from recbole_hyper.curvature.study import run_trials
 from tests.conftest import SMALL
 from tests.reference.gromov import curvature_of

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.curvature import gromov_delta
-from recbole_hyper.curvature.distances import euclidean_distances
-from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, search_base
+from recbole_hyper.curvature.gromov import EUCLIDEAN_BOUND, euclidean_distances, gromov_delta, search_base
 from tests.reference.gromov import delta_fixed_base, delta_four_points, shortest_paths, tree_distances
 
 

@@ -8,7 +8,7 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 
 from recbole_hyper import svd
-from recbole_hyper.curvature.item_vectors import item_vectors
+from recbole_hyper.curvature.estimate import item_vectors
 
 
 def distances(points: np.ndarray) -> np.ndarray:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import recbole_hyper.curvature.study as study
-from recbole_hyper.curvature import gromov_delta
-from recbole_hyper.curvature.distances import euclidean_distances
+from recbole_hyper.curvature.gromov import euclidean_distances, gromov_delta
 from recbole_hyper.curvature.study import Trial, run_trials
 from recbole_hyper.curvature.verdict import judge, plateau_ranks
 from tests.reference.gromov import tree_distances

@@ -8,7 +8,6 @@ import pytest
 
 from recbole_hyper.config import Config, properties_folder, read_yaml
 from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.formats import formats
 
 SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
@@ -48,6 +47,7 @@ def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: 
     assert entry.get
     assert entry.address
     assert all(source.format in formats() for source in entry.sources)
+    assert {source.done for source in entry.sources} <= {"nothing", "filter", "all"}
     entry.recipe.check()
     for paper in entry.published:
         if paper.density is None or not (paper.users and paper.items and paper.interactions):
@@ -55,11 +55,6 @@ def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: 
         users = 35_598 if "misprint" in paper.note else paper.users
         # printed to one digit of the last place
         assert paper.interactions / (users * paper.items) == pytest.approx(paper.density, abs=6e-5)
-
-
-def test_a_typing_error_in_the_catalogue_is_named() -> None:
-    with pytest.raises(PrepareError, match="mine: unknown min_usr; known: since"):
-        catalogue._entry("mine", {"about": "", "recipe": {"min_usr": 5}})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.data.prepare import catalogue, filters
+from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare import recipe as filters
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from recbole_hyper.encoders.gru import GRUEncoder
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU, MoebiusGRUCell, MoebiusGRUEncoder
-from recbole_hyper.hyperbolic import exp0, log0
+from recbole_hyper.hyperbolic._math import exp0, log0
 from recbole_hyper.hyperbolic.recurrence import plain_recurrence, recurrence
 from tests.reference import moebius as reference
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from recbole_hyper import hyperbolic as hyp
-from recbole_hyper.hyperbolic import _math
+from recbole_hyper.hyperbolic import _math as hyp
+from recbole_hyper.hyperbolic.manifold import poincare_ball
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -24,6 +24,15 @@ def points(radius: float, curvature: float, seed: int, dtype: torch.dtype = torc
     return (direction * share * radius / curvature**0.5).to(dtype)
 
 
+def moebius_add(x: Tensor, y: Tensor, curvature: float = 1.0) -> Tensor:
+    total = hyp.lifted_sum(hyp.lift_point(x, curvature), hyp.lift_point(y, curvature))
+    return hyp.project(hyp.point_of_lifted(total, curvature), curvature)
+
+
+def square_distance(x: Tensor, y: Tensor, curvature: float = 1.0) -> Tensor:
+    return hyp.lifted_square_distance(hyp.lift_point(x, curvature), hyp.lift_point(y, curvature), curvature)
+
+
 # radius, allowed error as a share of the ball's radius: rounding 6e-8 times 1 / (1 - radius), with room for the chain
 LADDER = [(0.5, 2e-6), (0.9, 1e-5), (0.99, 1e-4), (0.999, 1e-3)]
 curvatures = st.sampled_from([0.01, 0.3, 1.0, 4.0])
@@ -35,7 +44,7 @@ seeds = st.integers(0, 10_000)
 @given(curvature=curvatures, seed=seeds)
 def test_left_cancellation(radius: float, tolerance: float, curvature: float, seed: int) -> None:
     x, y = points(radius, curvature, seed), points(radius, curvature, seed + 1)
-    back = hyp.moebius_add(-x, hyp.moebius_add(x, y, curvature), curvature)
+    back = moebius_add(-x, moebius_add(x, y, curvature), curvature)
     # x (+) y may lie much nearer to the boundary than both, so the error is measured as a distance in the ball's units
     assert float((back - y).norm(dim=-1).max()) * curvature**0.5 < 30 * tolerance / (1 - radius) ** 0.5
 
@@ -44,10 +53,8 @@ def test_left_cancellation(radius: float, tolerance: float, curvature: float, se
 @SETTINGS
 @given(curvature=curvatures, seed=seeds)
 def test_exp_and_log_are_inverse(radius: float, tolerance: float, curvature: float, seed: int) -> None:
-    x, y = points(radius, curvature, seed), points(0.5, curvature, seed + 1)
+    x = points(radius, curvature, seed)
     assert float((hyp.exp0(hyp.log0(x, curvature), curvature) - x).norm(dim=-1).max()) * curvature**0.5 < tolerance
-    there = hyp.exp_map(y, hyp.log_map(y, x, curvature), curvature)
-    assert float((there - x).norm(dim=-1).max()) * curvature**0.5 < 10 * tolerance
 
 
 @SETTINGS
@@ -57,47 +64,16 @@ def test_log_of_exp_keeps_small_vectors(curvature: float, seed: int) -> None:
     torch.testing.assert_close(hyp.log0(hyp.exp0(v, curvature), curvature), v, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize(("radius", "tolerance"), [(0.5, 1e-5), (0.9, 2e-4), (0.97, 2e-3)])
-@SETTINGS
-@given(curvature=curvatures, seed=seeds)
-def test_parallel_transport_is_an_isometry(radius: float, tolerance: float, curvature: float, seed: int) -> None:
-    x, y = points(radius, curvature, seed), points(radius, curvature, seed + 1)
-    u, v = torch.randn(16, 4, generator=torch.Generator().manual_seed(seed)), points(1.0, 1.0, seed + 2)
-
-    def inner(a: Tensor, b: Tensor, at: Tensor) -> Tensor:
-        return hyp.conformal_factor(at, curvature)[:, 0] ** 2 * (a * b).sum(-1)
-
-    moved_u, moved_v = hyp.parallel_transport(x, y, u, curvature), hyp.parallel_transport(x, y, v, curvature)
-    size = (inner(u, u, x) * inner(v, v, x)).sqrt()
-    assert float(((inner(moved_u, moved_v, y) - inner(u, v, x)) / size).abs().max()) < tolerance
-
-
-@pytest.mark.parametrize(("radius", "tolerance"), LADDER)
-@SETTINGS
-@given(curvature=curvatures, seed=seeds)
-def test_matvec_of_the_identity_is_the_identity(radius: float, tolerance: float, curvature: float, seed: int) -> None:
-    x = points(radius, curvature, seed)
-    assert float((hyp.moebius_matvec(torch.eye(4), x, curvature) - x).norm(dim=-1).max()) * curvature**0.5 < tolerance
-
-
 @pytest.mark.parametrize("curvature", [0.05, 1.0, 3.0])
 def test_formulas_are_those_of_geoopt(curvature: float) -> None:
     ball = geoopt.PoincareBall(c=torch.tensor(curvature, dtype=torch.float64))
     x, y = points(0.99, curvature, 0, torch.float64), points(0.99, curvature, 1, torch.float64)
     v = torch.randn(16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    matrix = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) / 3
-    small = v * 1e-2
     expected = {
-        "add": (hyp.moebius_add(x, y, curvature), ball.mobius_add(x, y)),
+        "add": (moebius_add(x, y, curvature), ball.mobius_add(x, y)),
         "exp0": (hyp.exp0(v, curvature), ball.expmap0(v)),
         "log0": (hyp.log0(x, curvature), ball.logmap0(x)),
-        "exp": (hyp.exp_map(x, small, curvature), ball.expmap(x, small)),
-        "log": (hyp.log_map(x, y, curvature), ball.logmap(x, y)),
-        "matvec": (hyp.moebius_matvec(matrix, x, curvature), ball.mobius_matvec(matrix, x)),
-        "factor": (hyp.conformal_factor(x, curvature)[:, 0], ball.lambda_x(x)),
-        "gyration": (hyp.gyration(x, y, v, curvature), ball.gyration(x, y, v)),
-        "transport": (hyp.parallel_transport(x, y, v, curvature), ball.transp(x, y, v)),
-        "distance": (hyp.square_distance(x, y, curvature), ball.dist(x, y) ** 2),
+        "distance": (square_distance(x, y, curvature), ball.dist(x, y) ** 2),
     }
     for name, (ours, theirs) in expected.items():
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
@@ -107,7 +83,7 @@ def test_formulas_are_those_of_geoopt(curvature: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_are_finite_at_every_size(size: float, dtype: torch.dtype) -> None:
     v = (torch.tensor([[1.0, -2.0, 2.0]], dtype=dtype) / 3 * size).requires_grad_()
-    result = hyp.log0(hyp.moebius_add(hyp.exp0(v), hyp.exp0(-v / 2)))
+    result = hyp.log0(moebius_add(hyp.exp0(v), hyp.exp0(-v / 2)))
     (gradient,) = torch.autograd.grad(result.sum(), v)
     assert torch.isfinite(gradient).all()
     if size <= 1:  # the sum is exp0(v / 2)
@@ -116,7 +92,7 @@ def test_gradients_are_finite_at_every_size(size: float, dtype: torch.dtype) -> 
 
 def test_square_distance_has_gradient_zero_where_points_meet() -> None:
     x = points(0.9, 1.0, 0).requires_grad_()
-    distance = hyp.square_distance(x, x.detach().clone())
+    distance = square_distance(x, x.detach().clone())
     distance.sum().backward()
     assert x.grad is not None
     assert float(distance.detach().max()) == 0.0
@@ -128,7 +104,7 @@ def test_float32_sum_is_nearer_to_the_truth_than_the_usual_formula() -> None:
     x32, y32 = x.float(), y.float()
     truth = hyp.log0(geoopt.PoincareBall(c=torch.ones((), dtype=torch.float64)).mobius_add(-x32.double(), y32.double()))
     usual = geoopt.PoincareBall(c=1.0).mobius_add(-x32, y32)
-    ours = hyp.log0(hyp.moebius_add(-x32, y32))
+    ours = hyp.log0(moebius_add(-x32, y32))
     error_usual = (hyp.log0(usual).double() - truth).norm(dim=-1).max()
     assert float((ours.double() - truth).norm(dim=-1).max()) < float(error_usual) / 3
 
@@ -139,23 +115,23 @@ def test_projection_keeps_points_inside(dtype: torch.dtype) -> None:
     inside = hyp.project(far, 2.0)
     assert float((2 * inside.square().sum(-1)).max()) < 1
     assert torch.equal(inside[2], far[2])
-    limit = _math.max_rapidity(dtype)
-    assert torch.allclose(_math.lift_point(far, 2.0)[:2].norm(dim=-1), torch.tensor(limit, dtype=dtype).sinh())
+    limit = hyp.max_rapidity(dtype)
+    assert torch.allclose(hyp.lift_point(far, 2.0)[:2].norm(dim=-1), torch.tensor(limit, dtype=dtype).sinh())
 
 
 @pytest.mark.parametrize("curvature", [0.0, -1.0, float("nan"), float("inf")])
 def test_curvature_out_of_range_is_refused(curvature: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
-        hyp.poincare_ball(curvature)
+        poincare_ball(curvature)
 
 
 @pytest.mark.parametrize("curvature", [1e-9, 0.0153, 1.0, 50.0, 1e4])
 def test_ball_has_the_curvature_asked_for(curvature: float) -> None:
-    assert float(hyp.poincare_ball(curvature).c) == pytest.approx(curvature, rel=1e-5)
+    assert float(poincare_ball(curvature).c) == pytest.approx(curvature, rel=1e-5)
 
 
 def test_points_outside_and_nan_are_named() -> None:
     with pytest.raises(ValueError, match=r"norm 2 lies outside the ball of radius 1"):
-        _math.check_points(torch.tensor([[2.0, 0.0]]), 1.0, "x")
+        hyp.check_points(torch.tensor([[2.0, 0.0]]), 1.0, "x")
     with pytest.raises(ValueError, match="NaN"):
-        _math.check_points(torch.tensor([[float("nan"), 0.0]]), 1.0, "x")
+        hyp.check_points(torch.tensor([[float("nan"), 0.0]]), 1.0, "x")

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper import hyperbolic as hyp
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU
+from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 from recbole_hyper.training.riemannian import (
     manifold_parameters,
     restore_training_state,
     riemannian_optimizer,
     training_state,
 )
-from tests.hyperbolic.test_math import points
+from tests.hyperbolic.test_math import points, square_distance
 
 
 class Point(nn.Module):
@@ -23,8 +23,8 @@ class Point(nn.Module):
 
     def __init__(self, curvature: float) -> None:
         super().__init__()
-        self.ball = hyp.poincare_ball(curvature)
-        self.point = hyp.ball_parameter(torch.zeros(4, dtype=torch.float64), self.ball)
+        self.ball = poincare_ball(curvature)
+        self.point = ball_parameter(torch.zeros(4, dtype=torch.float64), self.ball)
 
 
 @pytest.mark.parametrize("learner", ["riemannian_adam", "riemannian_sgd"])
@@ -42,7 +42,7 @@ def test_karcher_mean(learner: str, curvature: float) -> None:
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     for _ in range(1200):
         optimizer.zero_grad()
-        hyp.square_distance(model.point.as_subclass(torch.Tensor).expand_as(data), data, curvature).mean().backward()
+        square_distance(model.point.as_subclass(torch.Tensor).expand_as(data), data, curvature).mean().backward()
         optimizer.step()
         schedule.step()
     assert float(ball.dist(model.point.detach().as_subclass(torch.Tensor), mean[0])) < 1e-5
@@ -133,6 +133,6 @@ def test_a_learned_curvature_has_its_own_rate_and_no_decay() -> None:
     assert (curvature["lr"], curvature["weight_decay"]) == (0.003, 0.0)
     before = model.curvature.item()
     gru_step(model, optimizer, 0)
-    assert 0 < abs(model.ball.isp_c.item() - hyp.poincare_ball(before).isp_c.item()) <= 0.0031
+    assert 0 < abs(model.ball.isp_c.item() - poincare_ball(before).isp_c.item()) <= 0.0031
     with pytest.raises(ValueError, match="curvature_learning_rate=0"):
         riemannian_optimizer(model, curvature_learning_rate=0.0)

@@ -56,12 +56,6 @@ def gru(
     return torch.stack(states)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, c: float) -> Tensor:
-    """W (x) x (+) b."""
-    ball = _ball(c)
-    return ball.mobius_add(ball.mobius_matvec(weight, x, project=False), bias, project=False)
-
-
 def pair_layer(
     x: Tensor, y: Tensor, first: Tensor, second: Tensor, distance_bias: Tensor | None, bias: Tensor, c: float
 ) -> Tensor:

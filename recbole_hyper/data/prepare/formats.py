@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import yaml
 
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.yaml_files import properties_folder
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,11 @@ class Format(Layout):
 @functools.cache
 def formats() -> Mapping[str, Format]:
     """Read properties/formats.yaml."""
-    return {name: _format(name, value) for name, value in read_entries("formats").items()}
+    return {name: _format(value) for name, value in read_entries("formats").items()}
 
 
-def _format(name: str, value: Mapping[str, Any]) -> Format:
-    entry = checked(Format, f"formats, {name}", {**value, "names": value.get("names", "").split()})
+def _format(value: Mapping[str, Any]) -> Format:
+    entry = Format(**{**value, "names": value.get("names", "").split()})
     if entry.names:
         named = {field: field for field in ("user_id", "item_id", "timestamp", "rating") if field in entry.names}
         entry = replace(entry, columns=named)
@@ -80,11 +78,3 @@ def find(name: str) -> Format:
 def read_entries(file: str) -> dict[str, Any]:
     """Return the mapping that properties/``file``.yaml holds."""
     return dict(yaml.safe_load((properties_folder() / f"{file}.yaml").read_text(encoding="utf-8")))
-
-
-def checked(kind: type[T], where: str, value: Mapping[str, Any]) -> T:
-    """Make a dataclass of a mapping; raises PrepareError, which says ``where``, for keys that it has not."""
-    known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
-    if unknown := sorted(set(value) - set(known)):
-        raise PrepareError(f"{where}: unknown {', '.join(unknown)}; known: {', '.join(known)}")
-    return kind(**value)

@@ -1,33 +1,72 @@
-"""Data frames and Arrow tables as interactions, without any file."""
+"""Which column is the user, the item, the time, the rating; data frames and Arrow tables as interactions."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.prepare.columns import FIELDS, columns_of
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.values import as_text, guessed_time_format, to_seconds
 
 _SAMPLE = 10_000
+FIELDS = ("user_id", "item_id", "timestamp", "rating")
+# names of columns, without case and signs, beside the field's own
+_KNOWN = {
+    "user_id": "user uid customerid customer reviewerid reviewer username visitorid memberid accountid playerid",
+    "item_id": "item iid asin productid movieid sku articleid songid trackid bookid gameid businessid",
+    "timestamp": "time date datetime unixreviewtime unixtime unixtimestamp ts createdat eventtime",
+    "rating": "ratings stars overall score",
+}
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def columns_of(
+    names: Sequence[str], given: Mapping[str, str] | None, where: str, fields: Sequence[str] = FIELDS
+) -> dict[str, str]:
+    """Return the column of each field: the one ``given``, else one of the field's name, else one of a known name.
+
+    Of the ``fields`` wanted a rating may be missing, and is only searched for where nothing is given; ``where`` holds
+    the columns ``names``. PrepareError where a column is missing, or several fit a field equally.
+    """
+    chosen, missing = dict(given or {}), []
+    for field in fields:
+        known = {_bare(field), *_KNOWN[field].split()}
+        tests = [[field], [n for n in names if _bare(n) == _bare(field)], [n for n in names if _bare(n) in known]]
+        if field == "rating" and given:  # who names columns and no rating means none, but for one of the field's name
+            tests = [[field]]
+        fitting = next((found for found in tests if set(found) & set(names)), [])
+        if field in chosen or (not fitting and field == "rating"):
+            continue
+        if len(fitting) > 1:
+            both = " and ".join(fitting)
+            raise PrepareError(
+                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={fitting[0]}"
+            )
+        if fitting:
+            chosen[field] = fitting[0]
+        else:
+            missing.append(field)
+    missing += [column for column in chosen.values() if column not in names]
+    if missing:
+        hint = "name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
+        raise PrepareError(f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; {hint}")
+    return {field: chosen[field] for field in fields if field in chosen}
 
 
 def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> pa.Table:
     """Return a frame's interactions as the columns user_id (string), item_id (string) and timestamp (float64 seconds).
 
-    Ids that are numbers become their decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or
-    Unix seconds, milli-, micro- or nanoseconds, told apart by their size. Rows stay in order; rows count from 0.
-
-    Args:
-        frame: a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream.
-        columns: column of each field; what is not named is found by its name, as in files.
-
-    Raises:
-        PrepareError: no such frame, a column is missing or two fit equally, an id is null, a row has no finite time.
+    A frame is a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream; ``columns``
+    names the column of a field, and others are found by their names, as in files. Ids that are numbers become their
+    decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or Unix seconds, milli-, micro- or
+    nanoseconds, told apart by their size. Rows stay in order and count from 0. PrepareError: no such frame, a column is
+    missing or two fit equally, an id is null, a row has no finite time.
     """
     fields = FIELDS[:3]
     if unknown := sorted(set(columns or {}) - set(fields)):

@@ -1,7 +1,5 @@
 """What a file itself says about its format: kind, separator, header, columns, how times are written."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json
@@ -13,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recbole_hyper.data.prepare.blocks import Block, blocks
-from recbole_hyper.data.prepare.columns import columns_of
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format, formats
+from recbole_hyper.data.prepare.frames import columns_of
 from recbole_hyper.data.prepare.reading import PARSERS, hive_keys, pieces
 from recbole_hyper.data.prepare.sources import SourceFile, matches
 from recbole_hyper.data.prepare.values import as_text, guessed_time_format

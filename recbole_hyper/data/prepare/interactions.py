@@ -1,7 +1,5 @@
 """The interactions of a data set in columns, and the builder that checks and numbers them block by block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recbole_hyper.data.grouping import grouped
 from recbole_hyper.data.prepare.blocks import THREADS, mapped
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.values import to_numbers, to_seconds, to_strings
-from recbole_hyper.data.tokens import Tokens
+from recbole_hyper.data.sequences import grouped
+from recbole_hyper.data.table import Tokens
 
 Codes = npt.NDArray[np.int32]
 # the good rows of a block: users and items as text, times in seconds, ratings where the source has them

@@ -4,8 +4,6 @@ A parser takes a block, the format (its columns, separator) and the piece's coun
 columns as the file has them, with the number of each row's line. The values are checked elsewhere.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,11 +1,8 @@
 """Raw file to atomic file: read, order, filter, count, write."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime
-import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -28,6 +25,7 @@ from recbole_hyper.data.prepare.recipe import Recipe, apply
 from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.prepare.writer import write_interactions
+from recbole_hyper.errors import did_you_mean
 from recbole_hyper.files import replaced, write_json
 
 MAX_MALFORMED = 0.001
@@ -167,8 +165,7 @@ def _entry(name: str, *, has_source: bool) -> Entry:
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
-        near = difflib.get_close_matches(name, catalogue.entries(), n=3)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(name, catalogue.entries(), " Did you mean ")
         raise PrepareError(
             f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
             "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"

@@ -1,7 +1,5 @@
 """A raw file to interactions: blocks or parquet batches, parsed and checked in threads, numbered in order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

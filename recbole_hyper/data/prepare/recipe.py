@@ -1,17 +1,17 @@
-"""What is done to the interactions between reading and writing: the order of the steps, and which rows each leaves."""
-
-from __future__ import annotations
+"""What is done to the interactions between reading and writing: the steps in order, and which rows each leaves."""
 
 import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from recbole_hyper.data.prepare import filters
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.interactions import Codes, Interactions
 from recbole_hyper.data.prepare.values import to_seconds
+
+Mask = npt.NDArray[np.bool_]
 
 # dates without a time of day, as ``seconds`` reads them, and the unit of time that they name
 _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
@@ -34,7 +34,7 @@ class Recipe:
 
     def check(self) -> None:
         """Raise PrepareError for a value that is not allowed; cheap, so that it comes before the reading."""
-        allowed = {"duplicates": filters.DUPLICATES, "filter": ("none", *filters.FILTERS), "count": filters.COUNTS}
+        allowed = {"duplicates": DUPLICATES, "filter": ("none", *FILTERS), "count": COUNTS}
         for key, values in allowed.items():
             if getattr(self, key) not in values:
                 raise PrepareError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(values)}")
@@ -73,10 +73,10 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
     numbers = {"min_user": recipe.min_user, "min_item": recipe.min_item}
     for drops_repeats in (True, False) if not recipe.duplicates_after_filter else (False, True):
         if drops_repeats and recipe.duplicates != "keep":
-            rows = ~filters.repeated(data.users, data.items, recipe.duplicates)
+            rows = ~repeated(data.users, data.items, recipe.duplicates)
             keep(rows, f"{recipe.duplicates} of repeated pairs")
         elif not drops_repeats and recipe.filter != "none":
-            rows = filters.filtered(data.users, data.items, method=recipe.filter, count=recipe.count, **numbers)
+            rows = filtered(data.users, data.items, method=recipe.filter, count=recipe.count, **numbers)
             limits = f"users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}"
             keep(rows, f"{recipe.filter}, {limits}")
     return data, steps
@@ -98,3 +98,72 @@ def seconds(text: str, *, last: bool = False) -> float:
             following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
             return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
     raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
+
+
+def _counts(codes: Codes) -> npt.NDArray[np.int64]:
+    from recbole_hyper.kernels import pairs
+
+    return pairs.counts(codes, int(codes.max(initial=-1)) + 1)
+
+
+def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
+    """Return the (n,) mask of the largest subset of rows in which every user and item, codes from 0, has enough rows.
+
+    Users with fewer than ``min_user`` rows and items with fewer than ``min_item`` are removed in turns until none
+    is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
+    item_inter_num_interval give).
+    """
+    from recbole_hyper.kernels import pairs
+
+    return pairs.core(users, items, _counts(users), _counts(items), min_user, min_item)
+
+
+def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
+    """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter).
+
+    Afterwards some items may have fewer than ``min_item`` rows again. Arguments and result as for ``k_core``.
+    """
+    kept = (_counts(items) >= min_item)[items]
+    counts = np.bincount(users[kept], minlength=int(users.max(initial=-1)) + 1)
+    return kept & (counts >= min_user)[users]
+
+
+FILTERS = {"k_core": k_core, "single_pass": single_pass}
+COUNTS = ("interactions", "distinct")
+
+
+def filtered(
+    users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
+) -> Mask:
+    """Return the rows, grouped by user, that stay under the filter ``method``; PrepareError where none does.
+
+    ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
+    repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
+    """
+    rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
+    some_users, some_items = users[rows], items[rows]
+    mask = FILTERS[method](some_users, some_items, min_user=min_user, min_item=min_item)
+    if not mask.any():
+        limits = f"users >= {min_user}, items >= {min_item} {count}"
+        raise PrepareError(
+            f"the filter {method} ({limits}) removes all {len(users):,} interactions; lower --min_user or --min_item"
+        )
+    if count == "distinct":
+        # a pair stays exactly if its user and its item do
+        good_users = np.bincount(some_users[mask], minlength=int(users.max()) + 1) > 0
+        good_items = np.bincount(some_items[mask], minlength=int(items.max()) + 1) > 0
+        mask = good_users[users] & good_items[items]
+    return mask
+
+
+DUPLICATES = ("keep", "first", "last")
+
+
+def repeated(users: Codes, items: Codes, keep: str) -> Mask:
+    """Return the rows to drop so that each (user, item) pair occurs once: all but its ``first`` or ``last`` row.
+
+    The rows must be grouped by user.
+    """
+    from recbole_hyper.kernels import pairs
+
+    return pairs.repeated(users, items, int(items.max(initial=-1)) + 1, keep == "last")

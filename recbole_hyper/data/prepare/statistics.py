@@ -1,7 +1,5 @@
 """What a prepared data set contains, and how that compares with the counts that papers print."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Column, Table
 
-from recbole_hyper.data.prepare.filters import repeated
 from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.prepare.recipe import repeated
 
 
 @dataclass(frozen=True)

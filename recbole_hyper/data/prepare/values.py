@@ -1,7 +1,5 @@
 """Columns as they come to checked values: ids to text, numbers to float64, times to Unix seconds."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -72,13 +70,10 @@ def to_numbers(values: pa.Array) -> tuple[npt.NDArray[np.float64], Good]:
 
 
 def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float64], Good]:
-    """Return Unix seconds and which entries are times.
+    """Return the Unix seconds of numbers, text or Arrow timestamps (without a zone UTC), and which entries are times.
 
-    Args:
-        values: numbers, text, or Arrow timestamps (of any unit; without a zone they are taken as UTC).
-        time_format: ``unix`` (seconds), ``unix_ms``, ``unix_us`` or ``unix_ns``, ``iso`` (2019-01-31,
-            2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime such as ``%m %d, %Y``, else
-            PrepareError. Ignored for timestamps.
+    ``time_format``, which timestamps need not, is ``unix`` (seconds), ``unix_ms``, ``unix_us`` or ``unix_ns``, ``iso``
+    (2019-01-31, 2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime (``%m %d, %Y``); else PrepareError.
     """
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))

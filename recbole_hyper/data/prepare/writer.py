@@ -1,7 +1,5 @@
 """The atomic file: pieces turned to text in threads, written in order with their checksum."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

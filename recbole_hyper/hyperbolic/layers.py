@@ -1,45 +1,15 @@
-"""Linear maps between Poincare balls, and the two-point layer of the noisy-prefix classifier."""
-
-from __future__ import annotations
+"""The layers behind the two encoders of the noisy-prefix classifier: two points joined, and hyperplanes as classes."""
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_hyper.geometry._math import asinh
+from recbole_hyper.geometry.base import compute_dtype
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
-
-
-class MoebiusLinear(nn.Module):
-    r"""Map points of the ball of curvature c > 0 by :math:`y = W \otimes x \oplus b` (Ganea et al. 2018, section 3.2).
-
-    ``weight`` (out, in) is Euclidean, uniform in +-1/sqrt(in); ``bias`` (out,) is a point of the ball near 0. The dtype
-    is that of ``weight``, also under autocast: half precision has no digits left near the boundary. ValueError for a
-    curvature that is not above 0; in forward, for points outside the ball or NaN.
-    """
-
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, curvature: float = 1.0) -> None:
-        super().__init__()
-        self.curvature = curvature
-        self.ball = poincare_ball(curvature)
-        bound = 1 / math.sqrt(in_features)
-        self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
-        self.bias = (
-            ball_parameter(hyperbolic.exp0(torch.randn(out_features) * 1e-5, curvature), self.ball) if bias else None
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map points (..., in) to points (..., out)."""
-        with torch.autocast(x.device.type, enabled=False):
-            x = x.to(self.weight.dtype)
-            hyperbolic.check_points(x, self.curvature, "x")
-            tangent = hyperbolic.tangent_of_lifted(hyperbolic.lift_point(x, self.curvature))
-            total = hyperbolic.lift_tangent(tangent @ self.weight.t())
-            if self.bias is not None:
-                bias = hyperbolic.lift_point(self.bias.as_subclass(Tensor), self.curvature)
-                total = hyperbolic.lifted_sum(total, bias)
-            return hyperbolic.project(hyperbolic.point_of_lifted(total, self.curvature), self.curvature)
 
 
 class MoebiusPairLayer(nn.Module):
@@ -103,3 +73,53 @@ class EuclideanPairLayer(nn.Module):
         if self.distance_bias is not None:
             total = total + (x - y).square().sum(-1, keepdim=True) * self.distance_bias
         return total
+
+
+def hyperplane_logits(x: Tensor, points: Tensor, normals: Tensor, curvature: hyperbolic.Curvature = 1.0) -> Tensor:
+    r"""Return the logits (..., k) of hyperbolic MLR (Ganea et al. 2018, eq. 25).
+
+    .. math:: \frac{\lambda_p |a|}{\sqrt c}\,\mathrm{asinh}\frac{2\sqrt c\,\langle -p \oplus x, a\rangle}
+              {(1 - c|-p \oplus x|^2)\,|a|}
+
+    evaluated as one matrix product on the hyperboloid, where the argument of asinh is linear: with :math:`X = (\cosh
+    2s, \sinh 2s\,\hat x)` it is :math:`\langle \nu, \vec X\rangle - \nu_0 X_0`, :math:`\nu` being the normal carried
+    from 0 to p. Its error in float32 is that of rounding :math:`X`, about 1e-7 cosh(2s).
+
+    ``x`` (..., d) are points of the ball, ``points`` (k, d) those p of the hyperplanes, ``normals`` (k, d) their
+    normals a (tangent vectors at p), none of them 0. Half precision gives float32, also under autocast.
+    """
+    dtype = compute_dtype(x, points, normals)
+    x, points, normals = x.to(dtype), points.to(dtype), normals.to(dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        lifted, base = hyperbolic.lift_point(x, curvature), hyperbolic.lift_point(points, curvature)
+        space = 2 * (1 + hyperbolic.square_norm(lifted)).sqrt() * lifted
+        space_time = torch.cat([space, 1 + 2 * hyperbolic.square_norm(lifted)], -1)
+        base_square = hyperbolic.square_norm(base)
+        base_space = 2 * (1 + base_square).sqrt() * base  # hyperboloid coordinates of p; its time is 1 + 2 base_square
+        norm = (hyperbolic.square_norm(normals) + hyperbolic.tiny(dtype)).sqrt()
+        unit = normals / norm
+        along = (base_space * unit).sum(-1, keepdim=True)
+        carried = torch.cat([unit + along / (2 + 2 * base_square) * base_space, -along], -1)
+        return asinh(space_time @ carried.t()) * (2 * (1 + base_square) * norm / curvature**0.5).squeeze(-1)
+
+
+class HyperbolicMLR(nn.Module):
+    r"""Classifier of points of the ball of curvature c > 0 into k = ``n_classes``, one hyperplane (p_k, a_k) each.
+
+    ``points`` (k, d) lie on the ball, ``normals`` (k, d) are Euclidean: see :func:`hyperplane_logits`. Points x are
+    read in the dtype of the parameters, and autocast has no effect.
+    """
+
+    def __init__(self, in_features: int, n_classes: int, *, curvature: float = 1.0) -> None:
+        super().__init__()
+        self.curvature = curvature
+        self.ball = poincare_ball(curvature)
+        start = hyperbolic.exp0(torch.randn(n_classes, in_features) * 1e-3, curvature)
+        self.points = ball_parameter(start, self.ball)
+        self.normals = nn.Parameter(F.normalize(torch.randn(n_classes, in_features), dim=-1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits (..., k) of points (..., d)."""
+        x = x.to(self.points.dtype)
+        hyperbolic.check_points(x, self.curvature, "x")
+        return hyperplane_logits(x, self.points.as_subclass(Tensor), self.normals, self.curvature)
