@@ -1,7 +1,5 @@
 """Subcommands of recbole-hyper, one module each, and what several of them share."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from inspect import signature

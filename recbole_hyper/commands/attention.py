@@ -1,7 +1,5 @@
 """``recbole-hyper attention RUN --past_only=RUN``: heat maps of what the two directions of a run attend to."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

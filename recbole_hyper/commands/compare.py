@@ -1,7 +1,5 @@
 """``recbole-hyper compare --models=A,B,C --dataset=NAME``: train each on one split, print and save one table."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """``recbole-hyper evaluate RUN --eval_args="{mode: full}"``: rank the cases of a finished run again."""
 
-from __future__ import annotations
-
 import argparse
 
 HELP = "rank the cases of a finished run again, under another mode, other metrics or with intervals"

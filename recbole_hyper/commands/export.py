@@ -1,7 +1,5 @@
 """``recbole-hyper export RUN --format=onnx --output=model.onnx``: a finished run for programs without this package."""
 
-from __future__ import annotations
-
 import argparse
 
 HELP = "write a finished run as an ONNX graph, a torch program, or item vectors for a vector database"

@@ -1,7 +1,5 @@
 """``recbole-hyper inspect RUN``: what was trained on what, its metrics and curves, and where its items lie."""
 
-from __future__ import annotations
-
 import argparse
 
 HELP = "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items"

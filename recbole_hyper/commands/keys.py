@@ -1,7 +1,5 @@
 """``recbole-hyper keys [MODEL] [--key=value ...]``: the configuration keys that a model reads."""
 
-from __future__ import annotations
-
 import argparse
 
 HELP = "list the configuration keys that a model reads: default, range, source and meaning"

@@ -1,7 +1,5 @@
 """``recbole-hyper list [KIND]``: what goes by its name, one line each."""
 
-from __future__ import annotations
-
 import argparse
 import textwrap
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``recbole-hyper prepare``: raw public data to RecBole atomic files."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

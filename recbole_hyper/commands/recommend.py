@@ -1,7 +1,5 @@
 """``recbole-hyper recommend RUN --users=all --output=recs.parquet``: what a finished run recommends."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

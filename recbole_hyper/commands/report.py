@@ -1,7 +1,5 @@
 """``recbole-hyper report DIR...``: leaderboard, costs, hyper-parameters, curves, as one HTML page, csv and figures."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``recbole-hyper reproduce RECIPE``: make a published table again, ours beside the published values."""
 
-from __future__ import annotations
-
 import argparse
 
 from recbole_hyper.commands import options_of, words

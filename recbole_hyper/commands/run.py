@@ -1,7 +1,5 @@
 """``recbole-hyper run --model=NAME --dataset=NAME [--key=value ...]``: train, select, test, report."""
 
-from __future__ import annotations
-
 import argparse
 
 from recbole_hyper.commands import add_dataset, options_of

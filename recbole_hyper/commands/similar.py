@@ -1,7 +1,5 @@
 """``recbole-hyper similar RUN ITEM...``: the items most like some, by the geometry of a finished run."""
 
-from __future__ import annotations
-
 import argparse
 
 HELP = "list the items that a finished run holds most like the given ones"

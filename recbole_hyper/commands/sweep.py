@@ -1,7 +1,5 @@
 """``recbole-hyper sweep --model=NAME --dataset=NAME --space=FILE [--key=value ...]``: tune on validation, test once."""
 
-from __future__ import annotations
-
 import argparse
 import re
 

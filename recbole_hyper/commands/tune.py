@@ -1,7 +1,5 @@
 """``recbole-hyper tune --model=NAME --dataset=NAME --time_budget=1h``: a sweep that needs no space and no choice."""
 
-from __future__ import annotations
-
 import argparse
 
 from recbole_hyper.commands import options_of

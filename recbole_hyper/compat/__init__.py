@@ -11,8 +11,6 @@ under all. Importing recbole_hyper thus imports none of these packages.
 * ``names``: RecBole's functions take models of this package by name, see :mod:`recbole_hyper.hosted`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder

@@ -5,8 +5,6 @@ is written as plain values, and the classes that these files need are put on tor
 names anything else is refused, by torch, with the name.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from contextlib import nullcontext

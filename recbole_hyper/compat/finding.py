@@ -1,7 +1,5 @@
 """Putting a function of ours in the place of one of RecBole, wherever that is known by its name."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ that name is run by :func:`recbole_hyper.run`. What these shims lead to stands i
 imported when a model of this package is asked for, and not before.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

@@ -4,8 +4,6 @@ They are pickles of protocol 4, of which that loader knows no opcode for names. 
 into those of protocol 2, and nothing is executed here: what the file asks for is judged by torch, as of any other file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickletools
 import struct

@@ -1,7 +1,5 @@
 """What recbole 1.2.0 needs of numpy, scipy, torch and hyperopt, and which of its warnings nobody can act on."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 from typing import Any

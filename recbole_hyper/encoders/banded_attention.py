@@ -3,8 +3,6 @@
 Shapes: B users, h heads, L length, k head width. Sequences are right-padded.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """One filter per coordinate over a sequence, each place seeing what comes before it: by products or by transforms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Dropout whose mask costs a quarter of torch's on a CPU."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@ Any encoder whose state at a position depends on no later item is a backbone: it
 over the sequence in reverse. ``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is all that a new pair needs.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast

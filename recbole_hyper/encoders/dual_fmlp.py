@@ -1,7 +1,5 @@
 """FMLP-Rec in both directions (DualFMLP-Rec, Table 4 of the DualRec paper)."""
 
-from __future__ import annotations
-
 from recbole_hyper.components import component
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.fmlp import FMLPEncoder

@@ -1,7 +1,5 @@
 """GRU4Rec in both directions (DualGRU4Rec, Table 4 of the DualRec paper)."""
 
-from __future__ import annotations
-
 from recbole_hyper.components import component
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.gru import GRUEncoder

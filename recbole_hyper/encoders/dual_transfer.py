@@ -3,8 +3,6 @@
 Both forms are 0 when the directions agree, symmetric in them, and leave padding out. Neither stops a gradient.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,7 +1,5 @@
 """SASRec's transformer in both directions (DualSASRec, Table 4 of the DualRec paper)."""
 
-from __future__ import annotations
-
 import contextlib
 
 from torch import Tensor

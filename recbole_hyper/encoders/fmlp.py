@@ -1,7 +1,5 @@
 """FMLP-Rec (WWW 2022): layers that filter the sequence in the frequency domain, causal where they must be."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

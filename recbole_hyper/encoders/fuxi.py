@@ -3,8 +3,6 @@
 Where the published code says more than the paper, or something else, the code is taken: see :class:`FuXiBlock`.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The GRU4Rec encoder (Hidasi et al., 2016), as RecBole has it, on whole sequences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """HSTU (Zhai et al., 2024, "Actions Speak Louder than Words"): attention without softmax, gated, aware of time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

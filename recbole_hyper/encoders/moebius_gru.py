@@ -1,7 +1,5 @@
 """Moebius gated recurrent units (Ganea, Becigneul and Hofmann, 2018), with the interface of torch.nn.GRU."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: B users, L length, Q asking positions (L, or 1 for the newest alone), d width.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple

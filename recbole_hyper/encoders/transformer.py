@@ -1,7 +1,5 @@
 """The SASRec transformer (Kang and McAuley, 2018), as the HSASRec and SCE papers run it and as RecBole runs it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

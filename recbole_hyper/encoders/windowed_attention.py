@@ -3,8 +3,6 @@
 Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right-padded with item 0.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How far each attention head sees: the window sizes of DualRec, and which heads are worth computing in blocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from numbers import Integral

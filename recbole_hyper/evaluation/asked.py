@@ -1,7 +1,5 @@
 """What ``recommend`` is asked for, read and checked before anything is loaded: ids, histories, whole numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ Positions count from the newest item, which is 0, so that histories of any lengt
     attention_figure(dual, "attention.png", past_only=past["past"], shown=20)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

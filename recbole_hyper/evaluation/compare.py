@@ -1,8 +1,6 @@
 """One table of several runs on one split: metrics, cost, their mean and deviation over seeds, and whether a difference
 to the best is more than chance."""
 
-from __future__ import annotations
-
 import functools
 import re
 import statistics

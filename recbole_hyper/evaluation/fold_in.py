@@ -1,7 +1,5 @@
 """RecBole's general models on histories: folded in where the model is a function of a history, refused where not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a protocol made of the data, as tables: counts, dates, and what was lost on the way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

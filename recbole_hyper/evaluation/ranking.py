@@ -1,7 +1,5 @@
 """Rank the target of every case among its candidates, within a memory budget, the same way for every model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

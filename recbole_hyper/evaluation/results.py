@@ -1,7 +1,5 @@
 """What a result says of its origin, the rank of every case, and the table that a run ends with."""
 
-from __future__ import annotations
-
 import platform
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """How a model scores the cases of a slice: this project's models by states, RecBole's by their full_sort_predict."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ is a cluster bootstrap. Tests: sign flips of each user's summed difference, whic
 the two models' results of a user could be exchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The best items after whole histories: what a finished model recommends next."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

@@ -5,8 +5,6 @@ pass. Here a problem is cut into pieces; only one piece's gathered items exist a
 straight into one buffer of the item matrix's size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 

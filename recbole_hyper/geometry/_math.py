@@ -3,8 +3,6 @@
 A leaf module: it imports torch, and a kernel where it is used.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

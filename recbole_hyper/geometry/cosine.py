@@ -1,7 +1,5 @@
 """The cosine of state and item over a temperature: normalised heads, with an optional bias per item."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

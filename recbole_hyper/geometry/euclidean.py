@@ -1,7 +1,5 @@
 """The dot product over a temperature, with an optional bias per item."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Multinomial logistic regression on the Poincare ball, as one matrix product on the hyperboloid."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

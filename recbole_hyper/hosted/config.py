@@ -1,7 +1,5 @@
 """The configuration of a model of this package that is asked for through RecBole's own ``Config``."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import sys

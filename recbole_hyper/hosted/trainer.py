@@ -1,7 +1,5 @@
 """RecBole's trainer for a model of this package: its interface and its file, this package's training and ranking."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ Plain twin: the torch operations of ``geometry._math.asinh_``.
 Kept for: exact cross-entropy with a Poincare head over a million items, together with ``softmax``: see there.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ takes 1.26 times as long as the Euclidean one in place of 1.42 (AVX2), 1.39 in p
 ``floats`` has its part in that.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

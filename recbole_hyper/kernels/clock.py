@@ -1,7 +1,5 @@
 """How long kernels were compiled in this process, and a watch that leaves that time out. No numba is imported here."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from time import perf_counter

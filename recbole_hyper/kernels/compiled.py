@@ -7,8 +7,6 @@ Plain twin: ``numba.njit(cache=True)``.
 Kept for: a start of seconds less wherever the package lies, in every process but the first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ Plain twin: torch's exp and log1p.
 Kept for: the kernels beside it, ``asinh`` and ``softmax``.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

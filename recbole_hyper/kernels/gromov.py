@@ -7,8 +7,6 @@ minus infinity because a point paired with itself never beats zero). Only compar
 products, and rounding is monotone, so a bound that prunes here prunes nothing that exact evaluation would keep.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from recbole_hyper.kernels.compiled import compiled

@@ -7,8 +7,6 @@ Arrays are features first; the innermost loops run over the rows of a tile, so t
 instructions. exp and log are polynomials for the same reason: a call into libm would not be vectorised.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Plain twin: ``tests.reference.filters`` (lists and counters) and, for the order,
 pairs grouped, repeats found and cut to their 5-core in a fifth of the time of numpy's sorts (make bench-prepare).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from recbole_hyper.kernels.compiled import compiled

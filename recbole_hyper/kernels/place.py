@@ -1,7 +1,5 @@
 """Where compiled kernels are kept unless the user names a place. No numba is imported here."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Plain twin: ``evaluation.ranking._rank_with_torch``.
 Kept for: ranks of a million items in 1.04 times their product (make bench-rank).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar

@@ -5,8 +5,6 @@ the csv module. Kept for: 30 million names, 5 million of them different, in half
 dictionaries by block and their union (make bench-prepare).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -1,7 +1,5 @@
 """How an n x items problem is cut, so that what is alive at once stays within a budget of bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How many bytes the sampled losses take at their peak: the copies that a piece holds in its backward pass, counted."""
 
-from __future__ import annotations
-
 from recbole_hyper.geometry.head import rows_of_a_piece, scores_all
 from recbole_hyper.losses.base import Problem
 

@@ -1,7 +1,5 @@
 """Logits of targets and of chosen candidates, in bounded memory, for the losses that sample."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the losses with k negatives for each positive share."""
 
-from __future__ import annotations
-
 from recbole_hyper.data.negatives import check_k
 from recbole_hyper.losses import _memory
 from recbole_hyper.losses.base import Loss, Problem

@@ -13,8 +13,6 @@ is one product with the sum of the items; with one, a tile gives its slopes to t
 softmax, two more products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a loss is: supervised states and a head in, one number out; and how much memory it will need."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral

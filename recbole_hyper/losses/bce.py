@@ -1,7 +1,5 @@
 """Binary cross-entropy with sampled negatives: the loss of the SASRec paper."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor
 

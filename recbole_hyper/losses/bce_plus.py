@@ -1,7 +1,5 @@
 """BCE+: binary cross-entropy with k negatives, averaged over the k + 1 labels."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from recbole_hyper.components import component

@@ -4,8 +4,6 @@ Nothing of size rows x items exists: ``_stream`` goes over rows and items tile b
 the forward pass; the item gradient is written straight into the buffer that becomes weight.grad.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """gBCE: binary cross-entropy whose positive part is calibrated for the sampling rate (gSASRec)."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor
 

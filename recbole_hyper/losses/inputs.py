@@ -1,7 +1,5 @@
 """Tensors of anyone's own training loop, checked: every message says what is allowed."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 import torch

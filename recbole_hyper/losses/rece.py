@@ -1,7 +1,5 @@
 """RECE: logits between chunks of states and items that random projections sort together, over several rounds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

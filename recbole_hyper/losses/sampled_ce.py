@@ -1,7 +1,5 @@
 """CE-: softmax cross-entropy over the target and sampled negatives, shared by the positions of a sequence."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

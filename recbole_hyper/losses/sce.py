@@ -1,7 +1,5 @@
 """Scalable cross-entropy: logits only in buckets of states and items that a random projection puts together."""
 
-from __future__ import annotations
-
 import math
 
 import torch

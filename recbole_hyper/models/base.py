@@ -1,7 +1,5 @@
 """The composition that every model of this package is: encoder -> output geometry -> loss, as a RecBole recommender."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, ClassVar
 

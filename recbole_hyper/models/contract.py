@@ -1,7 +1,5 @@
 """What a model of this package offers beside RecBole's methods, and what stands in for RecBole's own models."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from importlib import import_module
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """EASE^R, the closed-form item-item model of the HSASRec paper's comparison."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

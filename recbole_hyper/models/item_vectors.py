@@ -1,7 +1,5 @@
 """Item vectors that features make part of: the table of ids, what each feature adds, and how the two become one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

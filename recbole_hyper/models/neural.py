@@ -1,7 +1,5 @@
 """The neural models: each names its encoder, the geometry of its head, and its loss."""
 
-from __future__ import annotations
-
 from recbole_hyper.components import component
 from recbole_hyper.models.base import HyperRecommender
 

@@ -1,7 +1,5 @@
 """Popularity: the floor of every comparison."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

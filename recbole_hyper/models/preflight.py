@@ -1,7 +1,5 @@
 """What a run will need in memory, told before anything of that size is allocated."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

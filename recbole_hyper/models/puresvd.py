@@ -1,7 +1,5 @@
 """PureSVD with popularity scaling, the linear baseline of the HSASRec paper."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

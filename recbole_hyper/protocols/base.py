@@ -1,7 +1,5 @@
 """A protocol decides what is trained on, what is asked for, and among which candidates the answer is ranked."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Points in time that a split names: a quantile of all times, a date, or a duration counted from the end."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

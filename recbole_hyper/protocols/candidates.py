@@ -1,7 +1,5 @@
 """Candidates to rank a target among: drawn once per user and kept, or read from a published file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Items that nobody has chosen yet: a seeded share of the catalogue is kept from training and asked for afterwards."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parts that were made elsewhere: the files of RecBole's ``benchmark_filename``."""
 
-from __future__ import annotations
-
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError

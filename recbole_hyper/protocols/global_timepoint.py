@@ -1,7 +1,5 @@
 """Global timepoint split with successive evaluation (HSASRec paper, section 4.1)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from recbole_hyper.components import component

@@ -1,7 +1,5 @@
 """Leave-one-out: the last interaction of a user is the test target, the one before it the validation target."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

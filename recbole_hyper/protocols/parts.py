@@ -1,7 +1,5 @@
 """Rows that hold training, validation and test one after another, whatever their times; dealt at random or given."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """RecBole's split by ratio of the interactions of each user, or of all users, in time order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Temporal users split (SCE paper, section 4.1): users active after a point in time are held out altogether."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from recbole_hyper.components import component

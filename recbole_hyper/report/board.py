@@ -1,7 +1,5 @@
 """The leaderboard as a page shows it: one table for what can be compared, as narrow as what is said once allows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

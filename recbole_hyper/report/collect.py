@@ -1,7 +1,5 @@
 """Read finished runs and sweeps from their folders; nothing is computed anew."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """What tells runs apart: the configuration keys that a model reads and whose values differ."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections import Counter

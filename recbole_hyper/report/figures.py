@@ -1,7 +1,5 @@
 """The figures of a report, each a matplotlib figure that is written as SVG and PNG."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

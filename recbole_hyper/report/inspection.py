@@ -1,7 +1,5 @@
 """One finished run looked at: what was trained on what, its metrics and curves, and where its items lie."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From tables and figures to one HTML page, csv and markdown."""
 
-from __future__ import annotations
-
 import base64
 import html
 import math

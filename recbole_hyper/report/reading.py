@@ -1,7 +1,5 @@
 """result.json as a report reads it: the right kind of value in every place, or one line that says what is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ A table's file says what its rows are, and under ``datasets`` what differs on ea
 settings, what the rows change there. A recipe is a table on one of its data sets, and is called TABLE-DATASET.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Make a published table again: run or sweep every row of a recipe, and set ours beside the published value."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

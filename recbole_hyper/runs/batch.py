@@ -4,8 +4,6 @@ A part is a stretch of users in the order of the data, of a size that no number 
 complete or not at all, so that a call that was stopped goes on where the parts end.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping

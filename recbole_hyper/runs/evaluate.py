@@ -1,7 +1,5 @@
 """Rank the cases of a finished run again: all items or drawn candidates, other metrics, windows on or off."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

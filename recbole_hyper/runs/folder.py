@@ -1,7 +1,5 @@
 """The folder of a run: whose it is, what a resumed run may change, and the log in it."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

@@ -7,8 +7,6 @@ data/*.npy         the training part of each row, and of a refit, and the items 
 data/about.json    format, version, digests of the other files, and the data set that it was; written last
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A finished run read back: its configuration, data and model."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What stands between data that were read and split, and the model: checks, estimates, and what they say."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """What a finished run recommends, in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

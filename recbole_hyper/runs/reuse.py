@@ -1,7 +1,5 @@
 """May the finished run in a folder stand for the run that is asked for? Else old numbers would pass for new ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

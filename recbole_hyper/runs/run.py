@@ -1,7 +1,5 @@
 """Run: the way from a configuration to a result."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs of one configuration with several seeds: a folder each, then mean and standard deviation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The JSON has what a number means: the original item ids in the order of the item numbers, inputs and outputs.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

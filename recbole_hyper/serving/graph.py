@@ -4,8 +4,6 @@ The inputs, of which a graph has those that it names: item_id_list (B, L) right-
 timestamp_list (B, L) float64 for an encoder that reads times, seen_items (B, S) or 0.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram

@@ -1,7 +1,5 @@
 """Ids and histories in the form that a caller has them: lists, Series, frames, Arrow, polars; read and checked once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@ The parts lie in a hidden folder beside the output, under the plan that they bel
 the plan, so that a file that was made in several goes is that of an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Item vectors for a vector database: search by inner product, then the exact score from two numbers per item."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

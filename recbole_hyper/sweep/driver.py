@@ -1,7 +1,5 @@
 """The driver of a sweep: what was asked, which trials are left, which won, and what the winner does on test."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math

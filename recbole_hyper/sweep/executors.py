@@ -1,7 +1,5 @@
 """Where trials run: in this process one after another, or on Ray Tune side by side."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """Every value of a space bound before the first trial, so that a bad later one ends the sweep before any long work."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

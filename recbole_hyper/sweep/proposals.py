@@ -1,8 +1,6 @@
 """Which settings are tried: the grid, draws at random, or what optuna proposes. Plain Python, the same with and
 without Ray."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One trial: train and validate one setting in its own folder, and leave a record of how that ended."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gc

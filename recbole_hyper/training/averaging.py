@@ -1,7 +1,5 @@
 """The exponential moving average of the weights: training goes on with the raw ones, all else sees the average."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """From a configuration to data and split, and from those to a model and its training batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoints that load without running code: weights in safetensors, training state under ``weights_only``."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A Ray cluster, for the trials of a sweep and the workers of a run; Ray is imported when it is asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -7,8 +7,6 @@ process up to rounding. Sampled negatives, dropout and the buckets of sce are dr
 Validation and test cases are ranked in shares as well, and the ranks are brought together.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

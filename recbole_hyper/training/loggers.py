@@ -4,8 +4,6 @@ Both get the epochs of train.csv. Names are RecBole's where it has one: ``Loss/T
 files, ``train/train_loss`` and ``valid/<metric>`` at Weights and Biases.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The optimizer of a run and its rates: RecBole's names, parameter groups, betas, and torch's fused kernels."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

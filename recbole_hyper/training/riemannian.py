@@ -1,7 +1,5 @@
 """Riemannian optimizers (geoopt) for models whose parameters lie partly on manifolds, with their checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adam that leaves alone the rows of a table that a step did not touch: for losses that touch few of many items."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Learning rates that depend on nothing but the share of training that is done, so that a resume needs no state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

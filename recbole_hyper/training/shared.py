@@ -3,8 +3,6 @@
 For trials of a sweep, test cases are left out, so that no trial can look at them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """RecBole's trainers with this project's ranking, checkpoints and records."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
