@@ -1,4 +1,4 @@
-"""NDCG@10 against the width of states and items, Poincare and Euclidean head: results/heads.png.
+"""NDCG@10 against the width of states and items, Poincare, Euclidean and nearly flat head: results/heads.png.
 
     python results/figure_heads.py
 
@@ -19,15 +19,21 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-HEADS = {"poincare": ("Poincare head", "#b2182b", 0.97), "euclidean": ("Euclidean head", "#2166ac", 1.03)}
+HEADS = {
+    "poincare": ("Poincare head", "#b2182b", 0.97),
+    "euclidean": ("Euclidean head", "#2166ac", 1.03),
+    "flat": ("flat limit: dot product times 4", "#4d4d4d", 1.0),
+}
 PANELS = {
     "MovieLens-1M, global timepoint\nSASRec, 8 epochs": {
         "poincare": ["ml-1m_curve_HSASRecCE_*"],
         "euclidean": ["ml-1m_curve_SASRecCE_*"],
+        "flat": ["ml-1m_quarter_SASRecCE_*"],
     },
     "Amazon Beauty, leave-one-out\nFMLPRecCE, 20 epochs": {
         "poincare": ["amazon-beauty-sequences_heads_poincare_*"],
         "euclidean": ["amazon-beauty-sequences_heads_euclidean_*", "amazon-beauty-sequences_FMLPRecCE_start*"],
+        "flat": ["amazon-beauty-sequences_flat_*"],
     },
 }
 
@@ -67,7 +73,7 @@ def main() -> None:
         draw(axes, files)
         axes.set_title(title, fontsize=9)
     panels[0].set_ylabel("NDCG@10, test")
-    panels[0].legend(frameon=False)
+    panels[1].legend(frameon=False, fontsize=8)
     figure.tight_layout()
     figure.savefig(HERE / "heads.png", dpi=150)
 
