@@ -20,7 +20,7 @@ from recbole_hyper.config import Config, ConfigError, all_known_keys, config_fil
 from recbole_hyper.errors import LockedError, NoSpaceError, did_you_mean
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import is_no_space, locked, plain, read_json, write_json, write_text
-from recbole_hyper.keys import SCORE, deciding, is_number
+from recbole_hyper.keys import KEYS, SCORE, deciding, is_number
 from recbole_hyper.sweep.executors import SCHEDULERS, Executor, Goal, Local, RayTune
 from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
@@ -389,7 +389,8 @@ def _bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space)
     base = Config(model, dataset, config_dict=dict(fixed))
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
-    known = all_known_keys() | set(base.internal_config_dict)
+    # a condition may name any key of the package: it is not met where the model has none such
+    known = all_known_keys() | set(base.internal_config_dict) | (set(KEYS) - set(space.domains))
     # a condition may name the model and the data set, a domain may not
     set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
     for key in space.keys:

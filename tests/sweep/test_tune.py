@@ -62,3 +62,11 @@ def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, caps
     assert main([*more, "--num_samples=4", *fixed, f"--output_dir={out}", "--resume=True"]) == 0
     assert json.loads((out / "sweep.json").read_text())["trials"] == {"finished": 4}
     assert "selected by validation ndcg@5" in capsys.readouterr().out
+
+
+def test_a_model_without_an_encoder_has_its_own_keys(keys: dict[str, Any], tmp_path: Path) -> None:
+    kept = {key: value for key, value in keys.items() if key in ("data_path", "eval_args")}
+    asked = ["tune", "--model=EASER", "--dataset=tiny", "--executor=local", "--num_samples=2"]
+    assert main([*asked, *(f"--{key}={value}" for key, value in kept.items()), f"--output_dir={tmp_path / 't'}"]) == 0
+    outcome = json.loads((tmp_path / "t" / "sweep.json").read_text())
+    assert set(outcome["best"]["settings"]) == {"reg_weight"}
