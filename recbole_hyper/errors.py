@@ -1,5 +1,6 @@
-"""Errors that more than one part raises; a leaf that imports nothing of the package."""
+"""Errors that more than one part raises, and checks that raise them; a leaf that imports nothing of the package."""
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -15,6 +16,13 @@ class NoSpaceError(OSError):
 
 class LockedError(OSError):
     """Another process works on the same folder."""
+
+
+def check_above_zero(**values: float) -> None:
+    """Raise ValueError, with its name, for a value that is not a finite number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={value!r}: a finite number above 0 is expected")
 
 
 def did_you_mean(

@@ -8,7 +8,8 @@ from typing import Any
 
 def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a command that go by the names of parameters of ``function``."""
-    return {name: value for name, value in vars(arguments).items() if name in signature(function).parameters}
+    parameters = signature(function).parameters
+    return {name: value for name, value in vars(arguments).items() if name in parameters}
 
 
 def words(text: str) -> list[str]:

@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         file = None if arguments.users in (None, "all") else Path(arguments.users)
         question = stream.about_users(model, file, **how)
-    lists = _lists(arguments)
+    lists = _lists(arguments, model.config["ITEM_ID_FIELD"])
     options = {"k": arguments.k, "exclude_seen": arguments.exclude_seen, **lists}
     if arguments.output is None:
         asked = question.part(0, min(_SHOWN, question.n))
@@ -72,23 +72,23 @@ def main(arguments: argparse.Namespace) -> int:
 def _by_workers(arguments: argparse.Namespace) -> int:
     """Recommend to all users by several processes, into a folder of parquet files."""
     from recbole_hyper.runs.batch import recommend_all
+    from recbole_hyper.runs.folder import read_begun
     from recbole_hyper.serving.stream import KINDS
 
     if arguments.users not in (None, "all") or arguments.histories is not None:
         raise ValueError("--num_workers recommends to all users of the run; leave --users and --histories out")
     if arguments.output is None or arguments.output.suffix in KINDS:
         raise ValueError("--num_workers writes parquet files into a folder; name one by --output=FOLDER")
-    options = options_of(recommend_all, arguments) | _lists(arguments)
+    field = read_begun(Path(arguments.run)).get("ITEM_ID_FIELD", "item_id")
+    options = options_of(recommend_all, arguments) | _lists(arguments, field)
     files = recommend_all(arguments.run, **options)
     print(f"{len(files)} files in {arguments.output}")
     return 0
 
 
-def _lists(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the only items, and those left out, from the files that name them."""
-    from recbole_hyper.runs.folder import read_begun
+def _lists(arguments: argparse.Namespace, field: str) -> dict[str, Any]:
+    """Return the only items, and those left out, from the files that name them in the column ``field``."""
     from recbole_hyper.serving.stream import read_id_file
 
-    field = read_begun(Path(arguments.run)).get("ITEM_ID_FIELD", "item_id")
     given = {"items": arguments.items, "exclude": arguments.exclude}
     return {name: None if file is None else read_id_file(file, field) for name, file in given.items()}

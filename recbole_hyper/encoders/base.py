@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import Part
+from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.head import OutputHead
 
 INITIALIZERS = ("xavier", "normal")
@@ -182,13 +182,6 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act={name!r} is unknown; known: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
-
-
-def check_above_zero(**values: float) -> None:
-    """Raise ValueError, with its name, for a value that is not a finite number above 0."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ValueError(f"{name}={value!r}: a finite number above 0 is expected")
 
 
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, Trace, activation, check_above_zero, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Trace, activation, positions_from_end
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.errors import check_above_zero
 
 FILTERS = ("causal", "circular")
 # positions of prefix windows that are held at one time: 64 MiB for each activation of width 128

@@ -4,9 +4,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import check_above_zero, initialize
+from recbole_hyper.encoders.base import initialize
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
+from recbole_hyper.errors import check_above_zero
 
 
 class GatedFeedForward(nn.Module):

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import TimedEncoder, check_above_zero, newest
+from recbole_hyper.encoders.base import TimedEncoder, newest
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.errors import check_above_zero
 
 # natural logarithm of the ratio of one bucket's end to its start; the code of HSTU and FuXi-alpha
 BUCKET = 0.301

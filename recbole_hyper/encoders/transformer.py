@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, activation, check_above_zero, initialize, newest, positions_from_end
+from recbole_hyper.encoders.base import Encoder, activation, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
+from recbole_hyper.errors import check_above_zero
 
 NORM_PLACEMENTS = ("query", "pre", "post")
 ATTENTION_INITS = ("separate", "fused")

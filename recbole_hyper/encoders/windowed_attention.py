@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from recbole_hyper.components import component
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
-from recbole_hyper.encoders.base import Encoder, Trace, activation, check_above_zero
+from recbole_hyper.encoders.base import Encoder, Trace, activation
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
+from recbole_hyper.errors import check_above_zero
 
 DIRECTIONS = ("past", "future")
 RELATIVE_POSITIONS = ("transformer_xl", "learned", "none")

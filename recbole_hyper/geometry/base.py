@@ -51,13 +51,6 @@ class ItemTerms(NamedTuple):
         return ItemTerms(*(None if term is None else term[index] for term in self))
 
 
-def require_temperature(temperature: float) -> float:
-    """Return ``temperature``; ValueError for one that is not a finite number above 0."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature={temperature}: a finite number above 0 is expected")
-    return temperature
-
-
 def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
     """Return float64 if any tensor is float64, else float32: lifts and links never run in half precision."""
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, require_temperature
+from recbole_hyper.errors import check_above_zero
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
 # grows as 1 / |x|, stays a float32 that an optimizer can square
@@ -30,7 +31,8 @@ class Cosine(Geometry):
 
     def __init__(self, *, temperature: float = 0.05) -> None:
         super().__init__()
-        self.temperature = require_temperature(temperature)
+        check_above_zero(temperature=temperature)
+        self.temperature = temperature
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False

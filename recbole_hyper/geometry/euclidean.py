@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.components import component
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, require_temperature
+from recbole_hyper.errors import check_above_zero
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
 
 
 @component("geometry", "euclidean")
@@ -25,7 +26,8 @@ class Euclidean(Geometry):
 
     def __init__(self, *, temperature: float = 1.0) -> None:
         super().__init__()
-        self.temperature = require_temperature(temperature)
+        check_above_zero(temperature=temperature)
+        self.temperature = temperature
         self.lifts = temperature != 1
 
     def lift_states(

@@ -21,6 +21,7 @@ from recbole_hyper.encoders.base import Encoder, initialize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import encode_cases, state_scorer
+from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
@@ -80,13 +81,17 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return part(item_embedding, **components.options(part, values, config["encoder"], "encoder"))
 
     @classmethod
+    def build_geometry(cls, config: Any) -> Geometry:
+        """Build the geometry that ``config`` names."""
+        part = components.resolve("geometry", config["geometry"])
+        return part(**components.options(part, config.final_config_dict, config["geometry"], "geometry"))
+
+    @classmethod
     def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
         """Build the output head that ``config`` names over the item matrix ``weight``, or over vectors of features."""
-        geometry = components.resolve("geometry", config["geometry"])
-        options = components.options(geometry, config.final_config_dict, config["geometry"], "geometry")
         head: Any = FeaturedHead if isinstance(weight, FeaturedEmbedding) else OutputHead
         return head(
-            geometry(**options),
+            cls.build_geometry(config),
             weight,
             offset=bool(config["item_bias"]),
             offset_init=config["item_bias_init"],

@@ -75,7 +75,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
     # the buckets of time, an int32 for each pair, which all layers share
     maps += batch * length * length * reads_times(config)
     loss = config.model_class.build_loss(config)
-    geometry = components.resolve("geometry", config["geometry"])()
+    geometry = config.model_class.build_geometry(config)
     columns, weights, fused = _of_features(config, features, tokens)
     parameters += weights
     return MemoryEstimate(

@@ -268,12 +268,12 @@ class _Sweep:
 def select(records: Any, bigger: bool) -> Record | None:
     """Return the record with the best validation score, the first of equal ones; None if no trial may win.
 
-    A trial that the scheduler stopped can win only where no trial finished, one that time ended only where none was
-    stopped either, and one whose process died never.
+    A trial that the scheduler stopped can win only where no trial finished, and an unfinished one, whose process never
+    died, only where none was stopped either.
     """
     for status in (FINISHED, STOPPED, UNFINISHED):
         scored = [record for record in records if record.status == status and record.score is not None]
-        scored = [record for record in scored if status == FINISHED or not record.deaths]
+        scored = [record for record in scored if status != UNFINISHED or not record.deaths]
         if scored:
             return min(scored, key=lambda record: (-record.score if bigger else record.score, record.number))
     return None

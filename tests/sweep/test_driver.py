@@ -382,6 +382,8 @@ def test_select() -> None:
     assert driver.select(reversed(records), bigger=True) == records[1]
     assert driver.select(records, bigger=False) == records[0]
     assert driver.select(records[3:], bigger=True) == records[3]
+    died = replace(records[3], deaths=1)  # and was continued
+    assert driver.select([died, *records[4:]], bigger=True) == died
     assert driver.select(records[4:], bigger=True) == records[4]
     assert driver.select(records[5:], bigger=True) is None  # a process that died may die again
 
