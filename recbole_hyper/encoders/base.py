@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 # filters, attention and a recurrent network, of width 8 to 128, on histories of 5 and of 160 items
 CALL_POSITIONS = 384
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Size:
+    """An encoder told as the blocks of a transformer, by which the memory of a training step is estimated.
+
+    ``inner_size`` is the width inside a block's feed-forward part, ``networks`` the number of such encoders whose
+    weights there are, ``passes`` that of those a step goes through, ``positions`` what one of them holds at one time.
+    """
+
+    inner_size: int
+    positions: int
+    networks: int = 1
+    passes: int = 1
 
 
 class Encoder(Part, nn.Module, ABC):
@@ -49,6 +63,11 @@ class Encoder(Part, nn.Module, ABC):
     directed: ClassVar[bool] = False
     # whether it is a TimedEncoder, which is given the times of the items too
     reads_times: ClassVar[bool] = False
+
+    @classmethod
+    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
+        """Return the size with the constructor's ``options`` for batches of ``rows`` windows of ``length`` items."""
+        return Size(inner_size=options.get("inner_size") or hidden_size, positions=rows * length)
 
     @abstractmethod
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:

@@ -5,14 +5,15 @@ over the sequence in reverse. ``class DualGRU(DualEncoder, backbone=GRUEncoder)`
 """
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, LossOf, Trace, length_groups
+from recbole_hyper.encoders.base import Encoder, LossOf, Size, Trace, length_groups
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 
@@ -97,6 +98,12 @@ class DualEncoder(Encoder):
     def option_parameters(cls) -> dict[str, inspect.Parameter]:
         """Return the options of both encoders together and those of the backbone that are the same in both."""
         return {**super().option_parameters(), **cls.backbone.option_parameters()}
+
+    @classmethod
+    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
+        directions = options.get("dual_directions", "both")
+        one = cls.backbone.size(hidden_size, rows, length, options)
+        return replace(one, networks=1 + (directions == "both"), passes=1 + (directions in ("both", "shared")))
 
     def __init__(
         self,

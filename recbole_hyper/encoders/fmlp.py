@@ -1,12 +1,15 @@
 """FMLP-Rec (WWW 2022): layers that filter the sequence in the frequency domain, causal where they must be."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import Encoder, Trace, activation, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Size, Trace, activation, positions_from_end
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.errors import check_above_zero
@@ -170,6 +173,13 @@ class FMLPEncoder(Encoder):
             )
             for _ in range(n_layers)
         )
+
+    @classmethod
+    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
+        positions = rows * length
+        if options.get("filter") == "circular":  # windows of prefixes, so many at one time
+            positions = max(positions, min(positions * length, PREFIX_POSITIONS))
+        return Size(options.get("inner_size") or 4 * hidden_size, positions)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         return self.trace(items, lengths)[0]

@@ -4,6 +4,7 @@ Where the published code says more than the paper, or something else, the code i
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -79,6 +80,10 @@ class FuXiEncoder(RelationalEncoder):
     @classmethod
     def option_parameters(cls) -> dict[str, inspect.Parameter]:
         return {**RelationalEncoder.option_parameters(), **super().option_parameters()}
+
+    @classmethod
+    def feed_forward_width(cls, hidden_size: int, options: Mapping[str, Any]) -> int:
+        return options.get("inner_size") or hidden_size
 
     def __init__(self, item_embedding: nn.Embedding, *, inner_size: int | None = None, **options: Any) -> None:
         super().__init__(item_embedding, inner_size=inner_size or item_embedding.embedding_dim, **options)

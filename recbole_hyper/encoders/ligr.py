@@ -1,10 +1,13 @@
 """LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.components import component
-from recbole_hyper.encoders.base import initialize
+from recbole_hyper.encoders.base import Size, initialize
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
 from recbole_hyper.errors import check_above_zero
@@ -98,3 +101,8 @@ class LiGREncoder(PositionalEncoder):
         self.input_norm = nn.Identity()
         self.output_norm = nn.Identity()
         initialize(self, rule=initializer, std=initializer_range)
+
+    @classmethod
+    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
+        # the gate is as wide as what it gates
+        return Size(2 * (options.get("inner_size") or 4 * hidden_size), rows * length)

@@ -12,11 +12,7 @@ import torch
 from recbole_hyper import components
 from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.item_features import ItemFeatures
-from recbole_hyper.encoders import fmlp
-from recbole_hyper.encoders.dual import DualEncoder
-from recbole_hyper.encoders.fuxi import FuXiEncoder
-from recbole_hyper.encoders.ligr import LiGREncoder
-from recbole_hyper.encoders.relations import RelationalEncoder
+from recbole_hyper.encoders.base import Size
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.losses.base import Problem
@@ -54,23 +50,20 @@ class MemoryEstimate:
 def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:
     """Estimate the memory of one training step of a model of this package over ``n_items`` ids with ``features``.
 
-    The item matrix is exact; the encoder counts as transformer blocks of ``n_layers`` and ``inner_size``, an upper
-    bound for the recurrent encoders; the loss answers for itself.
+    The item matrix is exact; the encoder counts as so many transformer blocks as its size says, an upper bound for the
+    recurrent ones; the loss answers for itself.
     """
     width, layers = int(config["hidden_size"]), int(config["n_layers"] or config["num_layers"] or 1)
-    inner = _inner_size(config, width)
     batch, length = int(config["train_batch_size"]), int(config["MAX_ITEM_LIST_LENGTH"])
-    network, networks, passes = _networks(config)
-    encoder = networks * (layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width)
+    size = _encoder_size(config, width, batch, length)
+    inner = size.inner_size
+    encoder = size.networks * (layers * (4 * width * width + 2 * width * inner + 10 * width) + length * width)
     matrix = _FLOAT * n_items * width
     tied = bool(config["reuse_item_embeddings"])
     parameters = matrix * (1 if tied else 2) + _FLOAT * (n_items * bool(config["item_bias"]) + encoder)
     moments = _MOMENTS.get(str(config["learner"]).lower(), 2)
     tokens = batch * length
-    # a circular filter holds windows of prefixes, so many at one time
-    windows = issubclass(network, fmlp.FMLPEncoder) and config["filter"] == "circular"
-    held = max(tokens, min(tokens * length, fmlp.PREFIX_POSITIONS)) if windows else tokens
-    blocks = layers * (_TENSORS_PER_BLOCK * held * width + 2 * held * inner)
+    blocks = layers * size.positions * (_TENSORS_PER_BLOCK * width + 2 * inner)
     maps = layers * _MAPS_PER_BLOCK * batch * int(config["n_heads"] or 1) * length * length
     # the buckets of time, an int32 for each pair, which all layers share
     maps += batch * length * length * reads_times(config)
@@ -83,7 +76,7 @@ def estimate_memory(config: Any, n_items: int, features: ItemFeatures | None = N
         # the encoder's gradient of a shared item matrix and the head's meet as two tensors of its size
         gradients=parameters + (matrix if tied else 0),
         optimizer=(moments + (config["ema_decay"] is not None)) * parameters,
-        activations=passes * _FLOAT * (blocks + maps + 4 * tokens * width) + fused,
+        activations=size.passes * _FLOAT * (blocks + maps + 4 * tokens * width) + fused,
         loss=loss.memory_bytes(Problem(tokens, width, n_items, linked=geometry.has_link, lifts=geometry.lifts)),
     )
 
@@ -104,30 +97,11 @@ def _of_features(config: Any, features: ItemFeatures | None, tokens: int) -> tup
     return tables * features.nbytes, _FLOAT * tables * weights, _FLOAT * (held + codes)
 
 
-def _inner_size(config: Any, width: int) -> int:
-    """Return the width inside the feed-forward part as if it were a plain one: SwiGLU has a gate as wide beside it.
-
-    What the blocks of HSTU and FuXi-alpha have beside the four matrices of a transformer's attention counts as such.
-    """
-    part = _networks(config)[0]
-    if issubclass(part, LiGREncoder | fmlp.FMLPEncoder):
-        return (2 if issubclass(part, LiGREncoder) else 1) * int(config["inner_size"] or 4 * width)
-    if not issubclass(part, RelationalEncoder):
-        return int(config["inner_size"] or width)
-    heads = int(config["n_heads"] or 1)
-    values, keys = (heads * int(config[key] or width // heads) for key in ("linear_dim", "attention_dim"))
-    columns = 3 * values + 2 * keys
-    if issubclass(part, FuXiEncoder):
-        columns += 4 * values + 3 * int(config["inner_size"] or width)
-    return max(0, -(-columns // 2) - 2 * width)
-
-
-def _networks(config: Any) -> tuple[type, int, int]:
-    """Return the encoder of one direction, how many of it there are, and the passes of a step through one of them."""
+def _encoder_size(config: Any, width: int, rows: int, length: int) -> Size:
     part = components.resolve("encoders", config["encoder"])
-    if not issubclass(part, DualEncoder):
-        return part, 1, 1
-    return part.backbone, *{"both": (2, 2), "shared": (1, 2)}.get(config["dual_directions"], (1, 1))
+    return part.size(
+        width, rows, length, components.options(part, config.final_config_dict, config["encoder"], "encoder")
+    )
 
 
 def require_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:
