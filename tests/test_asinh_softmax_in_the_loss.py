@@ -11,7 +11,7 @@ from torch import Tensor
 from recbole_hyper import components
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.poincare import Poincare
-from recbole_hyper.kernels import asinh_softmax, softmax
+from recbole_hyper.kernels import asinh_softmax
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._chunks import Tiles
 from recbole_hyper.losses._stream import ItemStream
@@ -146,12 +146,10 @@ def test_only_the_gradients_that_are_asked_for(tiles: Tiles, monkeypatch: pytest
         torch.testing.assert_close(leaves[asked].grad, expected[asked], rtol=1e-4, atol=1e-6)
 
 
-def stream(
-    size: float = 1.0, dtype: torch.dtype = torch.float32, geometry: str = "poincare", **how: float
-) -> ItemStream:
+def stream(size: float = 1.0, dtype: torch.dtype = torch.float32, geometry: str = "poincare") -> ItemStream:
     states, targets, weight, offset, curvature = problem(20, 30, 4, 0, True, dtype, size)
     part = components.resolve("geometry", geometry)()
-    return ItemStream(states, targets, weight, offset, curvature, part, 0, None, (True,) * 4, **how)
+    return ItemStream(states, targets, weight, offset, curvature, part, 0, None, (True,) * 4)
 
 
 def test_where_the_kernels_do_not_fit_the_twins_serve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +157,5 @@ def test_where_the_kernels_do_not_fit_the_twins_serve(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_chunks, "cut", lambda *given, **options: CUTS[-1])
     assert stream().fused
     assert not stream(size=60.0).fused  # exponents are taken out
-    assert not stream(smoothing=0.1).fused  # links and slopes are looked at
     assert not stream(dtype=torch.float64).fused
     assert not stream(geometry="euclidean").fused
-
-
-@pytest.mark.parametrize("tiles", CUTS)
-def test_smoothing_sees_links_and_slopes_of_the_twins(tiles: Tiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_chunks, "cut", lambda *given, **options: tiles)
-    seen = []
-    kernel = softmax.linked_softmax_rows
-    monkeypatch.setattr(softmax, "linked_softmax_rows", lambda *given: seen.append(1) or kernel(*given))
-    monkeypatch.setattr(asinh_softmax, "weigh_rows", lambda *given: pytest.fail("the links are not seen"))
-    found = step(problem(252, 507, 13, 0, dtype=torch.float32), padding_idx=0, label_smoothing=0.2)
-    expected = step(problem(252, 507, 13, 0), padding_idx=0, label_smoothing=0.2)
-    assert seen
-    assert max(relative(found, expected)) < 5e-4

@@ -6,14 +6,8 @@ softmax needs one factor per row, its share of the total, and the three matrix p
 gradient of states, gradient of items) are each done once. Where the budget keeps too few rows for that, the items are
 swept twice instead, block by block: the logits are computed twice, and nothing but the gradients grows with the
 catalogue.
-
-With ``smoothing`` e the target of a row is (1 - e) of its item and e spread evenly over the items that are scored: the
-loss is the logarithm of the total less (1 - e) of the target's logit and e of the mean logit. Without a link that mean
-is one product with the sum of the items; with one, a tile gives its slopes to the gradients before they become a
-softmax, two more products.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -94,10 +88,9 @@ class ItemStream:
         padding_idx: int | None,
         budget: int | None,
         needs: tuple[bool, bool, bool, bool],
-        smoothing: float = 0.0,
     ) -> None:
         self.geometry, self.targets, self.weight, self.offset = geometry, targets, weight, offset
-        self.needs, self.smoothing = needs, smoothing
+        self.needs = needs
         self.dtype = compute_dtype(states, weight, offset)
         self.factored = geometry.factored(states.to(self.dtype), offset, curvature)
         self.curvature = curvature
@@ -125,9 +118,8 @@ class ItemStream:
             budget=budget,
             device=states.device,
         )
-        # link, softmax and the extra column of the products in one kernel: of two passes, for in one it gains nothing;
-        # smoothing looks at what is between them
-        fusible = self.compiled and geometry.asinh_link and self.lifted.exponent is None and not smoothing
+        # link, softmax and the extra column of the products in one kernel: of two passes, for in one it gains nothing
+        fusible = self.compiled and geometry.asinh_link and self.lifted.exponent is None
         self.fused = fusible and not self.tiles.keep
         self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, padding_idx)
         # with two passes a block is lifted twice only, and its terms are not worth their memory
@@ -194,19 +186,8 @@ class ItemStream:
             space = torch.mul(space, factor.unsqueeze(1), out=self.scaled[: len(space)])
         return _ScaledItems(space, extra)
 
-    def _tile(
-        self,
-        rows: slice,
-        items: _Items,
-        start: int = 0,
-        *,
-        totals_only: bool = False,
-        smooth: Callable[[Tensor, Tensor], None] | None = None,
-    ) -> _Tile:
-        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything.
-
-        ``smooth`` is shown the links (h, w), not yet scaled, and their slopes; it leaves them as they are.
-        """
+    def _tile(self, rows: slice, items: _Items, start: int = 0, *, totals_only: bool = False) -> _Tile:
+        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything."""
         if self.fused:
             return self._fused_totals(rows, items)
         vectors, terms = self.vectors[rows], items.terms
@@ -224,8 +205,6 @@ class ItemStream:
                 exponent = self.lifted.exponent[rows].unsqueeze(1) + terms.exponent
             slope = weights if self.compiled else view(self.slope)
             self.geometry.link_(linked, slope, view(self.scratch), exponent)
-            if smooth is not None:
-                smooth(linked, slope)
         if self.compiled:
             if linked is None:
                 torch.mm(vectors, items.vectors.t(), out=weights)
@@ -321,16 +300,12 @@ class ItemStream:
         self._score_targets()
         if row_weights is not None:
             self._allocate_gradients()
-        if self.smoothing:
-            self._start_smoothing(row_weights)
         if self.tiles.keep:
             every = slice(0, self.n_items)
             whole = None if row_weights is None else self._item_gradients(every, self._terms_in(every))
             for rows in self._row_chunks():
                 self._one_pass(rows, losses, row_weights, whole)
             if whole is not None and row_weights is not None:
-                for part in self.blocks:
-                    self._smooth_items(part, _part_of(whole, part), row_weights)
                 self._subtract_targets(every, whole, row_weights)
                 for part in _chunks.spans(0, self.n_items, LIFT_BLOCK):
                     self._lift_back(part, _part_of(whole, part))
@@ -347,9 +322,7 @@ class ItemStream:
         """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
         tiles, tops, totals, start = [], [], [], 0
         for part in self.blocks:
-            items, own = self._lift(part), None if gradients is None else _part_of(gradients, part)
-            smooth = self._smoother(rows, part, items.terms, row_weights, own)
-            tile = self._tile(rows, items, start, totals_only=row_weights is None, smooth=smooth)
+            tile = self._tile(rows, self._lift(part), start, totals_only=row_weights is None)
             tops.append(tile.top)
             totals.append(tile.total)
             if row_weights is not None:
@@ -360,7 +333,7 @@ class ItemStream:
         parts = [torch.exp(t - top) for t in tops]
         shares = [part * s for part, s in zip(parts, totals, strict=True)]
         total = torch.stack(shares).sum(0)
-        losses[rows] = self._excess(rows, top) + total.log()
+        losses[rows] = top - self.target_logits[rows] + total.log()
         if row_weights is not None:
             factors = parts if self.compiled else shares
             for part, tile, factor in zip(self.blocks, tiles, factors, strict=True):
@@ -375,13 +348,12 @@ class ItemStream:
         for part in self.blocks:
             items = self._lift(part)
             for rows in self._row_chunks():
-                smooth = self._smoother(rows, part, items.terms)
-                tile = self._tile(rows, items, totals_only=True, smooth=smooth)
+                tile = self._tile(rows, items, totals_only=True)
                 highest = torch.maximum(top[rows], tile.top)
                 total[rows] *= torch.exp(top[rows] - highest)
                 total[rows] += tile.total * torch.exp(tile.top - highest)
                 top[rows] = highest
-        losses.copy_(self._excess(slice(None), top) + total.log())
+        losses.copy_(top - self.target_logits + total.log())
         if row_weights is None:
             return
         for part in self.blocks:
@@ -392,12 +364,10 @@ class ItemStream:
                     factor = row_weights[rows] / total[rows]
                     self._fused_accumulate(rows, items, scaled, top[rows], factor, gradients)
                     continue
-                smooth = self._smoother(rows, part, items.terms, row_weights, gradients, summed=True)
-                tile = self._tile(rows, items, smooth=smooth)
+                tile = self._tile(rows, items)
                 factor = torch.exp(tile.top - top[rows]) / total[rows] * row_weights[rows]
                 self._accumulate(rows, scaled, tile, factor if self.compiled else factor * tile.total, gradients)
             if gradients is not None:
-                self._smooth_items(part, gradients, row_weights)
                 self._subtract_targets(part, gradients, row_weights)
                 self._lift_back(part, gradients)
 
@@ -464,76 +434,6 @@ class ItemStream:
         if scale is not None and linked is not None:
             scale.addmv_(linked.t(), factor)
 
-    def _excess(self, rows: slice, top: Tensor) -> Tensor:
-        """Return by how much the largest logits (n,) exceed what is taken off the logarithm of the total."""
-        excess = top - self.target_logits[rows]
-        if self.smoothing:
-            excess.mul_(1 - self.smoothing).add_(top - self.logit_sums[rows] / self.n_scored, alpha=self.smoothing)
-        return excess
-
-    def _start_smoothing(self, row_weights: Tensor | None) -> None:
-        """Prepare the sums of logits (n,); without a link they are complete, and so is what states get of them."""
-        self.n_scored = sum(part.stop - part.start for part in self.blocks)
-        self.logit_sums = self.vectors.new_zeros(len(self.vectors))
-        if self.geometry.has_link:
-            return
-        whole = torch.stack([self._lift(part).vectors.sum(0) for part in self.blocks]).sum(0)
-        torch.mv(self.vectors, whole, out=self.logit_sums)
-        if row_weights is not None and self.d_vectors is not None:
-            self.d_vectors.addr_(row_weights, whole, alpha=-self.smoothing / self.n_scored)
-
-    def _smooth_items(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
-        """Take the even share off the gradients of a block; without a link it is the same for every item."""
-        if not self.smoothing or self.geometry.has_link:
-            return
-        share = (row_weights @ self.vectors) * (self.smoothing / self.n_scored)
-        gradients.weight.sub_(share[: self.dim])
-        if gradients.extra is not None:
-            gradients.extra.sub_(share[self.dim :])
-
-    def _smoother(
-        self,
-        rows: slice,
-        part: slice,
-        terms: ItemTerms,
-        row_weights: Tensor | None = None,
-        gradients: _ItemGradients | None = None,
-        *,
-        summed: bool = False,
-    ) -> Callable[[Tensor, Tensor], None] | None:
-        """Return what :meth:`_tile` shows links to, None where nothing is to be smoothed by tiles.
-
-        It adds the logits to their sums, unless they are ``summed``, and takes the even share off the gradients, where
-        there are ``row_weights``: that of a softmax whose probabilities are all alike.
-        """
-        if not self.smoothing or not self.geometry.has_link:
-            return None
-
-        def smooth(linked: Tensor, slope: Tensor) -> None:
-            if not summed:
-                self.logit_sums[rows] += linked.sum(1) if terms.scale is None else linked.mv(terms.scale)
-            if row_weights is not None:
-                factor = row_weights[rows] * (-self.smoothing / self.n_scored)
-                self._accumulate_even(rows, part, terms, _Tile(slope, linked, factor, factor), gradients)
-
-        return smooth
-
-    def _accumulate_even(
-        self, rows: slice, part: slice, terms: ItemTerms, tile: _Tile, gradients: _ItemGradients | None
-    ) -> None:
-        """Add a tile of bare slopes and links, each row times ``tile.total``, to the gradients."""
-        scaled = self._scale(part, terms)
-        if gradients is None or gradients.scale is None or terms.scale is None:
-            self._accumulate(rows, scaled, tile, tile.total, gradients)
-            return
-        scale = torch.zeros_like(gradients.scale)  # of links, which are not scaled yet
-        self._accumulate(rows, scaled, tile, tile.total, _ItemGradients(gradients.weight, gradients.extra, scale))
-        gradients.scale.addcmul_(scale, terms.scale)
-
-    def _of_targets(self, row_weights: Tensor) -> Tensor:
-        """Return the weights (n,) of the targets' own share."""
-        return row_weights * (1 - self.smoothing) if self.smoothing else row_weights
-
     @torch.no_grad()
     def _score_targets(self) -> None:
         """Compute the target logits (n,) and what their gradient needs."""
@@ -552,7 +452,7 @@ class ItemStream:
     def _subtract_targets(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
         """Take the targets among the items of ``part`` off their gradients."""
         rows = ((self.targets >= part.start) & (self.targets < part.stop)).nonzero()[:, 0]
-        items, row_weights = self.targets[rows] - part.start, self._of_targets(row_weights)
+        items = self.targets[rows] - part.start
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
         gradients.weight.index_add_(0, items, vectors[:, : self.dim], alpha=-1)
         if gradients.extra is not None:
@@ -564,7 +464,7 @@ class ItemStream:
         """Carry the gradients of the lifted states back to the states, and collect all."""
         states = None
         if self.d_vectors is not None:
-            slope = (self._of_targets(row_weights) * self.target_slope).unsqueeze(1)
+            slope = (row_weights * self.target_slope).unsqueeze(1)
             factor = slope if self.target_scale is None else slope * self.target_scale.unsqueeze(1)
             self.d_vectors.addcmul_(self.target_vectors, factor, value=-1)
             (states,) = self._back([self.lifted.vectors], [self.states if self.needs[0] else None], [self.d_vectors])

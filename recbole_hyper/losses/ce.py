@@ -10,6 +10,7 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
+from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import LIFT_BLOCK, Gradients, ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
@@ -20,11 +21,11 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, smoothing, reduction, recorded
+        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded
     ) -> Tensor:
         # needs_input_grad tells what requires a gradient, also where none is recorded
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
-        ctx.call = (geometry, padding_idx, budget, needs, smoothing)
+        ctx.call = (geometry, padding_idx, budget, needs)
         ctx.targets = targets
         ctx.reduction = reduction
         device = states.device
@@ -52,7 +53,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
                 stream = ItemStream(states, ctx.targets, weight, offset, curvature, *ctx.call)
                 _, gradients = stream.run(gradient.to(stream.dtype))
             found = _of_tensors(gradients, states, weight, offset, curvature)
-            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 7
+            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
         if ctx.gradients is None:
             raise RuntimeError(
                 "cross_entropy hands out its gradients once: a second backward through the same loss needs "
@@ -60,7 +61,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             )
         gradients, ctx.gradients = ctx.gradients, None
         # in place: a copy would double the memory of the item gradient
-        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 7
+        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 6
 
 
 def _of_tensors(
@@ -114,10 +115,15 @@ def exact_cross_entropy(
     check_budget(memory_budget)
     check_smoothing(label_smoothing)
     budget = None if memory_budget is None else int(memory_budget)
-    return _ExactCrossEntropy.apply(
-        states, weight, offset, curvature, targets, geometry, padding_idx, budget, float(label_smoothing), reduction,
-        torch.is_grad_enabled(),
-    )  # fmt: skip
+    loss = _ExactCrossEntropy.apply(
+        states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled()
+    )
+    if not label_smoothing:
+        return loss
+    # of -log softmax, the mean over all items exceeds that of the target by what the logits fall short of its own
+    with torch.autocast(states.device.type, enabled=False):
+        lead = lead_of_targets(states, targets, weight, offset, geometry, curvature, padding_idx)
+    return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
 
 
 def check_smoothing(label_smoothing: float) -> None:
