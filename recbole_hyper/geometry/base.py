@@ -180,6 +180,17 @@ class Geometry(Part, ABC):
         """
         return self.lift_items(weight, offset, curvature=curvature).vectors(weight)
 
+    #: how the score follows from <q, vector> and the factors of an item; a geometry with a link says its own
+    search_score: str = "<q, vector>"
+
+    def search_query(self, *, offset: bool) -> str:
+        """Say in words how a state F (d,) becomes the query q of a search: ``search_states``."""
+        return f"lift_states(F) of {type(self).__qualname__}"
+
+    def search_factors(self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature) -> dict[str, Tensor]:
+        """Return the factors (m,) of each item, by name, that ``search_score`` speaks of."""
+        return {}
+
 
 def _as_compute(states: Tensor, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     dtype = compute_dtype(states, weight, offset)

@@ -47,6 +47,10 @@ class Cosine(Geometry):
         """Return the terms of [z/|z|, offset]."""
         return ItemTerms(_inverse_norm(weight), None if offset is None else offset.unsqueeze(-1))
 
+    def search_query(self, *, offset: bool) -> str:
+        state = f"F/({self.temperature:g} |F|)"
+        return f"[{state}, 1]" if offset else state
+
 
 def _inverse_norm(vectors: Tensor) -> Tensor:
     """Return 1 / |x| of vectors (..., d), smoothed at 0: (...)."""

@@ -42,3 +42,7 @@ class Euclidean(Geometry):
     ) -> ItemTerms:
         """Return the terms of [M, offset]."""
         return ItemTerms(extra=None if offset is None else offset.unsqueeze(-1))
+
+    def search_query(self, *, offset: bool) -> str:
+        state = f"F/{self.temperature:g}" if self.lifts else "F"
+        return f"[{state}, 1]" if offset else state

@@ -80,6 +80,20 @@ class Poincare(Geometry):
         assert terms.scale is not None
         return vectors * (terms.scale / vectors.norm(dim=-1)).unsqueeze(-1)
 
+    search_score = "scale * asinh(gain * <q, vector>)"
+
+    def search_query(self, *, offset: bool) -> str:
+        query = "[sinh(2s) F/|F|, -cosh(2s)]" if offset else "sinh(2s) F/|F|"
+        return f"{query} with s = sqrt(curvature) |F| (any positive multiple of q gives the same order)"
+
+    @torch.no_grad()
+    def search_factors(self, weight: Tensor, offset: Tensor | None, *, curvature: Curvature) -> dict[str, Tensor]:
+        # in float64: cosh and sinh of large offsets
+        weight, offset = weight.double(), None if offset is None else offset.double()
+        terms = self.lift_items(weight, offset, curvature=curvature)
+        assert terms.scale is not None
+        return {"scale": terms.scale, "gain": terms.vectors(weight).norm(dim=-1) / terms.scale}
+
     measure = "minus the geodesic distance on the ball"
 
     def similarity(self, queries: Tensor, weight: Tensor, *, curvature: Curvature = 1.0) -> Tensor:

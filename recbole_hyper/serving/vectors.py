@@ -6,14 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced
-from recbole_hyper.geometry.cosine import Cosine
-from recbole_hyper.geometry.euclidean import Euclidean
+from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.geometry.poincare import Poincare
 
 Floats = npt.NDArray[np.float32]
 
@@ -31,42 +28,31 @@ class ItemVectors(NamedTuple):
 
 
 def vectors_of(head: OutputHead) -> ItemVectors:
-    """Return the item vectors of ``head`` and how a state is scored by them; ConfigError for an unknown geometry."""
-    with torch.no_grad():
-        weight, offset, curvature = head.weight.detach().cpu().float(), head.offset, head.curvature_value
-        offset = None if offset is None else offset.detach().cpu().float()
-        vectors = head.geometry.search_items(weight, offset, curvature=curvature)[1:].numpy()
-        if isinstance(head.geometry, Euclidean | Cosine):
-            temperature = head.geometry.temperature
-            plain = "F" if temperature == 1 else f"F/{temperature:g}"
-            state = f"F/({temperature:g} |F|)" if isinstance(head.geometry, Cosine) else plain
-            query = f"[{state}, 1]" if offset is not None else state
-            return ItemVectors(vectors, {}, {
-                "metric": "inner_product",
-                "query": f"q = {query}, F the state (d,) that the encoder gives",
-                "score": "<q, vector>",
-                "exact": True,
-            })  # fmt: skip
-        if not isinstance(head.geometry, Poincare):
-            raise ConfigError(f"{type(head.geometry).__name__}: how its vectors are scored is not known to this export")
-        # in float64: cosh and sinh of large offsets
-        weight, offset = weight.double(), None if offset is None else offset.double()
-        terms = head.geometry.lift_items(weight, offset, curvature=curvature)
-        scale = terms.scale
-        assert scale is not None
-        gain = terms.vectors(weight).norm(dim=-1) / scale
-    query = "[sinh(2s) F/|F|, -cosh(2s)]" if offset is not None else "sinh(2s) F/|F|"
-    factors = {"scale": scale[1:].float().numpy(), "gain": gain[1:].float().numpy()}
-    return ItemVectors(vectors, factors, {
+    """Return the item vectors of ``head`` and how a state is scored by them.
+
+    ConfigError for a geometry with a link that does not say how its score follows.
+    """
+    geometry, curvature = head.geometry, head.curvature_value
+    if geometry.has_link and geometry.search_score == Geometry.search_score:
+        raise ConfigError(f"{type(geometry).__name__} has a link and no search_score: how its vectors score is unknown")
+    weight, offset = head.weight.detach().cpu().float(), head.offset
+    offset = None if offset is None else offset.detach().cpu().float()
+    vectors = geometry.search_items(weight, offset, curvature=curvature)[1:].numpy()
+    factors = geometry.search_factors(weight, offset, curvature=curvature)
+    description = {
         "metric": "inner_product",
-        "curvature": curvature,
-        "query": f"q = {query} with s = sqrt(curvature) |F|, F the state (d,) that the encoder gives; any positive "
-        "multiple of q gives the same order",
-        "score": "scale * asinh(gain * <q, vector>)",
-        "exact": False,
-        "note": "the order of <q, vector> is near that of the score, not equal: take more candidates than needed and "
-        "order them by the score",
-    })  # fmt: skip
+        "query": f"q = {geometry.search_query(offset=offset is not None)}, F the state (d,) that the encoder gives",
+        "score": geometry.search_score,
+        "exact": not geometry.has_link,
+    }
+    if geometry.curved:
+        description["curvature"] = curvature
+    if geometry.has_link:
+        description["note"] = (
+            "the order of <q, vector> is near that of the score, not equal: take more candidates than needed and order "
+            "them by the score"
+        )
+    return ItemVectors(vectors, {name: values[1:].float().numpy() for name, values in factors.items()}, description)
 
 
 def write_vectors(found: ItemVectors, item_tokens: Sequence[str] | npt.NDArray[Any], path: Path) -> dict[str, Any]:
