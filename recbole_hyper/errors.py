@@ -1,6 +1,7 @@
 """Errors that more than one part raises, and checks that raise them; a leaf that imports nothing of the package."""
 
 import math
+import numbers
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -23,6 +24,13 @@ def check_above_zero(**values: float) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise ValueError(f"{name}={value!r}: a finite number above 0 is expected")
+
+
+def whole(name: str, value: object) -> int:
+    """Return a whole number of at least 1; ConfigError for anything else, True and 3.0 among it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ConfigError(f"{name}={value!r}: a whole number of at least 1 is needed")
+    return int(value)
 
 
 def did_you_mean(

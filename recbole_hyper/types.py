@@ -114,9 +114,11 @@ class Ranks:
         n_candidates: (n,) number of items that each target was ranked among, itself included.
         top_items: (n, k) best items of each case, equal scores in item order.
         tied: share of cases whose target had the score of another candidate.
+        top_scores: (n, k) scores of the best items, -inf where a list is shorter; None where nobody asked for lists.
     """
 
     ranks: Int64
     n_candidates: Int64
     top_items: npt.NDArray[np.int32]
     tied: float
+    top_scores: npt.NDArray[np.float32] | None = None

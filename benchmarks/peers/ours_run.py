@@ -11,8 +11,8 @@ from torch import Tensor
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.given import given_store
-from recbole_hyper.evaluation.top_items import whole_histories
+from recbole_hyper.data.histories import whole_histories
+from recbole_hyper.data.reading import given_store
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.training.build import build
 from recbole_hyper.training.optim import build_optimizer

@@ -5,13 +5,12 @@ is written as plain values, and the classes that these files need are put on tor
 names anything else is refused, by torch, with the name.
 """
 
-import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
-from recbole_hyper.compat.finding import replace
+from recbole_hyper.compat.names import around, replace
 from recbole_hyper.compat.old_checkpoints import OldConfig, readable
 
 # of a Config: found again by the name of the model, or made anew
@@ -126,25 +125,30 @@ def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any)
         self.logger.info(set_color("Saving current", "blue") + f": {file}")
 
 
-def _resume_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def resume_checkpoint(self: Any, resume_file: Any) -> None:
-        with readable(resume_file) as file:
-            original(self, file)
-        self.saved_model_file = str(resume_file)
-
-    return resume_checkpoint
+@around
+def _resume_checkpoint(original: Callable[..., Any], self: Any, resume_file: Any) -> None:
+    with readable(resume_file) as file:
+        original(self, file)
+    self.saved_model_file = str(resume_file)
 
 
-def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def evaluate(
-        self: Any, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
-    ) -> Any:
-        with readable(model_file or self.saved_model_file) if load_best_model else nullcontext(model_file) as file:
-            return original(self, eval_data, load_best_model, file, show_progress)
+@around
+def _evaluate(
+    original: Callable[..., Any],
+    self: Any,
+    eval_data: Any,
+    load_best_model: bool = True,
+    model_file: Any = None,
+    show_progress: bool = False,
+) -> Any:
+    with readable(model_file or self.saved_model_file) if load_best_model else nullcontext(model_file) as file:
+        return original(self, eval_data, load_best_model, file, show_progress)
 
-    return evaluate
+
+@around
+def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
+    with readable(model_file) as file:
+        return original(file)
 
 
 def mend_trainer(trainer: Any) -> None:
@@ -158,13 +162,4 @@ def mend_trainer(trainer: Any) -> None:
 
 def mend_quick_start(quick_start: Any) -> None:
     """``load_data_and_model`` reads older files too."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def load_data_and_model(model_file: Any) -> Any:
-            with readable(model_file) as file:
-                return original(file)
-
-        return load_data_and_model
-
-    replace(quick_start, "load_data_and_model", make)
+    replace(quick_start, "load_data_and_model", _load_data_and_model)

@@ -5,15 +5,15 @@ that name is run by :func:`recbole_hyper.run`. What these shims lead to stands i
 imported when a model of this package is asked for, and not before.
 """
 
+import contextlib
 import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
-
-from recbole_hyper.compat.finding import replace
 
 # where RecBole looks for a model, in this order
 FOLDERS = tuple(
@@ -21,6 +21,31 @@ FOLDERS = tuple(
 )
 # by its name: what comes before the stage of hosted imports nothing of it
 _HOSTED = "recbole_hyper.hosted"
+
+
+def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put ``make(original)`` in the place of a function, also where a module has imported it by name already."""
+    original = getattr(module, name)
+    if getattr(original, "mended", False):
+        return
+    new = make(original)
+    new.mended = True
+    for other in list(sys.modules.values()):
+        if getattr(other, "__dict__", {}).get(name) is original:
+            setattr(other, name, new)
+
+
+def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return what makes, of an original, a function that calls ``function`` with it before the arguments."""
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def new(*arguments: Any, **keywords: Any) -> Any:
+            return function(original, *arguments, **keywords)
+
+        return new
+
+    return make
 
 
 def _is_hosted(config: Any) -> bool:
@@ -63,15 +88,12 @@ def mend_utils(utils: Any) -> None:
     replace(utils, "get_flops", _get_flops)
 
 
-def _get_flops(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def get_flops(model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
-        if not _is_hosted(getattr(dataset, "config", None)):
-            return original(model, dataset, *arguments, **keywords)
-        cases = import_module(f"{_HOSTED}.data").cases_to_count(model, dataset)
-        return 1 if cases is None else original(model, cases, *arguments, **keywords)
-
-    return get_flops
+@around
+def _get_flops(original: Callable[..., Any], model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
+    if not _is_hosted(getattr(dataset, "config", None)):
+        return original(model, dataset, *arguments, **keywords)
+    cases = import_module(f"{_HOSTED}.data").cases_to_count(model, dataset)
+    return 1 if cases is None else original(model, cases, *arguments, **keywords)
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
@@ -106,7 +128,7 @@ def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -
 
 def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
     """Return the value of a key as RecBole takes it: from the command line, else the dictionary, else the last file."""
-    import yaml
+    from recbole_hyper.yaml_files import read_yaml
 
     for word in sys.argv[1:]:
         if word.startswith(f"--{key}="):
@@ -115,11 +137,8 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
         return settings[key]
     found = None
     for file in files:
-        try:
-            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            continue  # what is wrong with it is said where it is read
-        found = content.get(key, found) if isinstance(content, dict) else found
+        with contextlib.suppress(OSError, ValueError):  # what is wrong with it is said where it is read
+            found = read_yaml(Path(file)).get(key, found)
     return found
 
 
@@ -127,16 +146,13 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
 def mend_data(data: Any) -> None:
     """``create_dataset`` and ``data_preparation`` make data and split by this package's protocols for its models."""
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def function(config: Any, *arguments: Any) -> Any:
-            own = getattr(import_module(f"{_HOSTED}.data"), original.__name__) if _is_hosted(config) else original
-            return own(config, *arguments)
-
-        return function
+    @around
+    def chosen(original: Callable[..., Any], config: Any, *arguments: Any) -> Any:
+        own = getattr(import_module(f"{_HOSTED}.data"), original.__name__) if _is_hosted(config) else original
+        return own(config, *arguments)
 
     for name in ("create_dataset", "data_preparation"):
-        replace(data, name, make)
+        replace(data, name, chosen)
 
 
 def mend_trainer(trainer: Any) -> None:
@@ -154,23 +170,19 @@ def mend_trainer(trainer: Any) -> None:
 
 
 # --- quick start -----------------------------------------------------------------------------------------------------
-class _Tune:
-    """ray.tune, with the ``report(**metrics)`` that RecBole knows: ray 2 takes a dictionary, and only in a trial."""
+def _in_trial() -> bool:
+    """Return whether a trial of ray runs in this process."""
+    from ray import tune
 
-    def __init__(self, tune: Any) -> None:
-        self._tune = tune
+    return tune.get_context().get_trial_id() is not None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tune, name)
 
-    def report(self, **metrics: Any) -> None:
-        """Report to ray where a trial of it runs."""
-        if self.in_trial():
-            self._tune.report(dict(metrics))
+def _report(**metrics: Any) -> None:
+    """``tune.report`` as RecBole knows it: ray 2 takes a dictionary, and only in a trial."""
+    from ray import tune
 
-    def in_trial(self) -> bool:
-        """Return whether a trial of ray runs in this process."""
-        return self._tune.get_context().get_trial_id() is not None
+    if _in_trial():
+        tune.report(dict(metrics))
 
 
 def objective_function(
@@ -182,27 +194,24 @@ def objective_function(
     """
     quick_start = import_module("recbole.quick_start.quick_start")
     result = quick_start.objective_function.__wrapped__(config_dict, config_file_list, saved)
-    return {**result["test_result"], **result} if quick_start.tune.in_trial() else result
+    return {**result["test_result"], **result} if _in_trial() else result
 
 
-def _run(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def run(*arguments: Any, **keywords: Any) -> Any:
-        from recbole_hyper.errors import ConfigError
+@around
+def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    from recbole_hyper.errors import ConfigError
 
-        given = inspect.signature(original).bind(*arguments, **keywords)
-        given.apply_defaults()
-        of: dict[str, Any] = given.arguments
-        processes, world = of["nproc"], of["world_size"]
-        several = processes != 1 or world > 0
-        if several and _names_ours(of["model"], of["config_file_list"] or (), of["config_dict"] or {}):
-            raise ConfigError(
-                f"nproc={processes}, world_size={world}: RecBole's distributed training does not take models of this "
-                "package; recbole_hyper.run trains in num_workers processes"
-            )
-        return original(*arguments, **keywords)
-
-    return run
+    given = inspect.signature(original).bind(*arguments, **keywords)
+    given.apply_defaults()
+    of: dict[str, Any] = given.arguments
+    processes, world = of["nproc"], of["world_size"]
+    several = processes != 1 or world > 0
+    if several and _names_ours(of["model"], of["config_file_list"] or (), of["config_dict"] or {}):
+        raise ConfigError(
+            f"nproc={processes}, world_size={world}: RecBole's distributed training does not take models of this "
+            "package; recbole_hyper.run trains in num_workers processes"
+        )
+    return original(*arguments, **keywords)
 
 
 def mend_quick_start(quick_start: Any) -> None:
@@ -211,8 +220,8 @@ def mend_quick_start(quick_start: Any) -> None:
     Its ``run`` would start processes without the shims: it says so where a model of this package is named.
     """
     replace(quick_start, "run", _run)
-    if not isinstance(quick_start.tune, _Tune):
-        quick_start.tune = _Tune(quick_start.tune)
+    if isinstance(quick_start.tune, ModuleType):
+        quick_start.tune = SimpleNamespace(report=_report)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         objective_function.__wrapped__ = original  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """What recbole 1.2.0 needs of numpy, scipy, torch and hyperopt, and which of its warnings nobody can act on."""
 
 import warnings
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
@@ -35,21 +35,11 @@ def restore_dok_update(sparse: Any) -> None:
         sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
 
 
-class _Numpy:
-    """numpy, whose old random generator is the new one: what hyperopt draws from since 0.2.6."""
-
-    def __init__(self, np: Any) -> None:
-        self._np = np
-        self.random = SimpleNamespace(RandomState=np.random.default_rng)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._np, name)
-
-
 def draw_as_hyperopt(hyper_tuning: Any) -> None:
-    """``exhaustive_search`` of RecBole's HyperTuning, which makes the generator that hyperopt draws from."""
-    if not isinstance(hyper_tuning.np, _Numpy):
-        hyper_tuning.np = _Numpy(hyper_tuning.np)
+    """HyperTuning's ``exhaustive_search`` makes the generator that hyperopt draws from, since 0.2.6 numpy's new one."""
+    np = hyper_tuning.np
+    if isinstance(np, ModuleType):
+        hyper_tuning.np = SimpleNamespace(**{**vars(np), "random": SimpleNamespace(RandomState=np.random.default_rng)})
 
 
 def quiet_known_warnings() -> None:

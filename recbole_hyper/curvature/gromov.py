@@ -39,6 +39,7 @@ loosened by 1e-6 of the diameter so that rounded distances lose nothing.
 
 import itertools
 import math
+import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -84,8 +85,8 @@ class DeltaResult:
     seconds: float
 
 
-class Workspace:
-    """Memory for the search at one base, kept between calls: one per thread, O(n^2) numbers."""
+class Workspace(threading.local):
+    """Memory for the search at one base, kept between calls: every thread has its own, O(n^2) numbers."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -97,18 +98,6 @@ class Workspace:
         if held is None or held.size < size:
             held = self._arrays[name] = np.empty(size, dtype)
         return held[:size].reshape(shape)
-
-
-@dataclass(frozen=True)
-class Search:
-    """What a search found: a delta that is attained and an upper bound; equal when it finished."""
-
-    attained: float
-    upper: float
-
-    @property
-    def exact(self) -> bool:
-        return self.upper <= self.attained
 
 
 def gromov_delta(
@@ -157,20 +146,19 @@ def gromov_delta(
     share = EUCLIDEAN_BOUND if distances is None else METRIC_BOUND
     ceiling = share * diameter
     if every:
-        found = search_all_bases(matrix, diameter, share, deadline=deadline, threads=threads)
+        attained, upper = search_all_bases(matrix, diameter, share, deadline=deadline, threads=threads)
     else:
         others = np.delete(np.arange(n), int(base))
-        found = search_base(matrix, int(base), others, diameter, deadline=deadline, threads=threads)
+        attained, upper = search_base(matrix, int(base), others, diameter, deadline=deadline, threads=threads)
     # the true delta obeys the ceiling, so clipping removes rounding only
-    delta = min(found.attained, ceiling)
-    upper = delta if found.exact else min(found.upper, ceiling)
+    delta, exact = min(attained, ceiling), upper <= attained
     return DeltaResult(
         delta=delta,
         diameter=diameter,
         delta_rel=2.0 * delta / diameter,
         lower=delta,
-        upper=max(delta, upper),
-        exact=found.exact,
+        upper=delta if exact else max(delta, min(upper, ceiling)),
+        exact=exact,
         seconds=time.perf_counter() - started,
     )
 
@@ -185,10 +173,11 @@ def search_base(
     deadline: float | None = None,
     threads: int | None = None,
     workspace: Workspace | None = None,
-) -> Search:
+) -> tuple[float, float]:
     """Delta with the fixed ``base`` over the points ``others``; both are indices into ``distances`` (float64).
 
-    ``at_least`` is a delta known to be attained with this base among these points (0 if none is known).
+    Returns a delta that is attained and an upper bound, which are equal when the search finished. ``at_least`` is a
+    delta known to be attained with this base among these points (0 if none is known).
 
     Raises:
         ValueError: the distances to the base break the triangle inequality.
@@ -203,7 +192,7 @@ def search_base(
     to_base = np.ascontiguousarray(to_base[order])
     p = len(points)
     if p < 3:
-        return Search(at_least, at_least)
+        return at_least, at_least
     space = workspace or Workspace()
     products = space.take("products", p, p)
     chunk_max = space.take("chunk_max", p, -(-p // kernels.CHUNK))
@@ -229,7 +218,7 @@ def search_base(
         while first < len(rows) and bounds[rows[first]] > best:
             began = time.perf_counter()
             if deadline is not None and began > deadline:
-                return Search(best, float(bounds[rows[first]]))
+                return best, float(bounds[rows[first]])
             batch = rows[first : first + step]
 
             def search(share: NDArray[np.intp], known: float = best) -> float:
@@ -239,18 +228,13 @@ def search_base(
             first += len(batch)
             took = time.perf_counter() - began
             step = max(pool.threads, min(4 * step, int(step * 0.1 / max(took, 1e-6))))
-    return Search(best, best)
+    return best, best
 
 
 def search_all_bases(
-    distances: Floats,
-    diameter: float,
-    share: float,
-    *,
-    deadline: float | None = None,
-    threads: int | None = None,
-) -> Search:
-    """The four-point delta of all points; ``share`` of a diameter bounds the delta of any of its subsets."""
+    distances: Floats, diameter: float, share: float, *, deadline: float | None = None, threads: int | None = None
+) -> tuple[float, float]:
+    """The four-point delta of all points, as :func:`search_base`; ``share`` of a diameter bounds that of any subset."""
     from recbole_hyper.kernels import gromov as kernels
 
     n = len(distances)
@@ -260,10 +244,10 @@ def search_all_bases(
     rest = np.zeros(n)  # rest[t]: diameter of the points t, t+1, ...
     for t in range(n - 2, -1, -1):
         rest[t] = max(rest[t + 1], matrix[t, t + 1 :].max())
+    space = Workspace()
     with Pool(threads) as pool:
-        spaces = [Workspace() for _ in range(pool.threads)]
 
-        def scan(t: int, best: float, space: Workspace) -> tuple[float, float]:
+        def scan(t: int, best: float) -> tuple[float, float]:
             p = n - t - 1
             chunks = -(-p // kernels.CHUNK)
             return kernels.scan_base(
@@ -280,25 +264,23 @@ def search_all_bases(
             )
 
         best = 0.0
-        running: dict[Future[tuple[float, float]], tuple[int, Workspace]] = {}
+        running: set[Future[tuple[float, float]]] = set()
         t = 0
         while True:
             late = deadline is not None and time.perf_counter() > deadline and t > 0
-            while spaces and t < n - 3 and not late and share * rest[t] + slack > best:
-                space = spaces.pop()
-                running[pool.submit(scan, t, best, space)] = (t, space)
+            while len(running) < pool.threads and t < n - 3 and not late and share * rest[t] + slack > best:
+                running.add(pool.submit(scan, t, best))
                 t += 1
             if not running:
                 break
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
-                spaces.append(running.pop(future)[1])
                 found, violation = future.result()
                 _require_triangles(violation, slack)
                 best = max(best, found)
     if t >= n - 3 or share * rest[t] + slack <= best:
-        return Search(best, best)
-    return Search(best, share * float(rest[t]))
+        return best, best
+    return best, share * float(rest[t])
 
 
 def _stretches(n: int, threads: int) -> list[tuple[int, int]]:
@@ -327,16 +309,17 @@ def _checked(distances: Any) -> Floats:
     least = -float(matrix.min(initial=0.0))
     with np.errstate(over="ignore"):
         skew = float(np.abs(matrix - matrix.T).max(initial=0.0))
-    allowed = f"rounding of {_SLACK:g} of the largest distance ({largest:.3g}) is accepted"
-    if own > _SLACK * largest:
-        raise ValueError(f"the distance of a point to itself must be 0, it is up to {own:.3g}; {allowed}")
-    if least > _SLACK * largest:
-        raise ValueError(f"distances must not be negative, the smallest is {-least:.3g}; {allowed}")
-    if skew > _SLACK * largest:
-        raise ValueError(
-            f"distances must be symmetric, d(x, y) and d(y, x) differ by up to {skew:.3g}; {allowed}: "
-            "pass (distances + distances.T) / 2 if they measure the same"
-        )
+    for fault, what in (
+        (own, f"the distance of a point to itself must be 0, it is up to {own:.3g}"),
+        (least, f"distances must not be negative, the smallest is {-least:.3g}"),
+        (
+            skew,
+            "distances must be symmetric, pass (distances + distances.T) / 2 if both measure the same: "
+            f"d(x, y) and d(y, x) differ by up to {skew:.3g}",
+        ),
+    ):
+        if fault > _SLACK * largest:
+            raise ValueError(f"{what}; rounding of {_SLACK:g} of the largest distance ({largest:.3g}) is accepted")
     if own or least > 0 or skew:
         matrix = np.maximum(matrix + 0.5 * (matrix.T - matrix), 0.0)
         # both halves of a pair round alike only from one side

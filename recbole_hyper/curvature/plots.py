@@ -21,7 +21,7 @@ _DELTA, _RANK = r"$\delta_{rel} = 2\delta\,/\,$diameter", "SVD rank (columns of 
 def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
     """Draw every figure as PNG and SVG into ``folder``; returns the paths written."""
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"by_sample": by_sample(trials, estimate, title), "time": times(trials, title.partition(":")[0])}
+    figures = {"by_sample": by_sample(trials, title), "time": times(trials, title.partition(":")[0])}
     if len({trial.rank for trial in trials}) > 1:
         figures["by_rank"] = by_rank(trials, estimate, title)
         figures["spread"] = spread(trials, estimate, title)
@@ -35,7 +35,7 @@ def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, f
     return written
 
 
-def by_sample(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
+def by_sample(trials: Sequence[Trial], title: str) -> Figure:
     """Mean of delta_rel against the sample size, a line per rank, with one standard deviation for the largest rank."""
     figure, axes = _start(title)
     ranks, sizes, table = table_of(trials)

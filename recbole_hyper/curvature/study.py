@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from recbole_hyper.curvature.gromov import (
     EUCLIDEAN_BOUND,
     METRIC_BOUND,
-    Search,
     Workspace,
     euclidean_distances,
     search_all_bases,
@@ -92,20 +91,16 @@ def run_trials(
         progress(len(trials), len(wanted))
     workers = default_threads() if threads is None else max(1, threads)
     orders = [np.random.default_rng([seed, r]).permutation(len(samples.points)) for r in range(repeats)]
+    space = Workspace()
     with ThreadPoolExecutor(workers) as pool:
         for width in samples.widths:
             missing = [r for r in range(repeats) if any((width, s, r) not in trials for s in samples.sizes)]
             if not missing:
                 continue
             matrix = _whole_matrix(samples, width, repeats)  # of all repeats: a resumed study rounds alike
-            spaces = [Workspace() for _ in range(workers)]
 
             def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Trial]:
-                space = spaces.pop()  # noqa: B023  (lists are shared safely between threads)
-                try:
-                    return _measure(samples, matrix, width, orders[repeat], repeat, every_base, space)
-                finally:
-                    spaces.append(space)  # noqa: B023
+                return _measure(samples, matrix, width, orders[repeat], repeat, every_base, space)
 
             for found in pool.map(measure, missing):
                 fresh = [t for t in found if (t.rank, t.sample_size, t.repeat) not in trials]
@@ -183,16 +178,16 @@ def _measure(
         before = size
         if diameter == 0:
             raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")
-        found: Search
         if every_base:
-            found = search_all_bases(np.ascontiguousarray(matrix[np.ix_(chosen, chosen)]), diameter, share, threads=1)
+            inner = np.ascontiguousarray(matrix[np.ix_(chosen, chosen)])
+            found, _ = search_all_bases(inner, diameter, share, threads=1)
         else:
             # a smaller sample with the same base is part of this one, so its delta is attained here too
-            found = search_base(
+            found, _ = search_base(
                 matrix, int(chosen[0]), chosen[1:], diameter, at_least=attained, threads=1, workspace=space
             )
-            attained = found.attained
-        delta = min(found.attained, share * diameter)
+            attained = found
+        delta = min(found, share * diameter)
         seconds = time.perf_counter() - started
         trials.append(Trial(width, size, repeat, base, delta, diameter, 2.0 * delta / diameter, seconds))
     return trials

@@ -140,19 +140,18 @@ class Text:
                 except UnicodeDecodeError as error:
                     raise _undecodable(path, data, error, first=1) from error
                 parts = iter([data])
+            returns = head.removesuffix(b"\n").endswith(b"\r")
             for data in parts:
-                yield cls._of(path, entries, data, separator, first, returns=head.removesuffix(b"\n").endswith(b"\r"))
+                mark = separator.encode()
+                if len(mark) > 1:
+                    unused = [stand_in for stand_in in _STAND_INS if stand_in not in data]
+                    if not unused:
+                        raise DataError(
+                            f"{path}: field_separator={separator!r} and control characters cannot go together"
+                        )
+                    data, mark = data.replace(mark, bytes(unused[:1])), bytes(unused[:1])
+                yield cls(path, entries, data, mark, first, returns)
                 first += data.count(b"\n")
-
-    @classmethod
-    def _of(cls, path: Path, entries: Sequence[str], data: bytes, separator: str, first: int, *, returns: bool) -> Text:
-        mark = separator.encode()
-        if len(mark) > 1:
-            unused = [stand_in for stand_in in _STAND_INS if stand_in not in data]
-            if not unused:
-                raise DataError(f"{path}: field_separator={separator!r} and control characters cannot go together")
-            data, mark = data.replace(mark, bytes(unused[:1])), bytes(unused[:1])
-        return cls(path, entries, data, mark, first, returns)
 
     def _check_characters(self) -> None:
         """Refuse NUL, and carriage returns that may or may not belong to a value."""

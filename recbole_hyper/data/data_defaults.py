@@ -7,7 +7,7 @@ The rules are two lines through settings that were chosen on validation (results
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,11 @@ import numpy as np
 from recbole_hyper.keys import AUTO
 from recbole_hyper.types import Split
 
+# the keys that may be ``auto``
+RULES = (
+    *("hidden_dropout_prob", "attn_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size"),
+    *("learning_rate", "weight_decay"),
+)
 _WINDOWS = (50, 100, 200)
 # log2 of the interactions of an item
 _SPARSE, _DENSE = 4.0, 8.0
@@ -44,57 +49,34 @@ class TrainingStatistics:
         )
 
 
-def _density(statistics: TrainingStatistics) -> float:
-    """Return 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm."""
+def settled(keys: Sequence[str], statistics: TrainingStatistics) -> dict[str, Any]:
+    """Return what ``auto`` is for each of ``keys``, of ``RULES``.
+
+    From sparse data to dense, dropout falls from .6 to .3, weight decay from 1e-4 to 0, and the rate, which is the
+    highest of a cosine, for Adam and d = 128, rises from .0015 to .002. The window is the least of 50, 100 and 200 that
+    holds three quarters of the sequences whole (200 where none does), the batch the power of two, from 32 to 512, that
+    makes an epoch about a hundred steps.
+    """
+    # 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm
     share = (math.log2(max(statistics.interactions_per_item, 1.0)) - _SPARSE) / (_DENSE - _SPARSE)
-    return min(1.0, max(0.0, share))
-
-
-def dropout(statistics: TrainingStatistics) -> float:
-    """Return .6 for sparse data, .3 for dense, in hundredths."""
-    return round(0.6 - 0.3 * _density(statistics), 2)
-
-
-def learning_rate(statistics: TrainingStatistics) -> float:
-    """Return .0015 for sparse data, .002 for dense: the highest rate of a cosine, for Adam and d = 128."""
-    return round(0.0015 + 0.0005 * _density(statistics), 6)
-
-
-def weight_decay(statistics: TrainingStatistics) -> float:
-    """Return 1e-4 for sparse data, 0 for dense."""
-    return round(1e-4 * (1 - _density(statistics)), 6)
-
-
-def window(statistics: TrainingStatistics) -> int:
-    """Return the least of 50, 100 and 200 that holds three quarters of the sequences whole; 200 where none does."""
-    return next((length for length in _WINDOWS if length >= statistics.three_quarters), _WINDOWS[-1])
-
-
-def batch_size(statistics: TrainingStatistics) -> int:
-    """Return the power of two, from 32 to 512, that makes an epoch about a hundred steps."""
-    wanted = max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)
-    return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, 2 ** round(math.log2(wanted))))
-
-
-RULES: dict[str, Callable[[TrainingStatistics], float]] = {
-    "hidden_dropout_prob": dropout,
-    "attn_dropout_prob": dropout,
-    "MAX_ITEM_LIST_LENGTH": window,
-    "train_batch_size": batch_size,
-    "learning_rate": learning_rate,
-    "weight_decay": weight_decay,
-}
+    density = min(1.0, max(0.0, share))
+    dropout = round(0.6 - 0.3 * density, 2)
+    batch = 2 ** round(math.log2(max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)))
+    values = {
+        "hidden_dropout_prob": dropout,
+        "attn_dropout_prob": dropout,
+        "MAX_ITEM_LIST_LENGTH": next((n for n in _WINDOWS if n >= statistics.three_quarters), _WINDOWS[-1]),
+        "train_batch_size": min(_LARGEST_BATCH, max(_SMALLEST_BATCH, batch)),
+        "learning_rate": round(0.0015 + 0.0005 * density, 6),
+        "weight_decay": round(1e-4 * (1 - density), 6),
+    }
+    return {key: values[key] for key in keys}
 
 
 def unsettled(config: Mapping[str, Any]) -> list[str]:
     """Return the keys of ``config`` that are ``auto`` and wait for the training data."""
     # no .get: RecBole's Config has none
     return [key for key in RULES if key in config and config[key] == AUTO]
-
-
-def settled(keys: list[str], statistics: TrainingStatistics) -> dict[str, Any]:
-    """Return what ``auto`` is for each of ``keys``."""
-    return {key: RULES[key](statistics) for key in keys}
 
 
 def stand_ins(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class SequenceDataset(SequentialDataset):
         fields = self.restrict(split.store, split.train_lengths)
         self._list_field_properties()
         length = self.max_item_list_len
-        train = window_interaction(split.store, windows(split.train_lengths, length, "all"), length, self.config)
+        train = window_interaction(windows(split.store, split.train_lengths, length), length, self.config)
         parts = [case_interaction(cases, length, self.config) for cases in (split.valid, split.test)]
         return [fields.copy(interactions) for interactions in (train, *parts)]
 

@@ -1,4 +1,4 @@
-"""Histories of cases as sparse binary rows, for models that fold a history in."""
+"""Histories as cases, their items, and as sparse binary rows for models that fold a history in."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,8 +6,29 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.sequences import binary_matrix, ranges
+from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
 from recbole_hyper.types import Cases
+
+
+def whole_histories(
+    store: SequenceStore,
+    offsets: npt.NDArray[np.int64],
+    items: npt.NDArray[np.int32],
+    users: npt.NDArray[np.int64],
+    times: npt.NDArray[np.float64] | None = None,
+) -> Cases:
+    """Return a case for each history, which asks for what comes after all of it.
+
+    History ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first, and may be empty. It is of ``users`` (n,), 0
+    for nobody; ``times`` are of the items, None taking all for equal; ``store`` names items and users.
+    """
+    lengths = np.diff(offsets)
+    # a case points at the item after its history: one that stands there and is never looked at
+    asked = np.insert(np.asarray(items, dtype=np.int32), offsets[1:], 1)
+    starts = offsets + np.arange(len(offsets))
+    then = np.zeros(len(asked)) if times is None else np.insert(times, offsets[1:], 0.0)
+    longer = SequenceStore(starts, asked, then, users, store.user_tokens, store.item_tokens)
+    return Cases.build(longer, np.arange(len(lengths)), lengths)
 
 
 def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
@@ -39,11 +60,16 @@ def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np
     return matrix, goes_on
 
 
+def history_items(cases: Cases) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Return the length of each history, and the items of all of them one after another."""
+    store, lengths = cases.store, cases.ends - cases.starts
+    return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]
+
+
 def history_matrix(cases: Cases) -> scipy.sparse.csr_matrix:
     """Return the binary (n, n_items) matrix of the histories."""
-    store, lengths = cases.store, cases.ends - cases.starts
-    index = ranges(store.offsets[cases.rows] + cases.starts, lengths)
-    return binary_matrix(store.items[index], lengths, store.n_items)
+    lengths, items = history_items(cases)
+    return binary_matrix(items, lengths, cases.store.n_items)
 
 
 def multiply(matrix: scipy.sparse.csr_matrix, dense: Tensor) -> Tensor:

@@ -23,16 +23,11 @@ def read_rows(source: Source) -> SequenceStore:
     if more := sorted(set(source.load_col) - {"inter"}):
         raise DataError(f"{source.path('inter')} holds histories, of which no features are read; load_col has {more}")
     names = {source.user_field: "token", source.list_field: "token_seq", source.item_field: "token"}
-    frames = [
-        source.read(
-            path,
-            {name: names[name] for name in source.header_of(path) if name in names},
-            ids=(source.user_field, source.item_field),
-        )
-        for path in source.inter_paths()
-    ]
-    for path, frame in zip(source.inter_paths(), frames, strict=True):
-        if frame.empty:
+    frames = []
+    for path in source.inter_paths():
+        kinds = {name: names[name] for name in source.header_of(path) if name in names}
+        frames.append(source.read(path, kinds, ids=(source.user_field, source.item_field)))
+        if frames[-1].empty:
             raise nothing_in(path)
     everything = pd.concat(frames, ignore_index=True)
     lists = everything[source.list_field]
@@ -41,11 +36,10 @@ def read_rows(source: Source) -> SequenceStore:
     if len(item_tokens) < 2:
         raise DataError(f"{source.path('inter')}: {len(item_tokens)} item is there; ranking needs at least 2")
     histories = np.split(items[len(lists) :] + 1, np.cumsum(lists.map(len))[:-1])
+    targets = (items[: len(lists)] + 1).tolist()
     rows = [
         (user, [*history.tolist(), target])
-        for user, history, target in zip(
-            (users + 1).tolist(), histories, (items[: len(lists)] + 1).tolist(), strict=True
-        )
+        for user, history, target in zip((users + 1).tolist(), histories, targets, strict=True)
     ]
     first = len(frames[0])
     sequences = [(user, 1, row) for user, row in _joined(rows[:first])]

@@ -118,7 +118,14 @@ def read_item_features(
         raise DataError(f"{path} holds no line of any of the {len(item_tokens) - 1} items of the interactions")
     order = np.argsort(numbers)  # codes follow the item ids, not the lines of the file
     frame, rows = frame.iloc[order], _Rows(path, numbers[order], len(item_tokens))
-    return ItemFeatures(tuple(_column(rows, name, kind, frame[name], standardize) for name, kind in kinds.items()))
+    return ItemFeatures(
+        tuple(
+            _tokens(rows, name, kind, frame[name])
+            if kind in TOKENS
+            else _numbers(rows, name, kind, frame[name], standardize)
+            for name, kind in kinds.items()
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -133,17 +140,12 @@ class _Rows:
         return DataError(f"{self.path}: the feature {name!r} {what}; take it out of selected_features")
 
 
-def _column(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: bool) -> ItemColumn:
-    if kind == "token":
-        return _tokens(rows, name, kind, values.to_numpy(), np.ones(len(values), dtype=np.int64))
+def _tokens(rows: _Rows, name: str, kind: str, values: pd.Series) -> ItemColumn:
+    """Return codes in order of first appearance."""
+    # the tokens of all lines, and how many each has
+    parts, lengths = values.to_numpy(), np.ones(len(values), dtype=np.int64)
     if kind == "token_seq":
-        lengths = np.array([len(part) for part in values], dtype=np.int64)
-        return _tokens(rows, name, kind, np.concatenate([*values.to_numpy(), []]), lengths)
-    return _numbers(rows, name, kind, values, standardize)
-
-
-def _tokens(rows: _Rows, name: str, kind: str, parts: npt.NDArray, lengths: npt.NDArray[np.int64]) -> ItemColumn:
-    """Return codes in order of first appearance; ``parts`` are the tokens of all lines, ``lengths`` how many each."""
+        parts, lengths = np.concatenate([*parts, []]), np.array([len(part) for part in parts], dtype=np.int64)
     codes, different = pd.factorize(parts.astype(object))
     if len(different) < 2:
         raise rows.fault(name, f"has {len(different)} value{'s' * (len(different) != 1)} over all items")

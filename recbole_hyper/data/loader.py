@@ -1,8 +1,7 @@
 """Split -> batches: right-padded windows with every position supervised, and RecBole's (prefix, target) rows."""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,50 +14,31 @@ from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.types import Cases, Int64
 
-WINDOW_RULES = ("all", "last", "random")
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Training windows: window ``i`` predicts positions ``starts[i] + 1 .. ends[i]`` of row ``rows[i]``."""
-
-    rows: Int64
-    starts: Int64
-    ends: Int64
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def lengths(self) -> Int64:
-        """(n,) number of inputs, which is the number of targets."""
-        return self.ends - self.starts
-
 
 def windows(
-    train_lengths: Int64, max_length: int, rule: str = "all", generator: np.random.Generator | None = None
-) -> Windows:
+    store: SequenceStore,
+    train_lengths: Int64,
+    max_length: int,
+    rule: str = "all",
+    generator: np.random.Generator | None = None,
+) -> Cases:
     """Cut the training part of every row, its ``train_lengths`` (U,), into windows of at most ``max_length`` targets.
 
+    A window is a case whose history starts at its first input; every item that follows another one is a target.
     ``rule`` "all" cuts from the end until every target is covered once; "last" keeps the last window only, as the
     HSASRec and SCE papers; "random" draws one window where the row is longer, as the DualRec paper, by the generator.
     Rows with fewer than 2 interactions give no window.
     """
     rows = np.flatnonzero(train_lengths >= 2)
-    last = train_lengths[rows] - 1
-    if rule == "last":
-        return Windows(rows, np.maximum(last - max_length, 0), last)
+    ends = train_lengths[rows] - 1
     if rule == "random":
-        if generator is None:
-            raise ValueError("random windows need a generator")
-        ends = last - generator.integers(0, np.maximum(last - max_length, 0) + 1)
-        return Windows(rows, np.maximum(ends - max_length, 0), ends)
-    if rule != "all":
-        raise ValueError(f"train_windows={rule!r} is unknown; allowed: {', '.join(WINDOW_RULES)}")
-    pieces = -(-last // max_length)
-    order = ranges(np.zeros_like(pieces), pieces)
-    ends = np.repeat(last, pieces) - order * max_length
-    return Windows(np.repeat(rows, pieces), np.maximum(ends - max_length, 0), ends)
+        assert generator is not None
+        ends = ends - generator.integers(0, np.maximum(ends - max_length, 0) + 1)
+    elif rule == "all":
+        pieces = -(-ends // max_length)
+        order = ranges(np.zeros_like(pieces), pieces)
+        rows, ends = np.repeat(rows, pieces), np.repeat(ends, pieces) - order * max_length
+    return Cases.build(store, rows, ends, np.maximum(ends - max_length, 0))
 
 
 def gather(
@@ -72,43 +52,30 @@ def gather(
     return np.where(inside, values[index], 0).astype(np.float64 if times else np.int64, copy=False)
 
 
-def _times(store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, config: Any) -> dict[str, Any]:
-    """Return the times of histories as the column ``timestamp_list``, {} for a model that does not read them."""
-    if not reads_times(config):
-        return {}
-    name = config["TIME_FIELD"] + config["LIST_SUFFIX"]
-    return {name: torch.from_numpy(gather(store, rows, starts, ends, width, times=True))}
-
-
-def window_interaction(store: SequenceStore, part: Windows, width: int, config: Any) -> Interaction:
-    """Return windows as an Interaction: user_id, item_id_list, item_length, target_list, item_id (the last target)."""
-    item = config["ITEM_ID_FIELD"]
-    targets = gather(store, part.rows, part.starts + 1, part.ends + 1, width)
-    return Interaction(
-        {
-            config["USER_ID_FIELD"]: torch.from_numpy(store.users[part.rows]),
-            item: torch.from_numpy(store.items[store.offsets[part.rows] + part.ends].astype(np.int64)),
-            item + config["LIST_SUFFIX"]: torch.from_numpy(gather(store, part.rows, part.starts, part.ends, width)),
-            config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(part.lengths),
-            "target_list": torch.from_numpy(targets),
-            **_times(store, part.rows, part.starts, part.ends, width, config),
-        }
-    )
-
-
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
-    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target."""
-    item, store = config["ITEM_ID_FIELD"], cases.store
-    starts = np.maximum(cases.ends - width, cases.starts)
-    return Interaction(
-        {
-            config["USER_ID_FIELD"]: torch.from_numpy(store.users[cases.rows]),
-            item: torch.from_numpy(cases.targets.astype(np.int64)),
-            item + config["LIST_SUFFIX"]: torch.from_numpy(gather(store, cases.rows, starts, cases.ends, width)),
-            config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(cases.ends - starts),
-            **_times(store, cases.rows, starts, cases.ends, width, config),
-        }
-    )
+    """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target.
+
+    A model that reads times gets those of the histories too.
+    """
+    store, rows, ends = cases.store, cases.rows, cases.ends
+    item, suffix, starts = config["ITEM_ID_FIELD"], config["LIST_SUFFIX"], np.maximum(ends - width, cases.starts)
+    columns = {
+        config["USER_ID_FIELD"]: store.users[rows],
+        item: cases.targets.astype(np.int64),
+        item + suffix: gather(store, rows, starts, ends, width),
+        config["ITEM_LIST_LENGTH_FIELD"]: ends - starts,
+    }
+    if reads_times(config):
+        columns[config["TIME_FIELD"] + suffix] = gather(store, rows, starts, ends, width, times=True)
+    return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
+
+
+def window_interaction(part: Cases, width: int, config: Any) -> Interaction:
+    """Return :func:`windows` as an Interaction: that of the cases, and all their targets as ``target_list``."""
+    found = case_interaction(part, width, config)
+    targets = gather(part.store, part.rows, part.starts + 1, part.ends + 1, width)
+    found.update(Interaction({"target_list": torch.from_numpy(targets)}))
+    return found
 
 
 class BatchLoader:
@@ -127,8 +94,11 @@ class BatchLoader:
         self.drop_last = bool(config["drop_last"])
         self.generator = np.random.default_rng(config["seed"])
 
-    def _maker(self) -> Callable[[Int64], Interaction]:
-        """Return what makes a batch of an epoch from row numbers."""
+    def _begin(self) -> None:
+        """Draw what an epoch needs beside its order."""
+
+    def _make(self, index: Int64) -> Interaction:
+        """Return a batch of the epoch from row numbers."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -136,12 +106,12 @@ class BatchLoader:
         return self.count // self.batch_size if drops else math.ceil(self.count / self.batch_size)
 
     def __iter__(self) -> Iterator[Interaction]:
-        for index, make in self._batches():
-            yield make(index)
+        return map(self._make, self._batches())
 
-    def _batches(self) -> Iterator[tuple[Int64, Callable[[Int64], Interaction]]]:
-        """Yield the row numbers of each batch, and the maker of it."""
-        make, count = self._maker(), self.count
+    def _batches(self) -> Iterator[Int64]:
+        """Yield the row numbers of each batch."""
+        self._begin()
+        count = self.count
         order = self.generator.permutation(count) if self.shuffle else np.arange(count)
         batches = [order[start : start + self.batch_size] for start in range(0, count, self.batch_size)]
         if self.shuffle:
@@ -149,8 +119,7 @@ class BatchLoader:
             self.generator.shuffle(batches)
         if self.drop_last and len(batches) > 1:
             batches = [batch for batch in batches if len(batch) == self.batch_size]
-        for batch in batches:
-            yield self._arranged(batch), make
+        yield from map(self._arranged, batches)
 
     def _arranged(self, index: Int64) -> Int64:
         """Return the row numbers of a batch in the order in which it holds them."""
@@ -168,7 +137,7 @@ class WindowLoader(BatchLoader):
         super().__init__(dataset, config)
         self.store, self.train_lengths = store, train_lengths
         self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
-        self._windows = windows(train_lengths, self.max_length, self.rule, self.generator)
+        self._windows = windows(store, train_lengths, self.max_length, self.rule, self.generator)
         self.count = len(self._windows)
 
     def share(self, rank: int, size: int) -> Iterator[tuple[Interaction, bool]]:
@@ -176,23 +145,21 @@ class WindowLoader(BatchLoader):
 
         A batch of fewer rows gives its first one, and False beside it.
         """
-        for index, make in self._batches():
+        for index in self._batches():
             own = index[rank::size]
-            yield make(own if len(own) else index[:1]), len(own) > 0
+            yield self._make(own if len(own) else index[:1]), len(own) > 0
 
     def _arranged(self, index: Int64) -> Int64:
-        return index[np.argsort(self._windows.lengths[index], kind="stable")]
+        part = self._windows[index]
+        return index[np.argsort(part.ends - part.starts, kind="stable")]
 
-    def _maker(self) -> Callable[[Int64], Interaction]:
+    def _begin(self) -> None:
         if self.rule == "random":
-            self._windows = windows(self.train_lengths, self.max_length, self.rule, self.generator)
-        plan = self._windows
+            self._windows = windows(self.store, self.train_lengths, self.max_length, self.rule, self.generator)
 
-        def make(index: Int64) -> Interaction:
-            part = Windows(plan.rows[index], plan.starts[index], plan.ends[index])
-            return window_interaction(self.store, part, int(part.lengths.max()), self.config)
-
-        return make
+    def _make(self, index: Int64) -> Interaction:
+        part = self._windows[index]
+        return window_interaction(part, int((part.ends - part.starts).max()), self.config)
 
 
 class PrefixLoader(BatchLoader):
@@ -231,20 +198,17 @@ class PrefixLoader(BatchLoader):
         view.history_user_matrix = self.dataset.history_user_matrix
         return view
 
-    def _maker(self) -> Callable[[Int64], Interaction]:
-        def make(index: Int64) -> Interaction:
-            cases = Cases.build(self.store, self._rows[index], self._ends[index])
-            batch = case_interaction(cases, self.width, self.config)
-            if self._negatives:
-                item = self.config["ITEM_ID_FIELD"]
-                positives = batch[item].numpy()
-                drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
-                drawn += drawn >= positives  # skips the target
-                batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
-                batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
-            return self._transform(self.dataset, batch)
-
-        return make
+    def _make(self, index: Int64) -> Interaction:
+        cases = Cases.build(self.store, self._rows[index], self._ends[index])
+        batch = case_interaction(cases, self.width, self.config)
+        if self._negatives:
+            item = self.config["ITEM_ID_FIELD"]
+            positives = batch[item].numpy()
+            drawn = self.generator.integers(1, self.store.n_items - 1, size=(self._negatives, len(positives)))
+            drawn += drawn >= positives  # skips the target
+            batch = batch.repeat(self._negatives) if self._negatives > 1 else batch
+            batch.update(Interaction({self.config["NEG_PREFIX"] + item: torch.from_numpy(drawn.reshape(-1))}))
+        return self._transform(self.dataset, batch)
 
 
 class PrefixTable(Interaction):
@@ -261,12 +225,12 @@ class PrefixTable(Interaction):
                 config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(np.minimum(ends, width).astype(np.int64)),
             }
         )
-        self._histories = _Histories(store, rows, ends, width)
+        self._column = _Histories(store, rows, ends, width)
         self._list_field = item + config["LIST_SUFFIX"]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str) and index == self._list_field:
-            return self._histories
+            return self._column
         return super().__getitem__(index)
 
 

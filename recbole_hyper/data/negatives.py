@@ -145,17 +145,15 @@ class BoundNegatives:
         drawn = fresh((len(users), k))
         row, column = torch.nonzero(refused(rows.unsqueeze(1), drawn), as_tuple=True)
         changed = rows
-        for _ in range(_ROUNDS):
+        for left in range(_ROUNDS, -1, -1):
             if not replacement:
                 row, column = _union(row, column, *_repeats(drawn, changed), k)
-            if not len(row):
-                return drawn
+            if not len(row) or not left:
+                break
             drawn[row, column] = fresh((len(row),))
             changed = torch.unique_consecutive(row)
             bad = refused(row, drawn[row, column])
             row, column = row[bad], column[bad]
-        if not replacement:
-            row, column = _union(row, column, *_repeats(drawn, changed), k)
         if len(row):
             self._draw_exactly(drawn, torch.unique(row), users, avoid, exclude_seen, replacement)
         return drawn

@@ -79,16 +79,9 @@ class Table:
     tokens: dict[str, Codes]
     numbers: dict[str, npt.NDArray[np.float64]]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.tokens or name in self.numbers
-
     def __len__(self) -> int:
         columns = [column.codes for column in self.tokens.values()]
         return len(columns[0] if columns else next(iter(self.numbers.values())))
-
-    def column(self, name: str) -> Codes | npt.NDArray[np.float64]:
-        """Return a column of either kind."""
-        return self.tokens[name] if name in self.tokens else self.numbers[name]
 
 
 # what one piece of the file gives: a column per name, and the line of each row
@@ -96,56 +89,46 @@ _Piece = tuple[dict[str, pa.Array], range | npt.NDArray[np.int64]]
 
 
 def read_table(
-    path: Path,
+    paths: Sequence[Path],
     columns: Mapping[str, str],
     *,
     ids: Collection[str],
     finite: str | None,
     separator: str = "\t",
     encoding: str | None = None,
-) -> Table:
-    """Read token and float ``columns`` as :func:`atomic.read_atomic`; a missing token that is no id is one like others.
+) -> tuple[Table, list[int]]:
+    """Read token and float ``columns`` of files, one below the other, and return also the number of rows of each.
 
-    DataError as there, and for no rows at all, a row whose column ``finite`` (None: no such column) is not finite, or a
-    file that another process changed meanwhile.
+    Values are those of :func:`atomic.read_atomic`; a missing token that is no id is one like others. DataError as
+    there, and for a file without rows, a row whose column ``finite`` (None: no such column) is not finite, or a file
+    that another process changed meanwhile.
     """
-    before = _signature(path)
+    before = [_signature(path) for path in paths]
     types = {name: pa.float64() if kind == "float" else pa.string() for name, kind in columns.items()}
-    entries = header(path, separator, encoding)
-    growing = {name: _Growing(kind, before[0]) for name, kind in types.items()}
-    lines: list[range | npt.NDArray[np.int64]] = []
+    growing = {name: _Growing(kind, sum(size for size, _ in before)) for name, kind in types.items()}
+    lines: list[list[range | npt.NDArray[np.int64]]] = [[] for _ in paths]
     with Pool() as readers, ThreadPoolExecutor(len(types)) as numberers:
-        texts = Text.pieces(path, entries, separator, encoding, _PIECE)
-        for piece, lines_of_piece in readers.stream(lambda text: _read_piece(text, types, ids), texts):
-            # ids are numbered in the order of the file, a column in each thread, while the next pieces are read
-            list(numberers.map(lambda name, piece=piece: growing[name].add(piece.pop(name)), types))
-            lines.append(lines_of_piece)
-    if _signature(path) != before:
-        raise DataError(f"{path} was written to while it was read; wait until the other program is done")
+        for path, lines_of_file in zip(paths, lines, strict=True):
+            texts = Text.pieces(path, header(path, separator, encoding), separator, encoding, _PIECE)
+            for piece, lines_of_piece in readers.stream(lambda text: _read_piece(text, types, ids), texts):
+                # ids are numbered in the order of the file, a column in each thread, while the next pieces are read
+                list(numberers.map(lambda name, piece=piece: growing[name].add(piece.pop(name)), types))
+                lines_of_file.append(lines_of_piece)
     joined = {name: column.joined() for name, column in growing.items()}
     pa.default_memory_pool().release_unused()
     tokens = {name: column for name, column in joined.items() if isinstance(column, Codes)}
     table = Table(tokens, {name: column for name, column in joined.items() if not isinstance(column, Codes)})
-    if not len(table):
-        raise nothing_in(path)
-    if finite is not None and len(bad := np.flatnonzero(~np.isfinite(table.numbers[finite]))):
-        raise without_time(path, finite, len(bad), len(table), np.concatenate(lines)[bad[:5]].tolist())
-    return table
-
-
-def joined(tables: Sequence[Table]) -> Table:
-    """Return tables of the same columns one below the other; tokens stand in order of first appearance in all."""
-    if len(tables) == 1:
-        return tables[0]
-    tokens = {}
-    for name in tables[0].tokens:
-        columns = [table.tokens[name] for table in tables]
-        both = pa.chunked_array([column.tokens for column in columns]).dictionary_encode().unify_dictionaries()
-        places = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in both.chunks]
-        codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
-        tokens[name] = Codes(np.concatenate(codes).astype(np.int32), both.chunk(0).dictionary)
-    numbers = {name: np.concatenate([table.numbers[name] for table in tables]) for name in tables[0].numbers}
-    return Table(tokens, numbers)
+    sizes, first = [sum(map(len, lines_of_file)) for lines_of_file in lines], 0
+    for path, signature, size, lines_of_file in zip(paths, before, sizes, lines, strict=True):
+        if _signature(path) != signature:
+            raise DataError(f"{path} was written to while it was read; wait until the other program is done")
+        if not size:
+            raise nothing_in(path)
+        rows = slice(first, first + size)
+        if finite is not None and len(bad := np.flatnonzero(~np.isfinite(table.numbers[finite][rows]))):
+            raise without_time(path, finite, len(bad), size, np.concatenate(lines_of_file)[bad[:5]].tolist())
+        first += size
+    return table, sizes
 
 
 class _Growing:

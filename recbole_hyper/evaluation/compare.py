@@ -20,6 +20,7 @@ POOLED = (
 )
 # the columns of the short table of one model's seeds; a mean is followed by its deviation
 SEED_COLUMNS = ["metric", "valid", "test"]
+_FORMS = {"train_seconds": ",.1f", "total_seconds": ",.1f", "peak_memory_mib": ",.0f"}
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
 
 
@@ -174,15 +175,10 @@ def cell_text(column: str, value: Any) -> str:
     """Return a value as the tables show it."""
     if value is None:
         return ""
-    if column in ("p_value", "p_value_holm"):
-        return f"{value:.4f}" if value >= 1e-4 else "< 0.0001"
-    if column in ("train_seconds", "total_seconds"):
-        return f"{value:,.1f}"
-    if column == "peak_memory_mib":
-        return f"{value:,.0f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if column in ("p_value", "p_value_holm") and value < 1e-4:
+        return "< 0.0001"
+    usual = "," if isinstance(value, int) else ".4f" if isinstance(value, float) else ""
+    return format(value, _FORMS.get(column, usual))
 
 
 def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: str = "**") -> list[dict[str, str]]:

@@ -60,7 +60,7 @@ def compute_metrics(
     struct.set("data.num_users", n_users)
     struct.set("data.count_items", item_counts or Counter())
     struct.set("data.count_users", user_counts or Counter())
-    settings = _Settings({"topk": list(topk), "metric_decimal_place": decimals, "tail_ratio": tail_ratio})
+    settings = {"topk": list(topk), "metric_decimal_place": decimals, "tail_ratio": tail_ratio}
     short = bool((items[:, :largest] == 0).any())
     result: dict[str, float] = {}
     for name in metrics:
@@ -73,7 +73,7 @@ def compute_metrics(
     return result
 
 
-def _without_placeholders(key: str, struct: DataStruct, settings: _Settings) -> dict[str, float]:
+def _without_placeholders(key: str, struct: DataStruct, settings: dict[str, Any]) -> dict[str, float]:
     """Return a metric of all lists together, where 0 fills lists that are shorter than the cut-off."""
     items = struct.get("rec.items")
     result = {}
@@ -81,14 +81,7 @@ def _without_placeholders(key: str, struct: DataStruct, settings: _Settings) -> 
         # one list of what was recommended at all: these metrics do not ask whose list an item is in
         listed = items[:, :k][items[:, :k] > 0][None]
         struct.set("rec.items", listed)
-        metric = metrics_dict[key](_Settings({**settings, "topk": [listed.shape[1]]}))
+        metric = metrics_dict[key]({**settings, "topk": [listed.shape[1]]})
         result[f"{key}@{k}"] = float(next(iter(metric.calculate_metric(struct).values())))
     struct.set("rec.items", items)
     return result
-
-
-class _Settings(dict):
-    """The keys of RecBole's Config that metric classes read."""
-
-    def __getattr__(self, key: str) -> Any:
-        return self[key]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from recbole_hyper.data.sequences import ranges
+from recbole_hyper.data.histories import history_items
 from recbole_hyper.types import Cases, Ranks
 
 # scores in float32 and one comparison of them
@@ -17,6 +17,8 @@ _BYTES_PER_SCORE = 5
 SCORES_PER_BLOCK = 6 << 20
 
 Scorer = Callable[[Cases], Tensor]
+# of some cases: ranks, numbers of candidates, best items and their scores, and how many targets tied
+_Ranked = tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray, int]
 
 
 class ScoresError(ValueError):
@@ -64,7 +66,7 @@ def rank_cases(
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
     # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
     size = min(size, max(256, SCORES_PER_BLOCK // n_items))
-    parts: list[tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]] = []
+    parts: list[_Ranked] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
@@ -77,19 +79,20 @@ def rank_cases(
             bar.update(len(part))
     if not parts:
         empty = np.empty(0, dtype=np.int64)
-        return Ranks(empty, empty, np.empty((0, k), dtype=np.int32), 0.0)
-    ranks, counts, lists, ties = zip(*parts, strict=True)
-    return Ranks(np.concatenate(ranks), np.concatenate(counts), np.concatenate(lists), sum(ties) / len(cases))
+        return Ranks(empty, empty, np.empty((0, k), dtype=np.int32), 0.0, np.empty((0, k), dtype=np.float32))
+    *found, ties = zip(*parts, strict=True)
+    ranks, counts, lists, values = map(np.concatenate, found)
+    return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
 
 
 def _rank_here(
     score: Scorer, scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool
-) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]:
+) -> _Ranked:
     """Rank among all items on the CPU, in one pass over the scores."""
     offsets = np.zeros(len(part) + 1, dtype=np.int64)
     seen = np.empty(0, dtype=np.int32)
     if exclude_seen:
-        lengths, seen = _history(part)
+        lengths, seen = history_items(part)
         np.cumsum(lengths, out=offsets[1:])
     values = scores.contiguous().numpy()
     from recbole_hyper.kernels.ranks import rank_rows  # numba is imported when scores are ranked
@@ -101,12 +104,11 @@ def _rank_here(
     counts = values.shape[1] - 1 - int((hidden > 0).sum()) - removed
     # an excluded score stands below every finite one: only such a target has every column beside or above it
     ranks, counts = _behind_all(at_least, counts, at_least == values.shape[1], k)
-    return ranks, counts, top, int(((equal > 1) & (at_least < values.shape[1])).sum())
+    best = np.take_along_axis(values, top.astype(np.int64), axis=1)  # of excluded items alone it is overwritten
+    return ranks, counts, top, best, int(((equal > 1) & (at_least < values.shape[1])).sum())
 
 
-def _rank_with_torch(
-    scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool
-) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, int]:
+def _rank_with_torch(scores: Tensor, part: Cases, k: int, hidden: npt.NDArray[np.int64], exclude_seen: bool) -> _Ranked:
     """Rank on any device, among all items or among given candidates."""
     _require_finite(scores, part)
     scores[:, 0] = -torch.inf
@@ -121,7 +123,7 @@ def _rank_with_torch(
         counts = np.full(len(part), ranked.shape[1])
     else:
         if exclude_seen:
-            lengths, seen = _history(part)
+            lengths, seen = history_items(part)
             rows = torch.from_numpy(np.repeat(np.arange(len(part)), lengths)).to(scores.device)
             scores[rows, torch.from_numpy(seen.astype(np.int64)).to(scores.device)] = -torch.inf
         target_scores = scores.gather(1, targets)
@@ -131,7 +133,7 @@ def _rank_with_torch(
     at_least = (ranked >= target_scores).sum(dim=1).cpu().numpy().astype(np.int64)
     ties = int((((ranked == target_scores) & ~excluded).sum(dim=1) > 1).sum())
     ranks, counts = _behind_all(at_least, counts, excluded[:, 0].cpu().numpy(), k)
-    return ranks, counts, _best(ranked, pool, min(k, ranked.shape[1])), ties
+    return ranks, counts, *_best(ranked, pool, min(k, ranked.shape[1])), ties
 
 
 def _behind_all(
@@ -190,16 +192,10 @@ def _require_finite(scores: Tensor, cases: Cases) -> None:
     )
 
 
-def _history(cases: Cases) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Return the length of each history, and the items of all of them one after another."""
-    store, lengths = cases.store, cases.ends - cases.starts
-    return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]
+def _best(scores: Tensor, pool: Tensor | None, k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return the (n, k) item ids with the largest scores, equal scores in item order, and these scores.
 
-
-def _best(scores: Tensor, pool: Tensor | None, k: int) -> npt.NDArray[np.int32]:
-    """Return the (n, k) item ids with the largest scores, equal scores in item order; ``pool`` maps columns to items.
-
-    Places that only excluded items could fill hold 0.
+    ``pool`` maps columns to items. Places that only excluded items could fill hold 0.
     """
     if pool is not None:
         order = pool.argsort(dim=1)
@@ -218,4 +214,5 @@ def _best(scores: Tensor, pool: Tensor | None, k: int) -> npt.NDArray[np.int32]:
     by_score = values.sort(dim=1, descending=True, stable=True)
     columns = columns.gather(1, by_score.indices)
     items = columns if pool is None else pool.gather(1, columns)
-    return items.masked_fill(by_score.values == -torch.inf, 0).cpu().numpy().astype(np.int32)
+    items = items.masked_fill(by_score.values == -torch.inf, 0)
+    return items.cpu().numpy().astype(np.int32), by_score.values.float().cpu().numpy()

@@ -104,12 +104,7 @@ def compare_cases(
     drawn, or flipped, with all cases of all seeds: the seeds are those there are, users are what is resampled.
     StatisticsError for other cases or other numbers of candidates, or a metric that is no mean over cases.
     """
-    _require_same_cases(first, second)
-    keys = [key for key in _KEYS if key in first]
-    # the order of the rows may differ; a case that occurs twice pairs with its own occurrence
-    left, right = (
-        frame.assign(_again=frame.groupby(keys).cumcount()).sort_values([*keys, "_again"]) for frame in (first, second)
-    )
+    left, right = _paired(first, second)
     values = [case_values(metric, frame["rank"].to_numpy(dtype=np.int64)) for frame in (left, right)]
     if values[0] is None or values[1] is None:
         raise StatisticsError(f"metric {metric!r} is not a mean over cases; hit, ndcg, mrr, recall and precision are")
@@ -216,15 +211,20 @@ def _resample(sums: Float64, counts: Float64, resamples: int, generator: np.rand
     return result
 
 
-def _require_same_cases(first: pd.DataFrame, second: pd.DataFrame) -> None:
+def _paired(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return both tables with their cases in one order; StatisticsError for other cases."""
     keys = [key for key in _KEYS if key in first and key in second]
     if len(first) != len(second):
         raise StatisticsError(f"the runs have {len(first)} and {len(second)} cases: they were not tested on one split")
-    ordered = [frame[keys].sort_values(keys).reset_index(drop=True) for frame in (first, second)]
+    # a case that occurs twice pairs with its own occurrence
+    left, right = (
+        frame.assign(_again=frame.groupby(keys).cumcount()).sort_values([*keys, "_again"]) for frame in (first, second)
+    )
     for key in keys:
-        different = int((ordered[0][key].to_numpy() != ordered[1][key].to_numpy()).sum())
+        different = int((left[key].to_numpy() != right[key].to_numpy()).sum())
         if different:
             raise StatisticsError(f"{different} of {len(first)} cases differ in {key}: these are not of one split")
     sampled = [sorted(frame.get("n_candidates", pd.Series()).tolist()) for frame in (first, second)]
     if sampled[0] != sampled[1]:
         raise StatisticsError("the runs ranked among other numbers of candidates (mode, exclude_seen or catalogue)")
+    return left, right

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.geometry import _gather
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
 from recbole_hyper.matmul import float32_products
 
 # items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
@@ -210,16 +210,20 @@ class FrozenHead:
     def scores(self, states: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Return the logits (n, stop - start) of states (n, d) for the items start <= j < stop."""
         with float32_products(states.device, len(states)):
-            states = states.to(torch.promote_types(states.dtype, torch.float32))
-            factored = self._geometry.factored(states, self._offset, self._curvature)
-            lifted = self._geometry.lift_states(
-                states, curvature=self._curvature, offset=self._offset is not None, factored=factored
-            )
-            terms, vectors = self._items(factored)
+            lifted, terms, vectors, _ = self.lift(states.to(torch.promote_types(states.dtype, torch.float32)))
             part = slice(start, stop)
             return self._geometry.combine(lifted, terms.rows(part), vectors[part].to(lifted.vectors.dtype))
 
-    def _items(self, factored: bool) -> tuple[ItemTerms, Tensor]:
+    def lift(self, states: Tensor) -> tuple[LiftedStates, ItemTerms, Tensor, bool]:
+        """Return lifted states, terms and vectors of all items for them, and whether exponents are taken out."""
+        factored = self._geometry.factored(states, self._offset, self._curvature)
+        lifted = self._geometry.lift_states(
+            states, curvature=self._curvature, offset=self._offset is not None, factored=factored
+        )
+        return lifted, *self.items(factored), factored
+
+    def items(self, factored: bool) -> tuple[ItemTerms, Tensor]:
+        """Return terms and vectors of the items, computed once; with ``factored`` see :class:`Geometry`."""
         if factored not in self._lifted:
             weight = self._weight.detach()
             weight = weight.to(torch.promote_types(weight.dtype, torch.float32))

@@ -11,9 +11,8 @@ from torch import Tensor
 from recbole_hyper.components import Model
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.evaluation.fold_in import fold_in_scorer
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import full_sort_scorer
+from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
 from recbole_hyper.types import Cases
 
 # by its name: what comes before runs imports nothing of them

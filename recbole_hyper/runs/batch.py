@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.asked import whole
+from recbole_hyper.errors import ConfigError, whole
 from recbole_hyper.files import digest, read_json, write_json
 from recbole_hyper.runs.load import identity, load
 from recbole_hyper.serving.recommender import Asked

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from recbole_hyper.evaluation import asked
+from recbole_hyper.errors import whole
 from recbole_hyper.runs.load import load
+from recbole_hyper.serving.histories import flag, histories, ids
 
 
 def recommend(
@@ -38,9 +39,9 @@ def recommend(
     """
     if (users is None) == (sequences is None):
         raise ValueError("give users or sequences, one of the two")
-    named = None if users is None else asked.ids("users", users)
-    given = None if sequences is None else asked.histories("sequences", sequences)
-    k, exclude_seen = asked.whole("k", k), asked.flag("exclude_seen", exclude_seen)
+    named = None if users is None else ids("users", users)
+    given = None if sequences is None else histories("sequences", sequences)
+    k, exclude_seen = whole("k", k), flag("exclude_seen", exclude_seen)
     found = load(output_dir).recommend(
         named, given, k, exclude_seen, unknown="error", cold="popular" if given is None else "error", times=times
     )

@@ -13,9 +13,9 @@ from recbole.utils import init_seed
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
-from recbole_hyper.evaluation.fold_in import require_known_users
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, headline, metrics_table, versions, write_cases
+from recbole_hyper.evaluation.scorers import require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender

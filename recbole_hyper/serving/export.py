@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch.export import ExportedProgram
 
-from recbole_hyper.errors import ConfigError, require
+from recbole_hyper.errors import ConfigError, require, whole
 from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
@@ -47,8 +47,8 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
         raise ConfigError("--format=vectors takes neither --top_k nor --exclude_seen: they belong to onnx and program")
     if exclude_seen and top_k is None:
         raise ConfigError("--exclude_seen needs --top_k=K: an encoder alone names no items")
-    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
-        raise ConfigError(f"--top_k={top_k}: a whole number of at least 1 is needed")
+    if top_k is not None:
+        whole("--top_k", top_k)
     if format == "onnx":
         require("export", "--format=onnx", "onnx", "onnxscript")
     try:
@@ -88,12 +88,18 @@ def export(
             ``top_k`` above the number of items, a graph that torch cannot write down, or tables above 2 GiB.
     """
     path = check_request(format, output, top_k=top_k, exclude_seen=exclude_seen)
-    _check_model(model, item_tokens, top_k)
+    if not isinstance(model, HyperRecommender):
+        raise ConfigError(f"{type(model).__name__} has no encoder with a head; only such models can be exported")
+    n_items = model.head.n_items
+    if len(item_tokens) != n_items:
+        raise ConfigError(f"{len(item_tokens)} item ids came for a model of {n_items} (padding included)")
+    if top_k is not None and top_k >= n_items:
+        raise ConfigError(f"--top_k={top_k} asks for more items than the {n_items - 1} there are")
     named = {
         "format": format,
         "model": type(model).__name__,
         "versions": versions(),
-        "n_items": model.head.n_items - 1,
+        "n_items": n_items - 1,
         "max_length": int(max_length),
         "curvature": model.head.curvature_value if model.head.geometry.curved else None,
     }
@@ -105,16 +111,6 @@ def export(
     content["item_ids"] = [str(token) for token in item_tokens[1:]]
     write_json(path.with_suffix(".json"), content)
     return content
-
-
-def _check_model(model: Any, item_tokens: Tokens, top_k: int | None) -> None:
-    if not isinstance(model, HyperRecommender):
-        raise ConfigError(f"{type(model).__name__} has no encoder with a head; only such models can be exported")
-    n_items = model.head.n_items
-    if len(item_tokens) != n_items:
-        raise ConfigError(f"{len(item_tokens)} item ids came for a model of {n_items} (padding included)")
-    if top_k is not None and top_k >= n_items:
-        raise ConfigError(f"--top_k={top_k} asks for more items than the {n_items - 1} there are")
 
 
 def _write_graph(
@@ -130,32 +126,25 @@ def _write_graph(
                 f"tables of {size / 2**30:.1f} GiB do not fit into an ONNX file, which ends at 2 GiB; export the "
                 f"encoder alone (no --top_k) and the items by --format=vectors, or --format=program"
             )
-        with _named(type(model.encoder).__name__):
-            program = trace(graph, max_length)
-            described: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs, "top_k": top_k}
-            if format == "onnx":
-                described["opset"] = OPSET
-                _write_onnx(program, path, described)
-            else:
-                with replaced(path) as part, part.open("wb") as file:
-                    torch.export.save(program, file)  # a name would have to end in .pt2
-    finally:
-        model.train(training)
-    return described
-
-
-@contextmanager
-def _named(encoder: str) -> Iterator[None]:
-    """Turn what torch says of a graph that it cannot write down into one error that names the encoder."""
-    try:
-        yield
+        program = trace(graph, max_length)
+        described: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs, "top_k": top_k}
+        if format == "onnx":
+            described["opset"] = OPSET
+            _write_onnx(program, path, described)
+        else:
+            with replaced(path) as part, part.open("wb") as file:
+                torch.export.save(program, file)  # a name would have to end in .pt2
+        return described
     except (ConfigError, OSError):
         raise
-    except Exception as error:
+    except Exception as error:  # what torch says of a graph that it cannot write down
+        encoder = type(model.encoder).__name__
         raise ConfigError(
             f"{encoder} cannot be exported: its last() must be traceable for every batch and length while "
             f"torch.compiler.is_exporting() ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
         ) from error
+    finally:
+        model.train(training)
 
 
 def _write_onnx(program: ExportedProgram, path: Path, described: dict[str, Any]) -> None:

@@ -59,7 +59,7 @@ class TopItemsGraph(nn.Module):
     """Encoder, head and selection: histories to the best items (B, k) and their scores (B, k), best first.
 
     Padding is never among them, nor, with ``exclude_seen``, what a last input names: the items of the whole history, or
-    any others. Where fewer than k items are left, the list ends with 0 and -inf, as that of ``evaluation.top_items``.
+    any others. Where fewer than k items are left, the list ends with 0 and -inf, as that of ``Recommender``.
     """
 
     outputs = ("items", "scores")

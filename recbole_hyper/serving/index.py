@@ -13,11 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from recbole_hyper.errors import ConfigError, require
+from recbole_hyper.errors import ConfigError, require, whole
 from recbole_hyper.evaluation.ranking import NonFiniteScoreError
 from recbole_hyper.files import read_json, replaced, write_json
-from recbole_hyper.geometry.base import Geometry, ItemTerms
-from recbole_hyper.geometry.head import OutputHead, pair_logits
+from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.matmul import float32_products
 
@@ -47,20 +46,16 @@ class ItemIndex(ABC):
 
     @torch.no_grad()
     def __init__(self, head: OutputHead, items: npt.ArrayLike | None = None) -> None:
-        self.geometry: Geometry = head.geometry
-        self.curvature = head.curvature_value
-        self.weight = head.weight.detach().to("cpu", torch.float32)
-        self.offset = None if head.offset is None else head.offset.detach().to("cpu", torch.float32)
         self._n_all = head.n_items
         # the numbers of the rows that are searched, where these are not all
-        self._numbers: Items | None = None
-        if items is not None:
-            self._numbers = _chosen(items, self._n_all)
-            rows = torch.from_numpy(self._numbers)
-            self.weight = self.weight[rows]
-            self.offset = None if self.offset is None else self.offset[rows]
+        self._numbers = None if items is None else _chosen(items, self._n_all)
+        rows = slice(None) if self._numbers is None else torch.from_numpy(self._numbers)
+        weight, offset = head.weight.detach().to("cpu", torch.float32)[rows], head.offset
+        offset = None if offset is None else offset.detach().to("cpu", torch.float32)[rows]
+        #: of the items that are searched
+        self.head = OutputHead(head.geometry, weight, offset=offset, curvature=head.curvature_value)
         #: number of items that can be found, and padding
-        self.n_items = len(self.weight)
+        self.n_items = self.head.n_items
 
     @torch.no_grad()
     def search(self, states: States, k: int, exclude: Exclusions | None = None) -> tuple[Items, Scores]:
@@ -79,8 +74,8 @@ class ItemIndex(ABC):
             NonFiniteScoreError: states or items that are not finite.
         """
         given = torch.as_tensor(states).to("cpu", torch.float32)
-        if given.dim() != 2 or given.shape[1] != self.weight.shape[1]:
-            raise ValueError(f"states have shape {tuple(given.shape)}; (n, {self.weight.shape[1]}) is needed")
+        if given.dim() != 2 or given.shape[1] != self.head.weight.shape[1]:
+            raise ValueError(f"states have shape {tuple(given.shape)}; (n, {self.head.weight.shape[1]}) is needed")
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k < self.n_items:
             raise ValueError(f"k={k!r}: between 1 and {self.n_items - 1} items can be found")
         offsets, excluded = _flat(exclude, len(given), self._n_all)
@@ -132,15 +127,8 @@ class ExactIndex(ItemIndex):
     @torch.no_grad()
     def __init__(self, head: OutputHead, items: npt.ArrayLike | None = None) -> None:
         super().__init__(head, items)
-        self._lifted: dict[bool, tuple[ItemTerms, Tensor]] = {}
-        self._typical = _typical(self._lift(False)[0].scale)
-
-    def _lift(self, factored: bool) -> tuple[ItemTerms, Tensor]:
-        """Return terms and vectors of the items, computed once; with ``factored`` see :class:`Geometry`."""
-        if factored not in self._lifted:
-            terms = self.geometry.lift_items(self.weight, self.offset, curvature=self.curvature, factored=factored)
-            self._lifted = {factored: (terms, terms.vectors(self.weight))}
-        return self._lifted[factored]
+        self._frozen = self.head.frozen()
+        self._typical = _typical(self._frozen.items(False)[0].scale)
 
     def _search(self, states: Tensor, k: int, offsets: Items, excluded: Items) -> tuple[Items, Scores]:
         from recbole_hyper.kernels.ranks import LOWEST  # numba is imported when something is searched
@@ -166,13 +154,10 @@ class ExactIndex(ItemIndex):
         from recbole_hyper.kernels.linked import best_linked_rows
         from recbole_hyper.kernels.ranks import best_rows
 
-        factored = self.geometry.factored(states, self.offset, self.curvature)
-        lifted = self.geometry.lift_states(
-            states, curvature=self.curvature, offset=self.offset is not None, factored=factored
-        )
-        terms, vectors = self._lift(factored)
+        geometry = self.head.geometry
+        lifted, terms, vectors, factored = self._frozen.lift(states)
         # the bound of that kernel is one of asinh, for products that need no exponents
-        scale = terms.scale.numpy() if type(self.geometry) is Poincare and terms.scale is not None else None
+        scale = terms.scale.numpy() if type(geometry) is Poincare and terms.scale is not None else None
         bad = np.zeros(len(states), dtype=np.bool_)
         size = max(4096, _SCORES // len(states))
         for first in range(1, self.n_items, size):  # item 0 is padding
@@ -181,7 +166,7 @@ class ExactIndex(ItemIndex):
                 inner = (lifted.vectors @ vectors[part].t()).numpy()
                 bad |= best_linked_rows(inner, scale[part], self._typical, first, offsets, excluded, best, top)
             else:
-                scores = self.geometry.combine(lifted, terms.rows(part), vectors[part]).contiguous()
+                scores = geometry.combine(lifted, terms.rows(part), vectors[part]).contiguous()
                 bad |= best_rows(scores.numpy(), first, offsets, excluded, best, top)
         return bad
 
@@ -225,16 +210,14 @@ class HNSWIndex(ItemIndex):
         super().__init__(head, items)
         require("index", "index=hnsw", "faiss")
         options = {"neighbours": neighbours, "ef_construction": ef_construction, "candidates": candidates}
-        for name, value in options.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}={value!r}: a whole number of at least 1 is needed")
-        self.options = options
+        self.options = {name: whole(name, value) for name, value in options.items()}
         self.candidates = candidates
         self._index = self._build(neighbours, ef_construction) if index is None else index
 
     def _vectors(self) -> Scores:
         """Return what is indexed, (n_items - 1, width)."""
-        found = self.geometry.search_items(self.weight, self.offset, curvature=self.curvature)
+        head = self.head
+        found = head.geometry.search_items(head.weight, head.offset, curvature=head.curvature_value)
         return np.ascontiguousarray(found[1:].numpy(), dtype=np.float32)
 
     def _build(self, neighbours: int, ef_construction: int) -> Any:
@@ -252,7 +235,8 @@ class HNSWIndex(ItemIndex):
         return index
 
     def _search(self, states: Tensor, k: int, offsets: Items, excluded: Items) -> tuple[Items, Scores]:
-        queries = self.geometry.search_states(states, curvature=self.curvature, offset=self.offset is not None)
+        head = self.head
+        queries = head.geometry.search_states(states, curvature=head.curvature_value, offset=head.offset is not None)
         top = np.zeros((len(states), k), dtype=np.int64)
         best = np.full((len(states), k), -np.inf, dtype=np.float32)
         counts = np.diff(offsets)
@@ -276,9 +260,7 @@ class HNSWIndex(ItemIndex):
 
     def _best(self, states: Tensor, found: Items, excluded: Sequence[Items], k: int) -> tuple[Items, Scores]:
         """Return the k best of the candidates ``found`` (n, m) by their exact scores."""
-        scores = pair_logits(
-            self.geometry, states, self.weight, self.offset, torch.from_numpy(found), curvature=self.curvature
-        ).numpy()
+        scores = self.head.pair_logits(states, torch.from_numpy(found)).numpy()
         if not np.isfinite(scores).all():
             raise NonFiniteScoreError("scores are not finite; the model has diverged")
         for row, items in enumerate(excluded):

@@ -14,14 +14,14 @@ import pandas as pd
 import torch
 
 from recbole_hyper.config_parts import reads_times
+from recbole_hyper.data.histories import whole_histories
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import SequenceStore, ranges
-from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.asked import flag, whole
-from recbole_hyper.evaluation.fold_in import learns_users
-from recbole_hyper.evaluation.top_items import best_columns, top_items, whole_histories
+from recbole_hyper.errors import ConfigError, whole
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
-from recbole_hyper.serving.histories import Histories, read_histories, read_ids, seconds
+from recbole_hyper.serving.histories import Histories, flag, read_histories, read_ids, seconds
 from recbole_hyper.types import Cases
 
 # histories that are made into cases at one time
@@ -46,8 +46,6 @@ class Recommender:
 
     Attributes:
         model, config, store: as given.
-        item_ids: (n,) original ids of all items.
-        user_ids: (m,) original ids of all users.
         popularity: (n_items,) share of the training interactions, by item number; 0 for padding.
         differences: what is not as it was in the run, in words.
     """
@@ -79,12 +77,12 @@ class Recommender:
 
     @property
     def item_ids(self) -> npt.NDArray[np.str_]:
-        """Original ids of all items."""
+        """(n,) original ids of all items."""
         return self.store.item_tokens[1:]
 
     @property
     def user_ids(self) -> npt.NDArray[np.str_]:
-        """Original ids of all users."""
+        """(m,) original ids of all users."""
         return self.store.user_tokens[1:]
 
     @property
@@ -154,6 +152,7 @@ class Recommender:
             asked.require_warm()
         return asked
 
+    @torch.no_grad()
     def answer(
         self, asked: Asked, k: int = 10, exclude_seen: bool = True, allowed: npt.NDArray[np.bool_] | None = None
     ) -> pd.DataFrame:
@@ -165,10 +164,11 @@ class Recommender:
         for rows, score in ((np.flatnonzero(asked.warm), self._score), (np.flatnonzero(~asked.warm), self._popular)):
             for start in range(0, len(rows), _CHUNK):
                 some = rows[start : start + _CHUNK]
-                lists[some], scores[some] = top_items(
-                    score, asked.cases(self.store, some), k=k, exclude_seen=exclude_seen, catalogue=allowed,
-                    memory_budget=self._budget,
+                found = rank_cases(
+                    score, asked.cases(self.store, some), n_items=self.store.n_items, k=k, exclude_seen=exclude_seen,
+                    catalogue=allowed, memory_budget=self._budget * 5 // 4,  # four bytes a score, no comparison
                 )  # fmt: skip
+                lists[some], scores[some] = found.top_items, found.top_scores
         return self._frame(asked, lists, scores)
 
     def _check_k(self, k: Any) -> int:
@@ -251,7 +251,13 @@ class Recommender:
         if unknown == "error":
             _require_known("items", read.tokens, known)
         items = np.where(known, numbers, 0)[read.codes]
-        asked = Asked(read.names, self._owners(read), read.offsets, items, unknown_items=int((items == 0).sum()))
+        if not read.named and self._trained is not None:
+            raise ValueError(
+                f"{type(self.model).__name__} learned a vector per user: say whose the histories are, as a mapping of "
+                "user to items or a table"
+            )
+        owners = self._users.find(read.names.astype(str)) if read.named else np.zeros(len(read.names), dtype=np.int64)
+        asked = Asked(read.names, owners, read.offsets, items, unknown_items=int((items == 0).sum()))
         return self._known(asked, self._times(read))
 
     def _times(self, read: Histories) -> Float64 | None:
@@ -270,16 +276,6 @@ class Recommender:
 
     def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return numbers > 0 if self._catalogue is None else (numbers > 0) & self._catalogue[numbers]
-
-    def _owners(self, read: Histories) -> Int64:
-        if read.named:
-            return self._users.find(read.names.astype(str))
-        if self._trained is not None:
-            raise ValueError(
-                f"{type(self.model).__name__} learned a vector per user: say whose the histories are, as a mapping of "
-                "user to items or a table"
-            )
-        return np.zeros(len(read.names), dtype=np.int64)
 
     def _known(self, asked: Asked, times: Float64 | None) -> Asked:
         """Return histories without the items that the model does not know, and whether it has something to go on."""
@@ -372,9 +368,9 @@ class Recommender:
             alike[torch.arange(len(some)), torch.from_numpy(some)] = -torch.inf
             if self._catalogue is not None:
                 alike[:, torch.from_numpy(~self._catalogue)] = -torch.inf
-            best = best_columns(alike, k)
-            lists.append(best[0])
-            values.append(best[1])
+            best = alike.sort(dim=1, descending=True, stable=True)  # equal ones in item order
+            lists.append(best.indices[:, :k].numpy())
+            values.append(best.values[:, :k].float().numpy())
         frame = pd.DataFrame(
             {
                 "item_id": np.repeat(given, k),
@@ -431,8 +427,6 @@ class Asked:
 
     def cases(self, store: SequenceStore, rows: Int64) -> Cases:
         """Return a case for each history of ``rows``."""
-        if len(rows) == len(self):
-            return whole_histories(store, self.offsets, self.items, self.owners, self.times)
         lengths = np.diff(self.offsets)[rows]
         places = ranges(self.offsets[rows], lengths)
         times = None if self.times is None else self.times[places]

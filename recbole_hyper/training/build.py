@@ -9,8 +9,8 @@ from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, read_dataset
-from recbole_hyper.data.given import given_store
 from recbole_hyper.data.loader import PrefixLoader
+from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split

@@ -124,10 +124,9 @@ def test_a_known_lower_bound_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     distances = euclidean_distances(rng.standard_t(2, size=(300, 5)))
     others = np.arange(1, 300)
-    part = search_base(distances, 0, others[:120], float(distances.max()))
-    whole = search_base(distances, 0, others, float(distances.max()), at_least=part.attained)
-    assert whole.attained == fast_fixed_base(distances, 0)
-    assert whole.exact
+    part, _ = search_base(distances, 0, others[:120], float(distances.max()))
+    whole, upper = search_base(distances, 0, others, float(distances.max()), at_least=part)
+    assert whole == upper == fast_fixed_base(distances, 0)
 
 
 @pytest.mark.parametrize("base", [0, "all"])

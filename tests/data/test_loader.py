@@ -10,6 +10,7 @@ import pytest
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import PrefixLoader, WindowLoader, windows
+from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import make_split
 from tests.conftest import SMALL, write_inter
 
@@ -123,14 +124,10 @@ def test_prefix_negatives_are_never_the_target(random_data: Path) -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 17])
 def test_windows_of_one_row(length: int) -> None:
-    parts = windows(np.array([length]), 8, "all")
+    store = SequenceStore([0, length], np.arange(1, length + 1), np.arange(length), [1], [], [])
+    parts = windows(store, np.array([length]), 8)
     covered = [
         position for start, end in zip(parts.starts, parts.ends, strict=True) for position in range(start + 1, end + 1)
     ]
     assert sorted(covered) == list(range(1, length))
-    assert (parts.lengths <= 8).all()
-
-
-def test_unknown_window_rule_lists_the_known() -> None:
-    with pytest.raises(ValueError, match="allowed: all, last, random"):
-        windows(np.array([5]), 8, "first")
+    assert (parts.ends - parts.starts <= 8).all()

@@ -28,7 +28,7 @@ def test_the_settings_are_those_of_known_data_sets_and_differ_from_the_defaults(
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_settings_filter_no_more_than_the_recipe(name: str) -> None:
-    values, entry = SETTINGS[name], catalogue.find(name)
+    values, entry = SETTINGS[name], catalogue.entries()[name]
     assert entry is not None
     already = entry.recipe.filter == "k_core" and not entry.recipe.duplicates_after_filter
     if set(values) & INTERVALS:
@@ -40,7 +40,7 @@ def test_settings_filter_no_more_than_the_recipe(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: str) -> None:
-    entry = catalogue.find(name)
+    entry = catalogue.entries()[name]
     assert entry is not None
     assert entry.about
     assert entry.terms

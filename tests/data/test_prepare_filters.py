@@ -218,7 +218,7 @@ def test_until_a_date_alone_includes_the_whole_day(until: str, last: float) -> N
 
 
 def test_the_yelp_recipe_ends_at_midnight_as_the_papers_code() -> None:
-    entry = catalogue.find("yelp")
+    entry = catalogue.entries()["yelp"]
     assert entry is not None
     assert entry.recipe.until is not None
     assert seconds(entry.recipe.until, last=True) == DAY

@@ -24,10 +24,9 @@ from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.blocks import blocks
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Layout, find, formats
-from recbole_hyper.data.prepare.interactions import Tokens, check, joined
+from recbole_hyper.data.prepare.interactions import PARSERS, Tokens, check, joined
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
-from recbole_hyper.data.prepare.reading import PARSERS
 
 Row = tuple[str, str, float, int]
 
@@ -560,7 +559,7 @@ def test_a_source_without_files(kind: str, format: str | None, tmp_path: Path) -
 def test_published_file_names_are_known(dataset: str, file: str, format: str, done: str, tmp_path: Path) -> None:
     for name in ("meta.json.gz", file):
         (tmp_path / name).write_bytes(b"")
-    entry = catalogue.find(dataset)
+    entry = catalogue.entries()[dataset]
     assert entry is not None
     found, candidate = choose(entry, tmp_path, None)
     assert (found.name, candidate.format, candidate.done) == (file, format, done)

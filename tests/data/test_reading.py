@@ -130,7 +130,7 @@ def test_filters_that_keep_everything_change_nothing(tmp_path: Path) -> None:
 def test_codes_stand_in_order_of_appearance(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", [("b", "x", 1), ("a", "x", 2), ("b", "y", 3)])
     columns = {"user_id": "token", "item_id": "token", "timestamp": "float"}
-    read = read_table(tmp_path / "d" / "d.inter", columns, ids=("user_id", "item_id"), finite="timestamp")
+    read, _ = read_table([tmp_path / "d" / "d.inter"], columns, ids=("user_id", "item_id"), finite="timestamp")
     users = read.tokens["user_id"]
     assert (users.codes.tolist(), users.tokens.to_pylist()) == ([0, 1, 0], ["b", "a"])
 

@@ -18,7 +18,7 @@ from recbole_hyper import run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import PrefixLoader
-from recbole_hyper.evaluation.fold_in import fold_in_scorer, require_known_users
+from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build

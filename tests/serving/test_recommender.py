@@ -175,7 +175,7 @@ def test_what_is_no_question_is_refused(asked: dict, message: str, model: Recomm
 
 def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recbole_hyper.serving.recommender._CHUNK", 7)
-    monkeypatch.setattr("recbole_hyper.evaluation.top_items.SCORES_PER_BLOCK", 0)
+    monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
     users = [*model.user_ids, "nobody"]
     whole = model.recommend(users=users, k=5)
     ones = pd.concat([model.recommend(users=[user], k=5) for user in users], ignore_index=True)
@@ -186,7 +186,6 @@ def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, mon
 def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of scores were larger than those of the ranking from some 24 thousand items on, and refused."""
     monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
-    monkeypatch.setattr("recbole_hyper.evaluation.top_items.SCORES_PER_BLOCK", 0)
     found = model.recommend(histories=[["i1", "i2"]] * 600, k=2)
     assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
 

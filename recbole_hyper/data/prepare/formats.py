@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import yaml
-
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.yaml_files import properties_folder
+from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 
 @dataclass(frozen=True)
@@ -29,12 +27,12 @@ class Format(Layout):
     """A way of writing interactions down."""
 
     about: str = ""  # one line for people
-    kind: str = ""  # the parser of the file, see ``reading.PARSERS``
+    kind: str = ""  # the parser of the file, see ``interactions.PARSERS``
     # patterns of the usual file names, without .gz; empty where the format says nothing about names
     files: Sequence[str] = ()
     names: Sequence[str] = ()  # the columns in order, where the format fixes them
     own: Sequence[str] = ()  # which fields of Layout the user may set
-    check: str | None = None  # what refuses interactions that cannot be right for this format, see ``reading.CHECKS``
+    check: str | None = None  # what refuses interactions that cannot be right, see ``interactions.CHECKS``
 
     @property
     def positions(self) -> bool:
@@ -55,7 +53,7 @@ class Format(Layout):
 @functools.cache
 def formats() -> Mapping[str, Format]:
     """Read properties/formats.yaml."""
-    return {name: _format(value) for name, value in read_entries("formats").items()}
+    return {name: _format(value) for name, value in read_yaml(properties_folder() / "formats.yaml").items()}
 
 
 def _format(value: Mapping[str, Any]) -> Format:
@@ -73,8 +71,3 @@ def find(name: str) -> Format:
     if name not in formats():
         raise PrepareError(f"format {name!r} is unknown; known: {', '.join(sorted(formats()))}")
     return formats()[name]
-
-
-def read_entries(file: str) -> dict[str, Any]:
-    """Return the mapping that properties/``file``.yaml holds."""
-    return dict(yaml.safe_load((properties_folder() / f"{file}.yaml").read_text(encoding="utf-8")))

@@ -14,7 +14,7 @@ from recbole_hyper.data.prepare.blocks import Block, blocks
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format, formats
 from recbole_hyper.data.prepare.frames import columns_of
-from recbole_hyper.data.prepare.reading import PARSERS, hive_keys, pieces
+from recbole_hyper.data.prepare.interactions import PARSERS, hive_keys, pieces
 from recbole_hyper.data.prepare.sources import SourceFile, matches
 from recbole_hyper.data.prepare.values import as_text, guessed_time_format
 

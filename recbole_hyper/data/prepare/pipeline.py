@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shlex
@@ -16,17 +15,17 @@ from typing import Any
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from recbole_hyper.data.prepare import catalogue, fetch, formats, guess
+from recbole_hyper.data.prepare import catalogue, formats, guess
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
-from recbole_hyper.data.prepare.interactions import Interactions
-from recbole_hyper.data.prepare.reading import CHECKS, read
+from recbole_hyper.data.prepare.interactions import CHECKS, Interactions, read
 from recbole_hyper.data.prepare.recipe import Recipe, apply
 from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.prepare.writer import write_interactions
 from recbole_hyper.errors import did_you_mean
 from recbole_hyper.files import replaced, write_json
+from recbole_hyper.recbole_files import recbole_folder
 
 MAX_MALFORMED = 0.001
 CARD = "SOURCE.json"
@@ -80,7 +79,7 @@ def prepare(
     with contextlib.ExitStack() as stack:
         if source is None:
             say(entry.licence)
-            source = fetch.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
+            source = catalogue.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         file, candidate = choose(entry, Path(source), format)
         before = file.state()
         recipe = _recipe(entry, candidate, changes or {})
@@ -161,7 +160,7 @@ def _write(data: Interactions, path: Path, card: dict[str, Any], progress: bool 
 def _entry(name: str, *, has_source: bool) -> Entry:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise PrepareError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', since it names a folder")
-    entry = catalogue.find(name)
+    entry = catalogue.entries().get(name)
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
@@ -223,9 +222,5 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
 
 def installed_folder(name: str) -> Path | None:
     """Return the folder of a data set that the recbole package carries (ml-100k), or None."""
-    spec = importlib.util.find_spec("recbole")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        folder = Path(place) / "dataset_example" / name
-        if folder.is_dir():
-            return folder
-    return None
+    folder = recbole_folder() / "dataset_example" / name
+    return folder if folder.is_dir() else None
