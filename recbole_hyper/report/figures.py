@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from recbole_hyper.files import replaced
-from recbole_hyper.report.collect import Entry, Sweep, entry_labels, pareto, short
+from recbole_hyper.report.collect import Entry, Sweep
 from recbole_hyper.report.differences import canonical, legend_text
+from recbole_hyper.report.labels import entry_labels
+from recbole_hyper.report.tables import pareto
 from recbole_hyper.sweep.trial import FINISHED
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart
@@ -71,12 +73,12 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
+def parameter_figure(sweep: Sweep) -> Figure | None:
     """Draw the validation score against every key that the sweep varies; None where nothing varies.
 
     A point is one trial; a line joins trials that differ in this key alone, the mean over those that differ in nothing.
     """
-    done = [trial for trial in trials if trial.status == FINISHED and trial.score is not None]
+    done = [trial for trial in sweep.trials if trial.status == FINISHED and trial.score is not None]
     keys = [key for key in sweep.keys if len({str(trial.settings.get(key)) for trial in done}) > 1]
     if not done or not keys:
         return None
@@ -104,13 +106,13 @@ def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
 def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value, _, _ in points)
     # a value may be a list or a mapping
-    points = points if numbers else [(short(value), score, others) for value, score, others in points]
+    points = points if numbers else [(_short(value), score, others) for value, score, others in points]
     values = sorted({value for value, _, _ in points})
     place = {value: value if numbers else index for index, value in enumerate(values)}
     # few values on a line of equal steps: grids are rarely evenly spaced
     if len(values) <= 12:
         place = {value: index for index, value in enumerate(values)}
-        axis.set_xticks(range(len(values)), [short(value) for value in values], rotation=30 if len(values) > 6 else 0)
+        axis.set_xticks(range(len(values)), [_short(value) for value in values], rotation=30 if len(values) > 6 else 0)
     elif numbers and values[0] > 0 and values[-1] / values[0] > 30:
         _plain_log(axis, values[-1] / values[0])
     axis.scatter([place[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
@@ -154,18 +156,10 @@ def curve_figure(entries: list[Entry], title: str) -> Figure | None:
         return None
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = set()
-    for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
-        colour, label = COLOURS[number % len(COLOURS)], legend_text(text)
-        epochs = [row["epoch"] for row in entry.history]
-        left.plot(epochs, [row.get("train_loss", math.nan) for row in entry.history], color=colour, label=label)
-        metric = f"valid_{str(entry.config.get('valid_metric', '')).lower()}"
-        points = [(row["epoch"], row[metric]) for row in entry.history if metric in row]
-        if points:
-            names.add(metric.removeprefix("valid_"))
-            right.plot(*zip(*points, strict=True), color=colour, marker=".", label=label)
-    _over_epochs(left, "training loss")
-    _over_epochs(right, f"validation {', '.join(sorted(names))}")
+    metrics = [str(entry.config.get("valid_metric", "")).lower() for entry in shown]
+    _over_epochs(left, shown, ["train_loss"] * len(shown), "training loss")
+    drawn = _over_epochs(right, shown, [f"valid_{metric}" for metric in metrics], marker=".")
+    right.set_ylabel(f"validation {', '.join(sorted({name.removeprefix('valid_') for name in drawn}))}")
     _legend(figure, left)
     figure.suptitle(legend_text(title), fontsize=11)
     return figure
@@ -179,18 +173,32 @@ def curvature_figure(entries: list[Entry]) -> Figure | None:
         return None
     figure = Figure(figsize=(6.2, 3.6), layout="constrained")
     axis = figure.subplots()
-    for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
-        points = [(row["epoch"], row["curvature"]) for row in entry.history if "curvature" in row]
-        colour = COLOURS[number % len(COLOURS)]
-        axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(text))
-    _over_epochs(axis, "learned curvature c")
+    _over_epochs(axis, shown, ["curvature"] * len(shown), "learned curvature c")
     _legend(figure, axis)
     return figure
+
+
+def _over_epochs(axis: Any, entries: list[Entry], columns: list[str], label: str = "", marker: str = "") -> set[str]:
+    """Draw of each entry what its history has in its column; return the columns of which there was something."""
+    drawn = set()
+    for number, (entry, column, text) in enumerate(zip(entries, columns, entry_labels(entries), strict=True)):
+        points = [(row["epoch"], row[column]) for row in entry.history if column in row]
+        if points:
+            drawn.add(column)
+            colour = COLOURS[number % len(COLOURS)]
+            axis.plot(*zip(*points, strict=True), color=colour, marker=marker, label=legend_text(text))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel="epoch", ylabel=label)
+    return drawn
 
 
 def _look(number: int) -> tuple[str, str]:
     """Return colour and marker of the line or point number ``number``; no two of 64 are alike."""
     return COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _plain_log(axis: Any, ratio: float) -> None:
@@ -204,11 +212,6 @@ def _plain_log(axis: Any, ratio: float) -> None:
 
 def _plain(value: float, _: Any = None) -> str:
     return f"{value:,.8g}"
-
-
-def _over_epochs(axis: Any, label: str) -> None:
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(xlabel="epoch", ylabel=label)
 
 
 def _legend(figure: Figure, axis: Any) -> None:
