@@ -9,7 +9,8 @@ from typing import Any
 
 from recbole_hyper.files import read_json
 from recbole_hyper.report.differences import canonical, read_settings
-from recbole_hyper.sweep.driver import ASKED, OUTCOME, read_asked
+from recbole_hyper.sweep.asked import ASKED, read_asked
+from recbole_hyper.sweep.driver import OUTCOME
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
@@ -45,9 +46,9 @@ class Entry:
     reason: str = ""  # why a trial failed
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The complete configuration."""
-        return self.result.get("config", {})
+    def valid_metric(self) -> str:
+        """Name of the metric that the run was selected by."""
+        return str(self.result.get("config", {}).get("valid_metric", "")).lower()
 
     @property
     def identity(self) -> str:
@@ -58,7 +59,7 @@ class Entry:
     @property
     def read(self) -> dict[str, Any]:
         """The part of the configuration that decides what the model learns."""
-        return read_settings(str(self.result.get("model")), self.config)
+        return read_settings(str(self.result.get("model")), self.result.get("config", {}))
 
     @property
     def model(self) -> str:

@@ -1,6 +1,7 @@
 """The figures of a report, each a matplotlib figure that is written as SVG and PNG."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,20 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     return folder / f"{name}.svg"
 
 
+def canvas(width: float, height: float, title: str, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
+    """Return a figure of that size in inches, with its title, and its axes, as ``Figure.subplots`` gives them."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(legend_text(title), fontsize=11)
+    return figure, figure.subplots(rows, columns, **more)
+
+
 @mpl.rc_context(STYLE)
 def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
     """Draw validation ``metric`` against memory and time of training, as Figure 6 of the SCE paper.
 
     The stepped line joins the points of a model that no other of its points beats.
     """
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    figure, axes = canvas(10, 4.2, title, columns=2, sharey=True)
     words = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
     for axis, (cost, label) in zip(axes, words.items(), strict=True):
         for number, (model, part) in enumerate(costs.groupby("model")):
@@ -68,7 +75,6 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
         axis.set_xlabel(label)
     axes[0].set_ylabel(f"validation {metric}")
     _legend(figure, axes[0])
-    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
@@ -84,8 +90,9 @@ def parameter_figure(sweep: Sweep) -> Figure | None:
         return None
     columns = min(3, len(keys))
     lines = math.ceil(len(keys) / columns)
-    figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+    title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
+    figure, axes = canvas(3.4 * columns, 2.9 * lines, title, lines, columns, sharey=True, squeeze=False)
+    axes = axes.ravel()
     for axis, key in zip(axes, keys, strict=False):
         points = []
         for trial in done:
@@ -98,8 +105,6 @@ def parameter_figure(sweep: Sweep) -> Figure | None:
         axis.set_visible(False)
     for axis in axes[::columns]:
         axis.set_ylabel(f"validation {sweep.outcome.get('valid_metric', 'score')}")
-    title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
-    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
@@ -129,8 +134,7 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
 
     The optimum of each curve is ringed.
     """
-    figure = Figure(figsize=(6.2, 3.8), layout="constrained")
-    axis = figure.subplots()
+    figure, axis = canvas(6.2, 3.8, title)
     for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
         colour, marker = _look(number)
         part = part.sort_values("hidden_size")
@@ -144,7 +148,6 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
     axis.minorticks_off()
     axis.set(xlabel="embedding size", ylabel=value)
     _legend(figure, axis)
-    figure.suptitle(title, fontsize=11)
     return figure
 
 
@@ -154,14 +157,12 @@ def curve_figure(entries: list[Entry], title: str) -> Figure | None:
     shown = [entry for entry in entries if len(entry.history) > 1][:CURVES]
     if not shown:
         return None
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    metrics = [str(entry.config.get("valid_metric", "")).lower() for entry in shown]
-    _over_epochs(left, shown, ["train_loss"] * len(shown), "training loss")
-    drawn = _over_epochs(right, shown, [f"valid_{metric}" for metric in metrics], marker=".")
-    right.set_ylabel(f"validation {', '.join(sorted({name.removeprefix('valid_') for name in drawn}))}")
+    figure, (left, right) = canvas(10, 3.6, title, columns=2)
+    _over_epochs(left, shown, lambda entry: "train_loss")
+    left.set_ylabel("training loss")
+    drawn = _over_epochs(right, shown, lambda entry: f"valid_{entry.valid_metric}", marker=".")
+    right.set_ylabel(f"validation {', '.join(sorted(name.removeprefix('valid_') for name in drawn))}")
     _legend(figure, left)
-    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
@@ -171,24 +172,24 @@ def curvature_figure(entries: list[Entry]) -> Figure | None:
     shown = [entry for entry in entries if any("curvature" in row for row in entry.history)][:CURVES]
     if not shown:
         return None
-    figure = Figure(figsize=(6.2, 3.6), layout="constrained")
-    axis = figure.subplots()
-    _over_epochs(axis, shown, ["curvature"] * len(shown), "learned curvature c")
+    figure, axis = canvas(6.2, 3.6, "")
+    _over_epochs(axis, shown, lambda entry: "curvature")
+    axis.set_ylabel("learned curvature c")
     _legend(figure, axis)
     return figure
 
 
-def _over_epochs(axis: Any, entries: list[Entry], columns: list[str], label: str = "", marker: str = "") -> set[str]:
-    """Draw of each entry what its history has in its column; return the columns of which there was something."""
+def _over_epochs(axis: Any, entries: list[Entry], column_of: Callable[[Entry], str], **style: Any) -> set[str]:
+    """Draw the column of each entry's history by epoch; return the columns of which there was something to draw."""
     drawn = set()
-    for number, (entry, column, text) in enumerate(zip(entries, columns, entry_labels(entries), strict=True)):
+    for number, (entry, label) in enumerate(zip(entries, entry_labels(entries), strict=True)):
+        column, colour = column_of(entry), COLOURS[number % len(COLOURS)]
         points = [(row["epoch"], row[column]) for row in entry.history if column in row]
         if points:
             drawn.add(column)
-            colour = COLOURS[number % len(COLOURS)]
-            axis.plot(*zip(*points, strict=True), color=colour, marker=marker, label=legend_text(text))
+            axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(label), **style)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(xlabel="epoch", ylabel=label)
+    axis.set_xlabel("epoch")
     return drawn
 
 

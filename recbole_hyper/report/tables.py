@@ -28,7 +28,7 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     rows = []
     for seeds in (list(group.values()) for group in groups.values()):
         first = seeds[0].result
-        metric = str(first.get("config", {}).get("valid_metric", "")).lower()
+        metric = seeds[0].valid_metric
         tests = pd.DataFrame([entry.result["test"] for entry in seeds])
         rows.append(
             {
