@@ -11,6 +11,7 @@ from recbole_hyper.files import read_json
 from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.sweep.asked import ASKED, read_asked
 from recbole_hyper.sweep.driver import OUTCOME
+from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
@@ -88,12 +89,7 @@ class Sweep:
     asked: dict[str, Any]
     outcome: dict[str, Any]
     trials: list[Entry]
-
-    @property
-    def keys(self) -> list[str]:
-        """Keys that the space varies."""
-        space = self.asked.get("space", {})
-        return [key for key, domains in space.items() if not _is_constant(domains)]
+    keys: list[str]  # that the space varies
 
     @property
     def bigger(self) -> bool:
@@ -165,11 +161,12 @@ def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = N
 def _add_sweep(folder: Path, found: Collection) -> None:
     """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError where it is damaged."""
     asked, outcome = read_asked(folder), _outcome(folder / OUTCOME)
+    _, varied = parse_space(asked["space"], str(folder / ASKED)).split_constants()
     trials: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
         with _noted(found.problems):
             trials.append(_trial_entry(path.parent))
-    found.sweeps.append(Sweep(folder, asked, outcome, trials))
+    found.sweeps.append(Sweep(folder, asked, outcome, trials, list(varied.domains)))
     found.entries.extend(trials)
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
@@ -214,14 +211,6 @@ def read_result(path: Path) -> dict[str, Any]:
     if interval is not None and not (len(interval) == 2 and all(isinstance(end, int | float) for end in interval)):
         raise ValueError(f"{path} is no result of a run: curvature_interval is {interval!r}")
     return {name: value for name, value in result.items() if value is not None or name not in (*OF_NUMBERS, "versions")}
-
-
-def _is_constant(domains: Any) -> bool:
-    if isinstance(domains, dict):
-        domains = [domains]
-    if not isinstance(domains, list) or not all(isinstance(entry, dict) for entry in domains):
-        return True
-    return len(domains) == 1 and set(domains[0]) == {"value"}
 
 
 def protocol_text(result: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from recbole_hyper.files import replaced
 from recbole_hyper.report.collect import Entry, Sweep
@@ -21,6 +21,7 @@ from recbole_hyper.sweep.trial import FINISHED
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C00")
 MARKERS = "osD^vPX*"
 CURVES = 6
+PLAIN = "{x:,.8g}"  # numbers at an axis
 STYLE: Any = {
     "figure.dpi": 100,
     "font.size": 10,
@@ -71,7 +72,7 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
             _plain_log(axis, costs[cost].max() / costs[cost].min())
         else:
             axis.xaxis.set_major_locator(MaxNLocator(6))
-            axis.xaxis.set_major_formatter(FuncFormatter(_plain))
+            axis.xaxis.set_major_formatter(StrMethodFormatter(PLAIN))
         axis.set_xlabel(label)
     axes[0].set_ylabel(f"validation {metric}")
     _legend(figure, axes[0])
@@ -207,12 +208,8 @@ def _plain_log(axis: Any, ratio: float) -> None:
     axis.set_xscale("log")
     steps = (1.0, 2.0, 5.0) if ratio < 200 else (1.0, 3.0) if ratio < 2000 else (1.0,)
     axis.xaxis.set_major_locator(LogLocator(subs=steps, numticks=9))
-    axis.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axis.xaxis.set_major_formatter(StrMethodFormatter(PLAIN))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _plain(value: float, _: Any = None) -> str:
-    return f"{value:,.8g}"
 
 
 def _legend(figure: Figure, axis: Any) -> None:

@@ -79,9 +79,9 @@ def folder_of(config: Config) -> Path:
     return Path(config["output_dir"] or Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
 
 
-def seed_folder(folder: Path, seed: int) -> Path:
-    """Return the folder of the run with ``seed``, among runs of several seeds."""
-    return folder / f"seed-{seed}"
+def seed_folder(folder: Path, seed: int | None) -> Path:
+    """Return the folder of the run with ``seed``, among runs of several seeds; None: the only run is in ``folder``."""
+    return folder if seed is None else folder / f"seed-{seed}"
 
 
 def require_no_single_run(folder: Path) -> None:
