@@ -12,7 +12,7 @@ import pytest
 from recbole_hyper import components
 from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError, parse_keys, parse_value, properties_folder, read_yaml
-from recbole_hyper.sweep.driver import _bind_base, _fixed
+from recbole_hyper.sweep.asked import bind_base
 from recbole_hyper.sweep.space import parse_space
 from tests.conftest import SMALL
 
@@ -163,9 +163,7 @@ def test_lists_and_intervals_as_they_are_typed(cycle: Path) -> None:
 
 def test_every_command_reads_typed_keys_alike() -> None:
     typed = {"user_inter_num_interval": "[5,10]", "output_dir": "1", "topk": "5,10", "learning_rate": "1e-3"}
-    read = {**typed, "topk": [5, 10], "learning_rate": 0.001}
-    assert parse_keys(typed) == read
-    assert _fixed((), typed) == read
+    assert parse_keys(typed) == {**typed, "topk": [5, 10], "learning_rate": 0.001}
 
 
 def test_a_configuration_that_recbole_stumbles_over_is_one_line(cycle: Path) -> None:
@@ -341,9 +339,9 @@ def test_a_key_that_is_no_flag_needs_its_value(key: str, capsys: pytest.CaptureF
 def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> None:
     for key in ("output_dir", "resume"):
         with pytest.raises(ConfigError, match=f"names '{key}', which is no key of a trial; the sweep sets it"):
-            _bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid": [1, 2]}}))
+            bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({key: {"grid": [1, 2]}}))
     with pytest.raises(ConfigError, match="did you mean hidden_size"):
-        _bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid": [1, 2]}}))
+        bind_base("SASRecCE", "cycle", {"data_path": str(cycle)}, parse_space({"hiden_size": {"grid": [1, 2]}}))
 
 
 def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:

@@ -1,11 +1,9 @@
 """``recbole-hyper compare --models=A,B,C --dataset=NAME``: train each on one split, print and save one table."""
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations")
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run of the comparison: a model, with one seed of several or (None) that of its configuration."""
-
-    model: str
-    seed: int | None
-    folder: Path
-
-    @property
-    def label(self) -> str:
-        """What a reader calls it."""
-        return self.model if self.seed is None else f"{self.model}, seed {self.seed}"
-
-    @property
-    def keys(self) -> dict[str, int]:
-        """What sets it beside the keys of its model."""
-        return {} if self.seed is None else {"seed": self.seed}
-
-
 def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.config import ConfigError
-    from recbole_hyper.evaluation.compare import caption, save_tables, shown_columns, text_rows
+    from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table
+    from recbole_hyper.runs.folder import seed_folder
+    from recbole_hyper.runs.reuse import plan_runs
     from recbole_hyper.runs.seeds import read_seeds
 
     models = list(dict.fromkeys(arguments.models))
@@ -59,15 +40,19 @@ def main(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
     settings = settings_per_model(models, arguments.config_files, arguments.keys)
     configs = check_all(models, arguments.dataset, settings, folder)
-    jobs = jobs_of(models, seeds, folder)
     # all of them before the first is trained
-    plans = {job: _plan(job, configs[job.model], arguments.dataset, settings[job.model], folder) for job in jobs}
+    plans = {
+        (name, seed): keys
+        for name in models
+        for seed, keys in plan_runs(name, arguments.dataset, seeds or [None], folder / name, settings[name]).items()
+    }
     results, failed = run_all(plans, arguments.dataset, folder)
     metric = str(configs[models[0]]["valid_metric"]).lower()
 
-    first = next(iter(results.values()))
+    first = next(iter(next(iter(results.values())).values()))
     part = "test" if first["test"] else "valid"
-    rows = rows_of(results, failed, metric, part)
+    places = {name: {seed: seed_folder(folder / name, seed) for seed in found} for name, found in results.items()}
+    rows = comparison(results, places, metric, part=part, failed=failed)
     columns = shown_columns(rows, configs[models[0]]["topk"])
     note = caption(first, metric, part, seeds)
     paths = save_tables(folder, rows, columns, note)
@@ -76,71 +61,39 @@ def main(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def jobs_of(models: Sequence[str], seeds: Sequence[int], folder: Path) -> list[Job]:
-    """Return the runs: one per model, or one per model and seed; ConfigError where a folder holds the other kind."""
-    from recbole_hyper.runs.folder import require_no_seeds, require_no_single_run, seed_folder
-
-    for name in models:
-        (require_no_single_run if seeds else require_no_seeds)(folder / name)
-    if not seeds:
-        return [Job(name, None, folder / name) for name in models]
-    return [Job(name, seed, seed_folder(folder / name, seed)) for name in models for seed in seeds]
-
-
-def _plan(job: Job, config: Any, dataset: str, settings: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
-    """Return the keys of a run, None where it is finished."""
-    from recbole_hyper.runs.reuse import keys_to_run
-
-    if job.seed is not None:
-        config = _config(job.model, dataset, {**settings, **job.keys}, folder)
-    keys = keys_to_run(config, job.folder)
-    return None if keys is None else {**settings, **job.keys, **keys}
-
-
 def run_all(
-    plans: Mapping[Job, dict[str, Any] | None], dataset: str, folder: Path
-) -> tuple[dict[Job, dict[str, Any]], dict[Job, str]]:
-    """Run what is not finished, each in its own process; return the results, and a message for each that failed."""
-    from recbole_hyper.files import write_yaml
+    plans: Mapping[tuple[str, int | None], dict[str, Any] | None], dataset: str, folder: Path
+) -> tuple[dict[str, dict[int | None, dict[str, Any]]], dict[str, str]]:
+    """Run what is not finished, each in its own process, with the keys of ``plans`` by model and seed.
 
-    results: dict[Job, Any] = {}
-    failed: dict[Job, str] = {}
-    for number, (job, keys) in enumerate(plans.items(), 1):
-        file = job.folder / "result.json"
-        if keys is None:
-            print(f"[{number}/{len(plans)}] {job.label}: finished before, {file}", flush=True)
-        else:
-            more = ": goes on, as more is asked for than it was run with" if file.is_file() else ""
-            print(f"[{number}/{len(plans)}] {job.label}{more}", flush=True)
-            path = folder / f"{job.model}{'' if job.seed is None else f'-seed-{job.seed}'}.yaml"
+    Return the results by model and seed, and a message for each model that failed: it has no numbers then, also where
+    another seed gave some. ValueError where all failed.
+    """
+    from recbole_hyper.files import read_json, write_yaml
+    from recbole_hyper.runs.folder import RESULT, seed_folder
+
+    results: dict[str, dict[int | None, dict[str, Any]]] = {}
+    failed: dict[str, str] = {}
+    for number, ((name, seed), keys) in enumerate(plans.items(), 1):
+        file = seed_folder(folder / name, seed) / RESULT
+        label = name if seed is None else f"{name}, seed {seed}"
+        said = f": finished before, {file}" if keys is None else ""
+        if keys is not None and file.is_file():
+            said = ": goes on, as more is asked for than it was run with"
+        print(f"[{number}/{len(plans)}] {label}{said}", flush=True)
+        if keys is not None:
+            path = folder / f"{name}{'' if seed is None else f'-seed-{seed}'}.yaml"
             write_yaml(path, keys)
-            message = run_alone(job.model, dataset, path)
+            message = run_alone(name, dataset, path)
             if message is not None:
-                failed[job] = message
-                print(f"{job.label} failed: {message}", file=sys.stderr, flush=True)
+                failed.setdefault(name, message if seed is None else f"seed {seed}: {message}")
+                print(f"{label} failed: {message}", file=sys.stderr, flush=True)
                 continue
-        results[job] = json.loads(file.read_text(encoding="utf-8"))
+        results.setdefault(name, {})[seed] = read_json(file)
+    results = {name: found for name, found in results.items() if name not in failed}
     if not results:
-        raise ValueError("no model gave a result: " + "; ".join(f"{job.label}: {text}" for job, text in failed.items()))
+        raise ValueError("no model gave a result: " + "; ".join(f"{name}: {text}" for name, text in failed.items()))
     return results, failed
-
-
-def rows_of(
-    results: Mapping[Job, Mapping[str, Any]], failed: Mapping[Job, str], metric: str, part: str
-) -> list[dict[str, Any]]:
-    """Return the rows of the table; a model that failed with one of several seeds has no numbers."""
-    from recbole_hyper.evaluation.compare import comparison
-
-    messages: dict[str, str] = {}
-    for job, text in failed.items():
-        messages.setdefault(job.model, text if job.seed is None else f"seed {job.seed}: {text}")
-    found: dict[str, dict[int | None, Mapping[str, Any]]] = {}
-    folders: dict[str, dict[int | None, Path]] = {}
-    for job, result in results.items():
-        if job.model not in messages:
-            found.setdefault(job.model, {})[job.seed] = result
-            folders.setdefault(job.model, {})[job.seed] = job.folder
-    return comparison(found, folders, metric, part=part, failed=messages)
 
 
 def settings_per_model(
@@ -212,6 +165,7 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     for all, or the defaults of the package where no model is.
     """
     from recbole_hyper.config import properties_folder, read_yaml
+    from recbole_hyper.key_tables import typed
 
     first, *others = configs.values()
     modes = [config["eval_args"]["mode"] for config in configs.values()]
@@ -223,7 +177,7 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     at_home = [config for config in configs.values() if _modes(config.internal_config_dict["eval_args"]) == modes[0]]
     source = at_home[0] if at_home else read_yaml(properties_folder() / "overall.yaml")
     chosen = {key: source[key] for key in keys}
-    print("for all models:", *(f"--{key}={_spelled(value)}" for key, value in chosen.items()), flush=True)
+    print("for all models:", *(f"--{key}={typed(value)}" for key, value in chosen.items()), flush=True)
     return {name: chosen for name in configs}
 
 
@@ -235,20 +189,20 @@ def _modes(eval_args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typed(key: str, values: Sequence[Any]) -> str:
     """Return what to type so that all models have one of ``values`` of ``key``."""
+    from recbole_hyper.key_tables import typed
+
     if key == "eval_args":
         # what they agree on need not be typed
         differ = [name for name in values[0] if any(value.get(name) != values[0][name] for value in values)]
-        values = [{name: value[name] for name in differ if name in value} for value in values]
-    return " or ".join(dict.fromkeys(f'--{key}="{_spelled(value)}"' for value in values))
+        values = [{name: _one_mode(value[name]) for name in differ if name in value} for value in values]
+    return " or ".join(dict.fromkeys(f'--{key}="{typed(value)}"' for value in values))
 
 
-def _spelled(value: Any) -> str:
-    """Return a value as the command line reads it."""
-    if isinstance(value, Mapping):
-        if set(value) == {"valid", "test"} and value["valid"] == value["test"]:
-            return _spelled(value["test"])
-        return "{" + ", ".join(f"{key}: {_spelled(one)}" for key, one in value.items()) + "}"
-    return f"[{', '.join(map(_spelled, value))}]" if isinstance(value, list) else str(value)
+def _one_mode(value: Any) -> Any:
+    """Return the mode of validation and test as one word where it is the same; all else as it is."""
+    if isinstance(value, Mapping) and set(value) == {"valid", "test"} and value["valid"] == value["test"]:
+        return value["test"]
+    return value
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:

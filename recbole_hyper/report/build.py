@@ -1,33 +1,16 @@
 """Write the report over runs and sweeps: report.html, csv and markdown tables, figures."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from recbole_hyper.files import write_text
-from recbole_hyper.report.board import show_board
-from recbole_hyper.report.collect import (
-    FIGURES,
-    FINAL,
-    PAGE,
-    RUN,
-    TRIAL,
-    Collection,
-    collect,
-    cost_table,
-    embedding_sizes,
-    environment_table,
-    leaderboard,
-    pareto,
-    trial_table,
-    warnings_of,
-)
+from recbole_hyper.report.collect import FIGURES, FINAL, PAGE, RUN, TRIAL, Collection, collect
 from recbole_hyper.report.figures import (
     cost_figure,
     curvature_figure,
@@ -36,49 +19,28 @@ from recbole_hyper.report.figures import (
     save,
     size_figure,
 )
+from recbole_hyper.report.labels import departures
 from recbole_hyper.report.page import Page, markdown
+from recbole_hyper.report.tables import (
+    cost_table,
+    embedding_sizes,
+    environment_table,
+    leaderboard,
+    pareto,
+    trial_table,
+    warnings_of,
+)
 from recbole_hyper.sweep.trial import FINISHED
 
 METRIC = "ndcg@10"
-
-
-def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
-    """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
-
-    ``metric`` is the validation metric of the cost and size figures. ReportError where there is nothing to report on.
-    """
-    found = collect(folders)
-    target = Path(output)
-    target.mkdir(parents=True, exist_ok=True)
-    trials, tested = found.of(TRIAL), found.of(RUN, FINAL)
-    counts = f"{_count(tested, 'tested run')}, {_count(found.sweeps, 'sweep')} with {_count(trials, 'trial')}"
-    page = _Report("Runs and sweeps", counts, target)
-    for problem in found.problems:
-        print(f"warning: {problem}", file=sys.stderr)
-    page.notes(warnings_of(found))
-    _leaderboard(page, found)
-    _costs(page, found, metric)
-    _parameters(page, found)
-    _curves(page, found)
-    _curvature(page, found)
-    _environment(page, found)
-    write_text(target / PAGE, page.render())
-    return target / PAGE
-
-
-def _count(things: Sequence[object], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
-
-
-def _environment(page: _Report, found: Collection) -> None:
-    frame = environment_table(found)
-    page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
-    page.write(frame, "environment")
-    versions = list(frame)[list(frame).index("commit") + 1 :]
-    alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
-    page.small(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike))
-    prints = frame["data fingerprint"].map(lambda text: str(text)[:12])
-    page.table(frame.assign(**{"data fingerprint": prints}).drop(columns=alike))
+# columns of a leaderboard that are said above its table, in these words, where they are constant
+_ONCE = {
+    "selected by": "selected by {}",
+    "seeds": "seeds of each row: {}",
+    "epochs": "epochs of each: {}",
+    "curvature": "curvature: {:.4g}",
+}
+_UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
 
 
 class _Report(Page):
@@ -100,6 +62,35 @@ class _Report(Page):
             self.figure(save(figure, self.folder / FIGURES, file), caption)
 
 
+def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
+    """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
+
+    ``metric`` is the validation metric of the cost and size figures. ReportError where there is nothing to report on.
+    """
+    found = collect(folders)
+    target = Path(output)
+    counts = (
+        f"{_count(found.of(RUN, FINAL), 'tested run')}, {_count(found.sweeps, 'sweep')} with "
+        f"{_count(found.of(TRIAL), 'trial')}"
+    )
+    page = _Report("Runs and sweeps", counts, target)
+    for problem in found.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    page.notes(warnings_of(found))
+    _leaderboard(page, found)
+    _costs(page, found, metric)
+    _parameters(page, found)
+    _curves(page, found)
+    _curvature(page, found)
+    _environment(page, found)
+    write_text(target / PAGE, page.render())
+    return target / PAGE
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
 def _leaderboard(page: _Report, found: Collection) -> None:
     page.section(
         "Leaderboard",
@@ -113,7 +104,43 @@ def _leaderboard(page: _Report, found: Collection) -> None:
         page.text("No run here was tested: trials see validation only, and no sweep has ended.")
         return
     page.write(frame, "leaderboard")
-    show_board(page, frame, found)
+    own, usual = departures([entry for entry in found.of(RUN, FINAL) if entry.result.get("test")])
+    for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
+        page.heading(f"{dataset}: {protocol}")
+        once = [name for name in _ONCE if part[name].nunique(dropna=False) == 1 and part[name].notna().all()]
+        texts = [_ONCE[name].format(part[name].iloc[0]) for name in once]
+        texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
+        page.small("; ".join(texts).capitalize() + "." if texts else "")
+        shown = _board_columns(part.assign(settings=part["folder"].map(own)).drop(columns=once), part["selected by"])
+        tested = [str(name) for name in shown if str(name).startswith("test ") and not str(name).endswith(" std")]
+        valid = [str(name) for name in shown if str(name).startswith("valid ")]
+        page.table(shown, best=[*valid, *tested], smaller=list(_UNITS.values()))
+        for model, rows in part.groupby("model", sort=False):
+            common = dict.fromkeys(usual.get(str(folder), "") for folder in rows["folder"])
+            page.small("".join(f"Usual settings of {model}: {text}." for text in common if text))
+
+
+def _board_columns(part: pd.DataFrame, selected_by: pd.Series) -> pd.DataFrame:
+    """Return what a table of the page has of rows of a leaderboard, under the heads that it has there.
+
+    Of the metrics it has those at one cut-off, that of the metric that selected.
+    """
+    selected = selected_by.unique()
+    cut = str(selected[0]).rpartition("@")[2]
+    names: dict[str, Any] = dict(_UNITS)
+    # validation scores of different metrics cannot be compared
+    names["valid"] = f"valid {selected[0]}" if len(selected) == 1 else "valid score"
+    dropped = ["dataset", "protocol", "folder"]
+    for name in map(str, part):
+        metric = name.removesuffix(" std")
+        if "@" in metric or metric == "gauc":  # the one metric without a cut-off
+            names[name] = f"test {name}"
+            dropped += [name] if "@" in metric and not metric.endswith(f"@{cut}") else []
+    shown = part.drop(columns=dropped).rename(columns=names)
+    # metrics that some rows lack stand at the end of a leaderboard
+    tested = [name for name in shown if str(name).startswith("test ")]
+    first = [name for name in ("model", "settings", "epochs", "selected by", names["valid"]) if name in shown]
+    return shown[list(dict.fromkeys([*first, *tested, *shown]))]
 
 
 def _costs(page: _Report, found: Collection, metric: str) -> None:
@@ -154,54 +181,49 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
 
 
 def _parameters(page: _Report, found: Collection) -> None:
-    if not found.sweeps:
+    table = trial_table(found)
+    if table.empty:
         return
     page.section(
         "Hyper-parameters",
         "Validation score of every finished trial; a line joins trials that differ in this key alone.",
     )
-    table = trial_table(found)
-    if not table.empty:
-        page.write(table, "trials")
+    page.write(table, "trials")
     for sweep in found.sweeps:
         counts = ", ".join(f"{count} {status}" for status, count in sweep.outcome.get("trials", {}).items())
         page.heading(f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')} ({sweep.folder.name})")
         page.text(f"Trials: {counts or 'the sweep is not finished'}.")
-        figure = parameter_figure(sweep, found.trials_of(sweep))
-        page.draw(figure, "Validation score by setting.", "parameters", sweep.folder.name)
+        page.draw(parameter_figure(sweep), "Validation score by setting.", "parameters", sweep.folder.name)
         part = table[table["sweep"] == sweep.folder.name].drop(columns=["sweep", "model"])
-        bigger = bool(sweep.outcome.get("valid_metric_bigger", True))
-        part = part.sort_values("score", ascending=not bigger, kind="stable").dropna(axis="columns", how="all")
-        page.table(part, best=["score"] if bigger else [], folded=f"All {len(part)} trials")
+        part = part.sort_values("score", ascending=not sweep.bigger, kind="stable").dropna(axis="columns", how="all")
+        page.table(part, best=["score"] if sweep.bigger else [], folded=f"All {len(part)} trials")
 
 
 def _curves(page: _Report, found: Collection) -> None:
-    tested = found.of(RUN, FINAL)
-    parts = [("Tested runs", "runs", [entry for entry in tested if entry.history])]
+    tested = [entry for entry in found.of(RUN, FINAL) if entry.history]
+    drawn = [("Tested runs", "runs", curve_figure(tested, "Tested runs"))]
     for sweep in found.sweeps:
-        sign = -1 if sweep.outcome.get("valid_metric_bigger", True) else 1
-        own = [entry for entry in found.trials_of(sweep) if entry.status == FINISHED and entry.score is not None]
-        best = sorted(own, key=lambda entry: sign * float(entry.score or 0.0))
-        parts.append((f"Best trials of {sweep.folder.name}", sweep.folder.name, best))
-    drawn = [(title, curve_figure(entries, title), name) for title, name, entries in parts]
-    if not any(figure for _, figure, _ in drawn):
-        return
-    page.section("Training curves", "At most six of each. The loss is the mean over the steps of an epoch.")
-    for title, figure, name in drawn:
+        own = [entry for entry in sweep.trials if entry.status == FINISHED and entry.score is not None]
+        best = sorted(own, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
+        title = f"Best trials of {sweep.folder.name}"
+        drawn.append((title, sweep.folder.name, curve_figure(best, title)))
+    if any(figure for *_, figure in drawn):
+        page.section("Training curves", "At most six of each. The loss is the mean over the steps of an epoch.")
+    for title, name, figure in drawn:
         page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", name)
 
 
 def _curvature(page: _Report, found: Collection) -> None:
     curved = [
-        entry for entry in found.entries if (entry.result.get("curvature") or 0) and "curvature_origin" in entry.result
+        entry.result for entry in found.entries if entry.result.get("curvature") and "curvature_origin" in entry.result
     ]
-    figure = curvature_figure([entry for entry in found.entries if entry.kind != TRIAL])
+    figure = curvature_figure(found.of(RUN, FINAL))
     if not curved and figure is None and not found.images:
         return
     page.section("Curvature")
     keys = {"dataset": "dataset", "model": "model", "curvature c": "curvature", "origin": "curvature_origin"}
     rows = {}
-    for result in (entry.result for entry in curved):
+    for result in curved:
         interval = result.get("curvature_interval")
         text = None if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
         rows[tuple(result[key] for key in keys.values())] = (text, result.get("curvature_verdict"))
@@ -211,3 +233,14 @@ def _curvature(page: _Report, found: Collection) -> None:
     page.draw(figure, "Learned curvature by epoch.", "curvature")
     for path in found.images:
         page.figure(path, path.name)
+
+
+def _environment(page: _Report, found: Collection) -> None:
+    frame = environment_table(found)
+    page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
+    page.write(frame, "environment")
+    versions = list(frame)[list(frame).index("commit") + 1 :]
+    alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
+    page.small(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike))
+    prints = frame["data fingerprint"].map(lambda text: str(text)[:12])
+    page.table(frame.assign(**{"data fingerprint": prints}).drop(columns=alike))

@@ -89,13 +89,6 @@ def in_words(settings: Mapping[str, Any], digits: int = 10) -> str:
     )
 
 
-def unique(labels: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return ``labels``, each with its entry of ``names`` behind it where it is not the only one of its kind."""
-    return [
-        f"{label} ({name})" if labels.count(label) > 1 else label for label, name in zip(labels, names, strict=True)
-    ]
-
-
 def legend_text(label: str) -> str:
     """Return a label in lines of at most about ``LEGEND_WIDTH`` letters, broken behind commas; no formula in it."""
     lines = [""]

@@ -1,23 +1,27 @@
 """The figures of a report, each a matplotlib figure that is written as SVG and PNG."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from recbole_hyper.files import replaced
-from recbole_hyper.report.collect import Entry, Sweep, entry_labels, pareto, short
+from recbole_hyper.report.collect import Entry, Sweep
 from recbole_hyper.report.differences import canonical, legend_text
+from recbole_hyper.report.labels import entry_labels
+from recbole_hyper.report.tables import pareto
 from recbole_hyper.sweep.trial import FINISHED
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C00")
 MARKERS = "osD^vPX*"
 CURVES = 6
+PLAIN = "{x:,.8g}"  # numbers at an axis
 STYLE: Any = {
     "figure.dpi": 100,
     "font.size": 10,
@@ -42,14 +46,20 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     return folder / f"{name}.svg"
 
 
+def canvas(width: float, height: float, title: str, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
+    """Return a figure of that size in inches, with its title, and its axes, as ``Figure.subplots`` gives them."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(legend_text(title), fontsize=11)
+    return figure, figure.subplots(rows, columns, **more)
+
+
 @mpl.rc_context(STYLE)
 def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
     """Draw validation ``metric`` against memory and time of training, as Figure 6 of the SCE paper.
 
     The stepped line joins the points of a model that no other of its points beats.
     """
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
+    figure, axes = canvas(10, 4.2, title, columns=2, sharey=True)
     words = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
     for axis, (cost, label) in zip(axes, words.items(), strict=True):
         for number, (model, part) in enumerate(costs.groupby("model")):
@@ -62,28 +72,28 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
             _plain_log(axis, costs[cost].max() / costs[cost].min())
         else:
             axis.xaxis.set_major_locator(MaxNLocator(6))
-            axis.xaxis.set_major_formatter(FuncFormatter(_plain))
+            axis.xaxis.set_major_formatter(StrMethodFormatter(PLAIN))
         axis.set_xlabel(label)
     axes[0].set_ylabel(f"validation {metric}")
     _legend(figure, axes[0])
-    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
 @mpl.rc_context(STYLE)
-def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
+def parameter_figure(sweep: Sweep) -> Figure | None:
     """Draw the validation score against every key that the sweep varies; None where nothing varies.
 
     A point is one trial; a line joins trials that differ in this key alone, the mean over those that differ in nothing.
     """
-    done = [trial for trial in trials if trial.status == FINISHED and trial.score is not None]
+    done = [trial for trial in sweep.trials if trial.status == FINISHED and trial.score is not None]
     keys = [key for key in sweep.keys if len({str(trial.settings.get(key)) for trial in done}) > 1]
     if not done or not keys:
         return None
     columns = min(3, len(keys))
     lines = math.ceil(len(keys) / columns)
-    figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+    title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
+    figure, axes = canvas(3.4 * columns, 2.9 * lines, title, lines, columns, sharey=True, squeeze=False)
+    axes = axes.ravel()
     for axis, key in zip(axes, keys, strict=False):
         points = []
         for trial in done:
@@ -96,21 +106,19 @@ def parameter_figure(sweep: Sweep, trials: list[Entry]) -> Figure | None:
         axis.set_visible(False)
     for axis in axes[::columns]:
         axis.set_ylabel(f"validation {sweep.outcome.get('valid_metric', 'score')}")
-    title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
-    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
 def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value, _, _ in points)
     # a value may be a list or a mapping
-    points = points if numbers else [(short(value), score, others) for value, score, others in points]
+    points = points if numbers else [(_short(value), score, others) for value, score, others in points]
     values = sorted({value for value, _, _ in points})
     place = {value: value if numbers else index for index, value in enumerate(values)}
     # few values on a line of equal steps: grids are rarely evenly spaced
     if len(values) <= 12:
         place = {value: index for index, value in enumerate(values)}
-        axis.set_xticks(range(len(values)), [short(value) for value in values], rotation=30 if len(values) > 6 else 0)
+        axis.set_xticks(range(len(values)), [_short(value) for value in values], rotation=30 if len(values) > 6 else 0)
     elif numbers and values[0] > 0 and values[-1] / values[0] > 30:
         _plain_log(axis, values[-1] / values[0])
     axis.scatter([place[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
@@ -127,8 +135,7 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
 
     The optimum of each curve is ringed.
     """
-    figure = Figure(figsize=(6.2, 3.8), layout="constrained")
-    axis = figure.subplots()
+    figure, axis = canvas(6.2, 3.8, title)
     for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
         colour, marker = _look(number)
         part = part.sort_values("hidden_size")
@@ -142,7 +149,6 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
     axis.minorticks_off()
     axis.set(xlabel="embedding size", ylabel=value)
     _legend(figure, axis)
-    figure.suptitle(title, fontsize=11)
     return figure
 
 
@@ -152,22 +158,12 @@ def curve_figure(entries: list[Entry], title: str) -> Figure | None:
     shown = [entry for entry in entries if len(entry.history) > 1][:CURVES]
     if not shown:
         return None
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names = set()
-    for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
-        colour, label = COLOURS[number % len(COLOURS)], legend_text(text)
-        epochs = [row["epoch"] for row in entry.history]
-        left.plot(epochs, [row.get("train_loss", math.nan) for row in entry.history], color=colour, label=label)
-        metric = f"valid_{str(entry.config.get('valid_metric', '')).lower()}"
-        points = [(row["epoch"], row[metric]) for row in entry.history if metric in row]
-        if points:
-            names.add(metric.removeprefix("valid_"))
-            right.plot(*zip(*points, strict=True), color=colour, marker=".", label=label)
-    _over_epochs(left, "training loss")
-    _over_epochs(right, f"validation {', '.join(sorted(names))}")
+    figure, (left, right) = canvas(10, 3.6, title, columns=2)
+    _over_epochs(left, shown, lambda entry: "train_loss")
+    left.set_ylabel("training loss")
+    drawn = _over_epochs(right, shown, lambda entry: f"valid_{entry.valid_metric}", marker=".")
+    right.set_ylabel(f"validation {', '.join(sorted(name.removeprefix('valid_') for name in drawn))}")
     _legend(figure, left)
-    figure.suptitle(legend_text(title), fontsize=11)
     return figure
 
 
@@ -177,15 +173,25 @@ def curvature_figure(entries: list[Entry]) -> Figure | None:
     shown = [entry for entry in entries if any("curvature" in row for row in entry.history)][:CURVES]
     if not shown:
         return None
-    figure = Figure(figsize=(6.2, 3.6), layout="constrained")
-    axis = figure.subplots()
-    for number, (entry, text) in enumerate(zip(shown, entry_labels(shown), strict=True)):
-        points = [(row["epoch"], row["curvature"]) for row in entry.history if "curvature" in row]
-        colour = COLOURS[number % len(COLOURS)]
-        axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(text))
-    _over_epochs(axis, "learned curvature c")
+    figure, axis = canvas(6.2, 3.6, "")
+    _over_epochs(axis, shown, lambda entry: "curvature")
+    axis.set_ylabel("learned curvature c")
     _legend(figure, axis)
     return figure
+
+
+def _over_epochs(axis: Any, entries: list[Entry], column_of: Callable[[Entry], str], **style: Any) -> set[str]:
+    """Draw the column of each entry's history by epoch; return the columns of which there was something to draw."""
+    drawn = set()
+    for number, (entry, label) in enumerate(zip(entries, entry_labels(entries), strict=True)):
+        column, colour = column_of(entry), COLOURS[number % len(COLOURS)]
+        points = [(row["epoch"], row[column]) for row in entry.history if column in row]
+        if points:
+            drawn.add(column)
+            axis.plot(*zip(*points, strict=True), color=colour, label=legend_text(label), **style)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("epoch")
+    return drawn
 
 
 def _look(number: int) -> tuple[str, str]:
@@ -193,22 +199,17 @@ def _look(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
 
 
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _plain_log(axis: Any, ratio: float) -> None:
     """Scale x by logarithms, with a few ticks that are written as plain numbers, for a largest / smallest ``ratio``."""
     axis.set_xscale("log")
     steps = (1.0, 2.0, 5.0) if ratio < 200 else (1.0, 3.0) if ratio < 2000 else (1.0,)
     axis.xaxis.set_major_locator(LogLocator(subs=steps, numticks=9))
-    axis.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axis.xaxis.set_major_formatter(StrMethodFormatter(PLAIN))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _plain(value: float, _: Any = None) -> str:
-    return f"{value:,.8g}"
-
-
-def _over_epochs(axis: Any, label: str) -> None:
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(xlabel="epoch", ylabel=label)
 
 
 def _legend(figure: Figure, axis: Any) -> None:

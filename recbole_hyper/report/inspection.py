@@ -1,8 +1,8 @@
 """One finished run looked at: what was trained on what, its metrics and curves, and where its items lie."""
 
+import contextlib
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.report.collect import Entry, protocol_text, run_entry
-from recbole_hyper.report.figures import COLOURS, STYLE, curve_figure, save
+from recbole_hyper.report.figures import COLOURS, STYLE, canvas, curve_figure, save
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.load import load
 
@@ -27,21 +27,6 @@ FOLDER = "inspect"
 _EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
 _POINTS = 20_000  # most items that a figure draws
 _POPULARITY = "share of the training interactions"
-
-
-@dataclass(frozen=True)
-class Ball:
-    """The ball of a Poincare head: its curvature c, and so its radius 1 / sqrt(c)."""
-
-    curvature: float
-
-    def distance(self, norm: np.ndarray) -> np.ndarray:
-        """Return how far exp_0(z) lies from the origin, for tangent vectors z of length ``norm``."""
-        return 2 * norm
-
-    def radius(self, norm: np.ndarray) -> np.ndarray:
-        """Return |exp_0(z)| as a share of the radius of the ball, below 1."""
-        return np.tanh(np.sqrt(self.curvature) * norm)
 
 
 def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items: int = 5, k: int = 5) -> str:
@@ -56,42 +41,43 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
     entry = run_entry(folder)
     result = entry.result
     found = load(folder)
-    ball = ball_of(found.model)
-    items = items_table(found, ball)
+    curvature = ball_of(found.model)
+    items = items_table(found, curvature)
     title = f"{result['model']} on {result['dataset']}"
-    figures = figures_of(entry, items, ball, title)
-    texts = [facts(result, ball), metrics_table(result), groups_table(items), neighbours(found, items, n_items, k)]
+    figures = figures_of(entry, items, curvature, title)
+    texts = [facts(result, curvature), metrics_table(result), groups_table(items), neighbours(found, items, n_items, k)]
     write_text(place / "items.csv", items.to_csv(index=False))
     files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items())]
     return "\n\n".join([title, *filter(None, texts), "\n".join(map(str, files))])
 
 
-def ball_of(model: Any) -> Ball | None:
-    """Return the ball of a model with a Poincare head, None for any other."""
+def ball_of(model: Any) -> float | None:
+    """Return the curvature c of the ball of a model with a Poincare head, of radius 1 / sqrt(c); None for any other."""
     if isinstance(model, HyperRecommender) and isinstance(model.head.geometry, Poincare):
-        return Ball(model.head.curvature_value)
+        return model.head.curvature_value
     return None
 
 
-def items_table(found: Any, ball: Ball | None) -> pd.DataFrame:
+def items_table(found: Any, curvature: float | None) -> pd.DataFrame:
     """Return a row per item, the most popular first: item_id, popularity, and what its vector says.
 
-    Columns norm (where the model has item vectors), distance from the origin of the ball and radius as a share of the
-    ball (Poincare heads).
+    Columns norm (where the model has item vectors) and, with the ``curvature`` of a ball, :func:`in_ball`.
     """
     items = pd.DataFrame({"item_id": found.item_ids, "popularity": found.popularity[1:]})
-    try:
-        norms = np.linalg.norm(found.item_vectors().to_numpy(), axis=1).astype(np.float64)
-    except ConfigError:  # a model without item vectors
-        norms = None
-    if norms is not None:
-        items["norm"] = norms
-        if ball is not None:
-            items["distance"], items["radius"] = ball.distance(norms), ball.radius(norms)
+    with contextlib.suppress(ConfigError):  # of a model without item vectors
+        items["norm"] = np.linalg.norm(found.item_vectors().to_numpy(), axis=1).astype(np.float64)
+        if curvature is not None:
+            items = items.assign(**in_ball(items["norm"], curvature))
     return items.sort_values("popularity", ascending=False, kind="stable", ignore_index=True)
 
 
-def facts(result: Mapping[str, Any], ball: Ball | None) -> str:
+def in_ball(norm: Any, curvature: float) -> dict[str, Any]:
+    """Return where exp_0(z) lies for tangent vectors z of length ``norm``: its distance from the origin of the ball,
+    and its own length as a share of the ball's radius, below 1."""
+    return {"distance": 2 * norm, "radius": np.tanh(np.sqrt(curvature) * norm)}
+
+
+def facts(result: Mapping[str, Any], curvature: float | None) -> str:
     """Return what was trained, on what, how long."""
     config, seconds = result["config"], result.get("seconds") or {}
     parts = ", ".join(str(config[key]) for key in ("encoder", "geometry", "loss_type") if config.get(key))
@@ -105,10 +91,10 @@ def facts(result: Mapping[str, Any], ball: Ball | None) -> str:
         "parameters": f"{result['parameters']:,}" if result.get("parameters") is not None else "",
         "commit": str(result.get("commit") or ""),
     }
-    if ball is not None:
+    if curvature is not None:
         lines["curvature"] = (
-            f"{ball.curvature:.4g}, {result.get('curvature_origin', 'given')}: a ball of radius "
-            f"{ball.curvature**-0.5:.4g}; fits data of delta_rel {delta_rel_of(ball.curvature):.3f}"
+            f"{curvature:.4g}, {result.get('curvature_origin', 'given')}: a ball of radius {curvature**-0.5:.4g}; "
+            f"fits data of delta_rel {delta_rel_of(curvature):.3f}"
         )
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines.items() if text)
@@ -147,34 +133,31 @@ def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
     return f"{table(rows)}\nlikeness: {alike.attrs['measure']}"
 
 
-def figures_of(entry: Entry, items: pd.DataFrame, ball: Ball | None, title: str) -> dict[str, Figure]:
+def figures_of(entry: Entry, items: pd.DataFrame, curvature: float | None, title: str) -> dict[str, Figure]:
     """Return by file name the curves of training, and what the item vectors show."""
     figures = {"curves": curve_figure([entry], title)}
     if "norm" in items:
         figures["norms"] = norm_figure(items, title)
-        if ball is not None:
-            figures["ball"] = ball_figure(items, ball, title)
+        if curvature is not None:
+            figures["ball"] = ball_figure(items, curvature, title)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 @mpl.rc_context(STYLE)
 def norm_figure(items: pd.DataFrame, title: str) -> Figure:
     """Draw the norm of each item's vector against its popularity."""
-    figure = Figure(figsize=(6.2, 3.8), layout="constrained")
-    _against_popularity(figure.subplots(), items, "norm", "norm of the item vector")
-    figure.suptitle(title, fontsize=11)
+    figure, axis = canvas(6.2, 3.8, title)
+    _against_popularity(axis, items, "norm", "norm of the item vector")
     return figure
 
 
 @mpl.rc_context(STYLE)
-def ball_figure(items: pd.DataFrame, ball: Ball, title: str) -> Figure:
+def ball_figure(items: pd.DataFrame, curvature: float, title: str) -> Figure:
     """Draw how far the items lie from the origin of the ball, against popularity and as a share of its radius."""
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = canvas(10, 3.8, title, columns=2)
     _against_popularity(left, items, "distance", "distance from the origin")
     right.hist(items["radius"], bins=60, color=COLOURS[0])
-    right.set(xlabel=f"share of the ball's radius (c = {ball.curvature:.4g})", ylabel="items", xlim=(0, None))
-    figure.suptitle(title, fontsize=11)
+    right.set(xlabel=f"share of the ball's radius (c = {curvature:.4g})", ylabel="items", xlim=(0, None))
     return figure
 
 

@@ -1,6 +1,5 @@
 """Make a published table again: run or sweep every row of a recipe, and set ours beside the published value."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,14 @@ import pandas as pd
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.results import table
-from recbole_hyper.files import write_text
+from recbole_hyper.evaluation.statistics import intervals
+from recbole_hyper.files import read_json, write_text
 from recbole_hyper.report.page import Page, markdown
 from recbole_hyper.report.recipes import Recipe, Row, read_recipe
-from recbole_hyper.runs.reuse import is_finished, keys_to_run
+from recbole_hyper.runs.folder import seed_folder
+from recbole_hyper.runs.reuse import plan_runs
+from recbole_hyper.runs.run import run
+from recbole_hyper.sweep import sweep
 from recbole_hyper.sweep.space import BUDGETS, read_space
 from recbole_hyper.yaml_files import merged
 
@@ -54,19 +57,25 @@ def reproduce(
     chosen = {title: row for title, row in recipe.rows.items() if not rows or title in rows}
     keys = {title: _keys(recipe, row, budget, data_path) for title, row in chosen.items()}
     folder = Path(output_dir or Path("saved") / f"reproduce-{recipe.name}-{budget}")
+    plans = {}
     for title, row in chosen.items():
-        _check(recipe, row, keys[title])
+        config = _bound(recipe, row, keys[title])
         # a sweep looks at its folder itself
         if row.space:
             read_space(row.space, row.model, budget)
         else:
-            for config in _seeds(recipe, row, keys[title], folder / _folder_name(title), n_seeds):
-                is_finished(config, Path(config["output_dir"]))
+            seeds = range(config["seed"], config["seed"] + n_seeds)
+            plans[title] = plan_runs(row.model, recipe.dataset, seeds, folder / _folder_name(title), keys[title])
     cells: list[dict[str, Any]] = []
     for title, row in chosen.items():
         place = folder / _folder_name(title)
         print(f"\n{recipe.name}: {title}", flush=True)
-        results = _run_row(row, recipe, keys[title], place, budget, n_seeds, executor)
+        if row.space:
+            results = _swept(row, recipe.dataset, keys[title], place, budget=budget, n_seeds=n_seeds, executor=executor)
+        else:
+            results = [seed_folder(place, seed) for seed in plans[title]]
+            for left in filter(None, plans[title].values()):
+                run(row.model, recipe.dataset, config_dict=left)
         cells += compare(title, row, results, recipe.tolerance, comparable=budget == "full")
         _write(recipe, budget, pd.DataFrame(cells), folder)
     frame = pd.DataFrame(cells)
@@ -83,9 +92,10 @@ def _keys(recipe: Recipe, row: Row, budget: str, data_path: str | None) -> dict[
     return keys
 
 
-def _check(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> None:
+def _bound(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> Config:
+    """Return the configuration of a row; ConfigError tells how to prepare the data where they are missing."""
     try:
-        Config(row.model, recipe.dataset, config_dict=dict(keys))
+        return Config(row.model, recipe.dataset, config_dict=dict(keys))
     except ConfigError as error:
         if "was not found" in str(error) and recipe.dataset in str(error):
             raise ConfigError(
@@ -95,44 +105,18 @@ def _check(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> None:
         raise
 
 
-def _run_row(
-    row: Row, recipe: Recipe, keys: dict[str, Any], place: Path, budget: str, n_seeds: int, executor: str
-) -> list[Path]:
-    """Run a row and return the folders of its tested runs."""
-    from recbole_hyper.runs.run import run
-    from recbole_hyper.sweep import sweep
-
-    if row.space:
-        resume = (place / "sweep.yaml").is_file()
-        outcome = sweep(
-            row.model,
-            recipe.dataset,
-            space=row.space,
-            config_dict={**keys, "output_dir": str(place), "resume": resume},
-            budget=budget,
-            search=row.search,
-            num_samples=row.num_samples,
-            executor=executor,
-            n_seeds=n_seeds,
-        )
-        return [place / name for name in outcome["best_runs"]]
-    folders = []
-    for config in _seeds(recipe, row, keys, place, n_seeds):
-        folder = Path(config["output_dir"])
-        own = keys_to_run(config, folder)
-        if own is not None:
-            run(row.model, recipe.dataset, config_dict={**keys, "seed": config["seed"], **own})
-        folders.append(folder)
-    return folders
-
-
-def _seeds(recipe: Recipe, row: Row, keys: Mapping[str, Any], place: Path, n_seeds: int) -> list[Config]:
-    """Return the configuration of each run of a row, with its seed and its folder in ``place``."""
-    first = int(Config(row.model, recipe.dataset, config_dict=dict(keys))["seed"])
-    return [
-        Config(row.model, recipe.dataset, config_dict={**keys, "seed": seed, "output_dir": str(place / f"seed-{seed}")})
-        for seed in range(first, first + n_seeds)
-    ]
+def _swept(row: Row, dataset: str, keys: Mapping[str, Any], place: Path, **options: Any) -> list[Path]:
+    """Search over the space of a row and return the folders of the winner's tested runs."""
+    outcome = sweep(
+        row.model,
+        dataset,
+        space=row.space,
+        config_dict={**keys, "output_dir": str(place), "resume": (place / "sweep.yaml").is_file()},
+        search=row.search,
+        num_samples=row.num_samples,
+        **options,
+    )
+    return [place / name for name in outcome["best_runs"]]
 
 
 def compare(
@@ -143,7 +127,7 @@ def compare(
     A row that was not published has a cell per metric of its runs. The interval is a 95% bootstrap over users of the
     cases of all seeds together; a metric that is no mean over cases, such as coverage, has none.
     """
-    results = [json.loads((folder / "result.json").read_text(encoding="utf-8")) for folder in folders]
+    results = [read_json(folder / "result.json") for folder in folders]
     printed: Mapping[str, float | None] = row.published or dict.fromkeys(results[0]["test"])
     bounds = _intervals(folders, list(printed))
     cells = []
@@ -185,8 +169,6 @@ def verdict(
 
 
 def _intervals(folders: Sequence[Path], metrics: Sequence[str]) -> dict[str, tuple[float, float]]:
-    from recbole_hyper.evaluation.statistics import intervals
-
     files = [folder / "cases_test.parquet" for folder in folders]
     if not all(file.is_file() for file in files):
         return {}

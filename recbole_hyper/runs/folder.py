@@ -79,9 +79,9 @@ def folder_of(config: Config) -> Path:
     return Path(config["output_dir"] or Path("saved") / f"{config['model']}-{config['dataset']}-{stamp}")
 
 
-def seed_folder(folder: Path, seed: int) -> Path:
-    """Return the folder of the run with ``seed``, among runs of several seeds."""
-    return folder / f"seed-{seed}"
+def seed_folder(folder: Path, seed: int | None) -> Path:
+    """Return the folder of the run with ``seed``, among runs of several seeds; None: the only run is in ``folder``."""
+    return folder if seed is None else folder / f"seed-{seed}"
 
 
 def require_no_single_run(folder: Path) -> None:
@@ -97,19 +97,21 @@ def require_no_seeds(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold ``folder``, made where it is missing, until the block ends; ConfigError where it is held or not writable."""
+def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterator[None]:
+    """Hold the ``lock`` of ``folder``, which is made where it is missing, until the block ends.
+
+    ConfigError where the folder cannot be written, and in the words ``held_elsewhere`` where another process holds it.
+    """
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(folder / LOCK, wait=False))
+            held.enter_context(locked(folder / lock, wait=False))
             probe = folder / ".writable"
             probe.touch()
             probe.unlink()
         except LockedError as error:
-            raise ConfigError(
-                f"another run is at work in {folder}; wait for its end, or choose another output_dir"
-            ) from error
+            said = f"another run is at work in {folder}; wait for its end, or choose another output_dir"
+            raise ConfigError(held_elsewhere or said) from error
         except OSError as error:
             raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
         yield

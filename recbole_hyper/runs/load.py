@@ -37,19 +37,14 @@ def load(output_dir: str | Path) -> Recommender:
         ConfigError: no run there, one of a newer format, or a model that needs features which no folder holds.
         CheckpointError: weights or data that are missing, damaged, or do not belong together.
     """
-    content = read_run(output_dir)
-    kept = read_kept(Path(output_dir))
-    if kept is None:
-        config = Config(config_dict=content)
-        data, split = read_data(config)
-        changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
-    else:
+    content, kept = read_run(output_dir), read_kept(Path(output_dir))
+    if kept is not None:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
-        config = StoredConfig(config_dict=content)
-        data, split, changed = _dataset(config, kept), kept.split, differences(kept, config)
-        if kept.about["features"] and not issubclass(config.model_class, OwnModel):
-            config, data, split = _with_features(content, kept)
+    config, data, split = _read(content, kept, cases=False)
+    changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
+    if kept is not None:
+        changed = differences(kept, config)
     for text in changed:
         logger.warning("%s", text)
     model, refitted = load_model(config, data, split)
@@ -86,25 +81,22 @@ def read_finished(
     They come from the folder of the run; from the ``data_set`` where that is asked for, where the model reads
     features, and where the folder holds no data.
     """
-    kept = None if data_set else read_kept(Path(output_dir))
+    return _read(content, None if data_set else read_kept(Path(output_dir)), cases=True)
+
+
+def _read(content: Mapping[str, Any], kept: Kept | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
+    """Return configuration, data and split; of ``kept`` data a split with its ``cases``, or the training part alone.
+
+    No folder holds features of users, items or interactions: for a model that may ask for them the data set is read.
+    ConfigError where that is gone, or has changed.
+    """
     if kept is None:
         config = Config(config_dict=content)
         return config, *read_data(config)
     config = StoredConfig(config_dict=content)
-    if kept.about["features"] and not issubclass(config.model_class, OwnModel):
-        return _with_features(content, kept)
-    return config, _dataset(config, kept), make_split(kept.store, config)
-
-
-def _dataset(config: Config, kept: Kept) -> SequenceDataset:
-    return SequenceDataset(config, kept.store, kept.item_features)
-
-
-def _with_features(content: Mapping[str, Any], kept: Kept) -> tuple[Config, SequenceDataset, Split]:
-    """Read the data set of a model that may ask for features of users, items or interactions: no folder holds these.
-
-    ConfigError where the data set is gone, or has changed.
-    """
+    if not kept.about["features"] or issubclass(config.model_class, OwnModel):
+        data = SequenceDataset(config, kept.store, kept.item_features)
+        return config, data, make_split(kept.store, config) if cases else kept.split
     who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
     try:
         config = Config(config_dict=content)

@@ -1,11 +1,20 @@
 """May the finished run in a folder stand for the run that is asked for? Else old numbers would pass for new ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.runs.folder import CONFIG, RESULT, UPWARDS, is_read, require_continued
+from recbole_hyper.runs.folder import (
+    CONFIG,
+    RESULT,
+    UPWARDS,
+    is_read,
+    require_continued,
+    require_no_seeds,
+    require_no_single_run,
+    seed_folder,
+)
 from recbole_hyper.training.build import read_data
 
 
@@ -38,6 +47,29 @@ def keys_to_run(config: Config, folder: Path) -> dict[str, Any] | None:
     content = config.plain()
     given = {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
     return {**given, "output_dir": str(folder), "resume": (folder / CONFIG).is_file()}
+
+
+def plan_runs(
+    model: str | type | None,
+    dataset: str | None,
+    seeds: Sequence[int | None],
+    folder: Path,
+    settings: Mapping[str, Any],
+    config_files: Sequence[str | Path] = (),
+) -> dict[int | None, dict[str, Any] | None]:
+    """Return by seed the keys of each run that is left to do in ``folder``, None for one that is finished.
+
+    The seed None stands for the one run that is in ``folder`` itself, with the seed of its configuration. Nothing is
+    run, so that whatever is refused is refused before the first training: as :func:`is_finished`, and where ``folder``
+    holds a single run in the place of several seeds, or the other way round.
+    """
+    (require_no_seeds if None in seeds else require_no_single_run)(folder)
+    plans: dict[int | None, dict[str, Any] | None] = {}
+    for seed in seeds:
+        own = {**settings, **({} if seed is None else {"seed": seed})}
+        keys = keys_to_run(Config(model, dataset, list(config_files), own), seed_folder(folder, seed))
+        plans[seed] = None if keys is None else {**own, **keys}
+    return plans
 
 
 def _require_same_data(

@@ -9,8 +9,8 @@ from recbole_hyper.evaluation.compare import SEED_COLUMNS, metric_caption, metri
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import read_json
 from recbole_hyper.keys import KEYS, matches
-from recbole_hyper.runs.folder import RESULT, folder_of, require_no_single_run, seed_folder
-from recbole_hyper.runs.reuse import keys_to_run
+from recbole_hyper.runs.folder import RESULT, folder_of, seed_folder
+from recbole_hyper.runs.reuse import plan_runs
 from recbole_hyper.runs.run import run
 
 
@@ -43,25 +43,19 @@ def run_seeds(
     seeds = read_seeds(seeds, config_dict or {})
     # what is there goes on without being asked
     settings = {key: value for key, value in (config_dict or {}).items() if key != "resume"}
-    given = {} if interactions is None else {"interactions": "given"}
-    configs = {
-        seed: Config(model, dataset, list(config_files or []), {**settings, **given, "seed": seed}) for seed in seeds
-    }
-    folder = folder_of(configs[seeds[0]])
-    # all of them before the first is trained
-    require_no_single_run(folder)
-    plans = {seed: keys_to_run(config, seed_folder(folder, seed)) for seed, config in configs.items()}
+    if interactions is not None:
+        settings["interactions"] = "given"
+    files = list(config_files or [])
+    folder = folder_of(Config(model, dataset, files, settings))
     results: dict[int, dict[str, Any]] = {}
-    for number, seed in enumerate(seeds, 1):
-        target = seed_folder(folder, seed)
-        keys = plans[seed]
-        if keys is None:
-            print(f"[{number}/{len(seeds)}] seed {seed}: finished before, {target / RESULT}", flush=True)
-        else:
-            print(f"[{number}/{len(seeds)}] seed {seed}", flush=True)
-            own = {**settings, "seed": seed, **keys}
-            run(model, dataset, interactions=interactions, config_files=config_files, config_dict=own)
-        results[seed] = read_json(target / RESULT)
+    for number, (seed, keys) in enumerate(plan_runs(model, dataset, seeds, folder, settings, files).items(), 1):
+        file = seed_folder(folder, seed) / RESULT
+        print(
+            f"[{number}/{len(seeds)}] seed {seed}" + (f": finished before, {file}" if keys is None else ""), flush=True
+        )
+        if keys is not None:
+            run(model, dataset, interactions=interactions, config_files=files, config_dict=keys)
+        results[seed] = read_json(file)
     rows, note = metric_rows(results), metric_caption(results)
     paths = save_tables(folder, rows, SEED_COLUMNS, note, "seeds")
     print(f"\n{table(text_rows(rows, SEED_COLUMNS), SEED_COLUMNS)}\n\n{note}", *paths, sep="\n")

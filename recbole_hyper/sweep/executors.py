@@ -6,7 +6,6 @@ import json
 import math
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,51 +13,22 @@ from typing import Any
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.files import is_no_space
 from recbole_hyper.sweep.proposals import Proposals, Trial
-from recbole_hyper.sweep.trial import (
-    FAILED,
-    STOPPED,
-    UNFINISHED,
-    Plan,
-    Record,
-    close_trial,
-    read_record,
-    run_trial,
-)
+from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Record, close_trial, read_record, run_trial
 from recbole_hyper.training.cluster import cluster
 
 SCHEDULERS = ("none", "asha")
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What the validation score is, and how long the search may take."""
-
-    metric: str  # RecBole's name of the validation metric, in lower case, such as ndcg@10
-    bigger: bool  # whether a bigger score is better
-    scheduler: str = "none"  # runs every trial to its end; "asha" stops those that fall behind
-    epochs: int = 1  # most of a trial, for the scheduler
-    time_budget: float | None = None  # seconds after which no trial goes on
-
-    @property
-    def mode(self) -> str:
-        """Ray Tune's word for the direction."""
-        return "max" if self.bigger else "min"
-
-    @property
-    def worst(self) -> float:
-        """A score worse than any other."""
-        return -math.inf if self.bigger else math.inf
+OUT_OF_TIME = "the time budget ran out"
 
 
 class Local:
     """One trial after another in this process; for debugging and where Ray is not wanted."""
 
-    def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
+    def search(self, plan: Plan, proposals: Proposals, on_end: Callable[[Record], None]) -> None:
         """Run trials until there are none or time is up, without a scheduler; NoSpaceError when the disk is full."""
         start = perf_counter()
 
         def over() -> bool:
-            return goal.time_budget is not None and perf_counter() - start > goal.time_budget
+            return plan.time_budget is not None and perf_counter() - start > plan.time_budget
 
         def report(epoch: int, score: float) -> None:
             if over():
@@ -68,10 +38,10 @@ class Local:
             try:
                 record = run_trial(plan, trial, report)
             except NoSpaceError:
-                _leave(plan, trial, goal)
+                _leave(plan, trial)
                 raise
             except SystemExit:
-                record = close_trial(plan, trial, UNFINISHED, "the time budget ran out", goal.metric, goal.bigger)
+                record = close_trial(plan, trial, UNFINISHED, OUT_OF_TIME)
             proposals.tell(trial, record.score)
             on_end(record)
 
@@ -92,26 +62,26 @@ class RayTune:
     ) -> None:
         self.cpu, self.gpu, self.max_concurrent, self.address = cpu, gpu, max_concurrent, address
 
-    def search(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
+    def search(self, plan: Plan, proposals: Proposals, on_end: Callable[[Record], None]) -> None:
         """Run trials until there are none or time is up; NoSpaceError when the disk is full."""
         with cluster(self.address) as ray:
             self._require_resources(ray)
             from ray import tune
 
-            ends = _Ends(plan, proposals, goal, on_end)
+            ends = _Ends(plan, proposals, on_end)
             searcher, callback = _adapters(ends)
             scheduler = None
-            if goal.scheduler == "asha":
+            if plan.scheduler == "asha":
                 # one more than the last epoch, so that the limit itself stops nothing
-                scheduler = tune.schedulers.ASHAScheduler("epoch", "score", goal.mode, max_t=goal.epochs + 2)
+                scheduler = tune.schedulers.ASHAScheduler("epoch", "score", plan.mode, max_t=plan.epochs + 2)
             tuner = tune.Tuner(
-                tune.with_resources(_trainable(plan, goal), {"cpu": self.cpu, "gpu": self.gpu}),
+                tune.with_resources(_trainable(plan), {"cpu": self.cpu, "gpu": self.gpu}),
                 tune_config=tune.TuneConfig(
                     search_alg=searcher,
                     scheduler=scheduler,
                     num_samples=-1,
                     max_concurrent_trials=self.concurrent(ray),
-                    time_budget_s=goal.time_budget,
+                    time_budget_s=plan.time_budget,
                     # a process keeps its imports and its mapped data from trial to trial
                     reuse_actors=True,
                     trial_name_creator=lambda trial: f"{trial.config['number']:04d}",
@@ -158,16 +128,16 @@ class RayTune:
 Executor = Local | RayTune
 
 
-def _trainable(plan: Plan, goal: Goal) -> Callable[[dict[str, Any]], None]:
+def _trainable(plan: Plan) -> Callable[[dict[str, Any]], None]:
     def trainable(config: dict[str, Any]) -> None:
         from ray import tune
 
-        def report(epoch: int, score: float) -> None:
-            tune.report({"score": score if math.isfinite(score) else goal.worst, "epoch": epoch + 1})
+        def report(epoch: int, score: float | None) -> None:
+            known = score is not None and math.isfinite(score)
+            tune.report({"score": score if known else plan.worst, "epoch": epoch + 1})
 
         record = run_trial(plan, _trial(config), report)
-        score = goal.worst if record.score is None else record.score
-        tune.report({"score": score, "epoch": (record.epochs or 0) + 1})
+        report(record.epochs or 0, record.score)
 
     return trainable
 
@@ -175,8 +145,8 @@ def _trainable(plan: Plan, goal: Goal) -> Callable[[dict[str, Any]], None]:
 class _Ends:
     """Records how the trials of a search on Ray Tune end, and tells the proposals and the driver."""
 
-    def __init__(self, plan: Plan, proposals: Proposals, goal: Goal, on_end: Callable[[Record], None]) -> None:
-        self.plan, self.proposals, self.goal, self.on_end = plan, proposals, goal, on_end
+    def __init__(self, plan: Plan, proposals: Proposals, on_end: Callable[[Record], None]) -> None:
+        self.plan, self.proposals, self.on_end = plan, proposals, on_end
         self.open: dict[str, Trial] = {}
         self.fatal: Exception | None = None
         self.start = perf_counter()
@@ -191,7 +161,7 @@ class _Ends:
     def close_open(self) -> None:
         """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
         for trial in list(self.open.values()) if self.fatal is None else ():
-            self._end(trial, UNFINISHED, "the time budget ran out")
+            self._end(trial, UNFINISHED, OUT_OF_TIME)
 
     def bury_open(self, reason: str) -> None:
         """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
@@ -204,16 +174,16 @@ class _Ends:
 
     def complete(self, trial: Trial) -> None:
         """Record a trial that ended by itself, by the scheduler or by the time budget."""
-        over = self.goal.time_budget is not None and perf_counter() - self.start >= self.goal.time_budget
-        if self.goal.scheduler == "none" or over:
-            self._end(trial, UNFINISHED, "the time budget ran out")
+        budget = self.plan.time_budget
+        if self.plan.scheduler == "none" or (budget is not None and perf_counter() - self.start >= budget):
+            self._end(trial, UNFINISHED, OUT_OF_TIME)
         else:
             self._end(trial, STOPPED, "stopped by asha")
 
     def fail(self, trial: Trial, error: Exception | None) -> None:
         """Record a trial that an error ended; None where Ray left no word of it."""
-        if is_no_space(error) or "OutOfDiskError" in str(error):
-            _leave(self.plan, self.open.pop(trial.name, trial), self.goal)
+        if _is_full_disk(error):
+            _leave(self.plan, self.open.pop(trial.name, trial))
             self.fatal = self.fatal or NoSpaceError(errno.ENOSPC, "the disk is full", self.plan.folder)
         elif _raised_itself(error):
             self._end(trial, FAILED, f"its process ended: {_short(error)}")
@@ -226,7 +196,7 @@ class _Ends:
         try:
             record = read_record(self.plan.trials / trial.name)
             if record is None or record.status == UNFINISHED:
-                record = close_trial(self.plan, trial, status, reason, self.goal.metric, self.goal.bigger)
+                record = close_trial(self.plan, trial, status, reason)
             self.proposals.tell(trial, record.score)
             self.on_end(record)
         except Exception as error:  # raised after the search: Ray would only log it
@@ -261,13 +231,13 @@ def _adapters(ends: _Ends) -> tuple[Any, Any]:
         def restore(self, checkpoint_path: str) -> None:
             """See :meth:`save`."""
 
-    return Adapter(metric="score", mode=ends.goal.mode), Callback()
+    return Adapter(metric="score", mode=ends.plan.mode), Callback()
 
 
-def _leave(plan: Plan, trial: Trial, goal: Goal) -> None:
+def _leave(plan: Plan, trial: Trial) -> None:
     """Record a trial that a full disk ended as unfinished, where there is room for that much; else it has no record."""
     with contextlib.suppress(OSError):
-        close_trial(plan, trial, UNFINISHED, "the disk was full", goal.metric, goal.bigger)
+        close_trial(plan, trial, UNFINISHED, "the disk was full")
 
 
 def _trial(config: dict[str, Any]) -> Trial:
@@ -282,6 +252,10 @@ def _error(ray_trial: Any) -> Exception | None:
     with contextlib.suppress(Exception):
         return ray_trial.get_pickled_error()
     return None
+
+
+def _is_full_disk(error: Exception | None) -> bool:
+    return is_no_space(error) or "OutOfDiskError" in f"{type(error).__name__} {error}"
 
 
 def _raised_itself(error: BaseException | None) -> bool:
@@ -311,7 +285,7 @@ def _ray_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if is_no_space(error) or "OutOfDiskError" in f"{type(error).__name__} {error}":
+        if _is_full_disk(error):
             raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
         died = None if _raised_itself(error) else _died(error)
         if died is not None:

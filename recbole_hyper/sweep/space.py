@@ -89,6 +89,12 @@ class Domain:
         value = low + index * step
         return value if isinstance(value, int) else round(float(value), 12)
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """The mapping that this was read from."""
+        values = self.values[0] if self.kind == "value" else list(self.values)
+        return {self.kind: values, **({"when": {k: list(v) for k, v in self.when.items()}} if self.when else {})}
+
     def holds(self, settings: Mapping[str, Any]) -> bool:
         """Whether the condition holds for ``settings``."""
         return all(settings.get(key) in allowed for key, allowed in self.when.items())
@@ -105,6 +111,11 @@ class Space:
         """Every key that a domain or a condition names."""
         conditions = [key for alternatives in self.domains.values() for domain in alternatives for key in domain.when]
         return list(dict.fromkeys([*self.domains, *conditions]))
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The mapping that this was read from, in its longest form."""
+        return {key: [domain.content for domain in alternatives] for key, alternatives in self.domains.items()}
 
     @property
     def draws(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,9 @@ import torch
 from recbole_hyper.config import Config
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import is_no_space, locked, read_json, write_json
+from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.proposals import Settings, Trial
+from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.memory import give_back_freed
 from recbole_hyper.training.shared import shared_data
 
@@ -39,6 +41,11 @@ class Plan:
     fixed: Mapping[str, Any]  # configuration of every trial beside its settings
     folder: str  # of the sweep, absolute
     threads: int = 1  # of each trial
+    metric: str = "ndcg@10"  # of validation, in lower case
+    bigger: bool = True  # whether a bigger score is better
+    scheduler: str = "none"  # runs every trial to its end; "asha" stops those that fall behind
+    epochs: int = 1  # most of a trial, for the scheduler
+    time_budget: float | None = None  # seconds after which no trial goes on
 
     @property
     def trials(self) -> Path:
@@ -49,6 +56,16 @@ class Plan:
     def data(self) -> Path:
         """Folder of the shared data."""
         return Path(self.folder) / "data"
+
+    @property
+    def mode(self) -> Literal["max", "min"]:
+        """The word for the direction of the score."""
+        return "max" if self.bigger else "min"
+
+    @property
+    def worst(self) -> float:
+        """A score worse than any other."""
+        return -math.inf if self.bigger else math.inf
 
     def config(self, settings: Settings, **more: Any) -> Config:
         """Bind the configuration of a trial; raises ConfigError where it cannot run."""
@@ -107,6 +124,10 @@ def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
 
 def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Record:
     start = perf_counter()
+
+    def ended(status: str, **values: Any) -> Record:
+        return Record(trial.number, trial.name, trial.settings, status, seconds=perf_counter() - start, **values)
+
     try:
         with apart(folder, plan.threads):
             result = _train(plan, trial, folder, report)
@@ -116,38 +137,20 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
         if _out_of_memory(error):
             reason = f"out of memory: {reason}"
-        return _record(trial, FAILED, start, reason=reason, epochs=len(read_history(folder)))
+        return ended(FAILED, reason=reason, epochs=len(read_history(folder)))
     finally:
         _return_memory()
     score = result["best_valid_score"]
     if score is None or not math.isfinite(score):
-        return _record(trial, FAILED, start, reason=f"the validation score is {score}", epochs=result["epochs"])
-    return _record(
-        trial,
-        FINISHED,
-        start,
-        score=float(score),
-        best_epoch=result["best_epoch"],
-        epochs=result["epochs"],
-        valid=result["valid"],
-        peak_memory_bytes=result["peak_memory_bytes"],
-    )
+        return ended(FAILED, reason=f"the validation score is {score}", epochs=result["epochs"])
+    found = {key: result[key] for key in ("best_epoch", "epochs", "valid", "peak_memory_bytes")}
+    return ended(FINISHED, score=float(score), **found)
 
 
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
-    from recbole_hyper.runs.run import run
-    from recbole_hyper.training.checkpoint import CheckpointError
-
     def attempt() -> dict[str, Any]:
-        settings = {
-            **plan.fixed,
-            **trial.settings,
-            "output_dir": str(folder),
-            "resume": (folder / "config.yaml").is_file(),
-            "n_threads": plan.threads,
-            "show_progress": False,
-            "save_data": False,
-        }
+        settings = {**plan.fixed, **trial.settings, "output_dir": str(folder), "n_threads": plan.threads}
+        settings |= {"resume": (folder / "config.yaml").is_file(), "show_progress": False, "save_data": False}
         return run(
             plan.model,
             plan.dataset,
@@ -163,10 +166,6 @@ def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dic
         # killed while it wrote: what is there cannot be continued
         clear(folder)
         return attempt()
-
-
-def _record(trial: Trial, status: str, start: float, **values: Any) -> Record:
-    return Record(trial.number, trial.name, trial.settings, status, seconds=perf_counter() - start, **values)
 
 
 def read_record(folder: Path) -> Record | None:
@@ -196,7 +195,7 @@ def read_history(folder: Path) -> list[dict[str, float]]:
     return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
 
-def close_trial(plan: Plan, trial: Trial, status: str | None, reason: str, metric: str, bigger: bool) -> Record:
+def close_trial(plan: Plan, trial: Trial, status: str | None, reason: str) -> Record:
     """Write the record of a trial that did not write its own: stopped by the scheduler, or (None) its process died.
 
     A trial whose process died is unfinished, so that a resume continues it from its checkpoint. A setting whose process
@@ -211,19 +210,18 @@ def close_trial(plan: Plan, trial: Trial, status: str | None, reason: str, metri
         if deaths >= MOST_DEATHS:
             status, advice = FAILED, f"it is not tried again unless {folder / RECORD} is removed"
         reason = f"its process died in {deaths} of at most {MOST_DEATHS} sessions ({reason}); {advice}"
-    folder.mkdir(parents=True, exist_ok=True)
     history = read_history(folder)
-    scores = [(row[f"valid_{metric}"], int(row["epoch"])) for row in history if f"valid_{metric}" in row]
-    scores = [(score, epoch) for score, epoch in scores if math.isfinite(score)]
-    best = None if not scores else (max if bigger else min)(scores, key=lambda entry: entry[0])
+    name = f"valid_{plan.metric}"
+    scores = {int(row["epoch"]): row[name] for row in history if math.isfinite(row.get(name, math.nan))}
+    best = (max if plan.bigger else min)(scores, key=scores.__getitem__, default=None)
     record = Record(
         trial.number,
         trial.name,
         trial.settings,
         status,
         reason=reason,
-        score=None if best is None else best[0],
-        best_epoch=None if best is None else best[1],
+        score=None if best is None else scores[best],
+        best_epoch=best,
         epochs=len(history),
         seconds=sum(row.get("train_seconds", 0.0) + row.get("valid_seconds", 0.0) for row in history),
         deaths=deaths,

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from recbole_hyper.report.build import build_report
-from recbole_hyper.report.collect import (
-    collect,
-    cost_table,
-    departures,
-    embedding_sizes,
-    entry_labels,
-    leaderboard,
-)
+from recbole_hyper.report.collect import collect
 from recbole_hyper.report.differences import differing, legend_text, main_keys, read_settings, usual
 from recbole_hyper.report.figures import cost_figure, curve_figure, parameter_figure, size_figure
+from recbole_hyper.report.labels import departures, entry_labels
+from recbole_hyper.report.tables import cost_table, embedding_sizes, leaderboard
 from tests.report.conftest import write_run, write_sweep
 
 CONFIG = {"n_layers": 2, "train_batch_size": 32, "curvature": 1.0, "epochs": 9, "topk": [10]}
@@ -139,7 +134,7 @@ def test_lines_over_a_key_of_a_sweep_join_trials_that_differ_in_it_alone(tmp_pat
         for layers, size, score in ((1, 16, 0.1), (1, 32, 0.2), (2, 16, 0.5), (2, 32, 0.4), (3, 64, 0.9))
     ]
     found = collect([write_sweep(tmp_path / "s", trials)])
-    figure = parameter_figure(found.sweeps[0], [entry for entry in found.entries if entry.kind == "trial"])
+    figure = parameter_figure(found.sweeps[0])
     assert figure is not None
     assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [[0.1, 0.2], [0.5, 0.4]]
     assert figure.axes[0].get_xlabel() == "hidden_size"

@@ -12,7 +12,7 @@ import torch
 from recbole_hyper import run
 from recbole_hyper.cli import main
 from recbole_hyper.hyperbolic._math import exp0
-from recbole_hyper.report.inspection import Ball, groups_table, inspect_run
+from recbole_hyper.report.inspection import groups_table, in_ball, inspect_run
 from tests.conftest import LEARN, SMALL
 from tests.reference.planted import successors
 
@@ -22,11 +22,11 @@ def test_distances_are_those_of_the_ball() -> None:
     for curvature in (0.02, 1.0, 4.0):
         tangents = torch.from_numpy(generator.normal(size=(6, 4)))
         points = exp0(tangents, curvature)
-        norm, ball = tangents.norm(dim=1).numpy(), Ball(curvature)
+        found = in_ball(tangents.norm(dim=1).numpy(), curvature)
         root = curvature**0.5
         radius = points.norm(dim=1).numpy() * root
-        np.testing.assert_allclose(ball.radius(norm), radius, rtol=1e-9)
-        np.testing.assert_allclose(ball.distance(norm), 2 / root * np.arctanh(radius), rtol=1e-9)
+        np.testing.assert_allclose(found["radius"], radius, rtol=1e-9)
+        np.testing.assert_allclose(found["distance"], 2 / root * np.arctanh(radius), rtol=1e-9)
 
 
 def test_groups_hold_every_item_once() -> None:

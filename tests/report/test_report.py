@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
 from recbole_hyper.report.build import build_report
-from recbole_hyper.report.collect import (
-    ReportError,
-    collect,
+from recbole_hyper.report.collect import ReportError, collect
+from recbole_hyper.report.page import cell, column_texts, markdown, table_html
+from recbole_hyper.report.tables import (
     cost_table,
     embedding_sizes,
     leaderboard,
@@ -23,7 +23,6 @@ from recbole_hyper.report.collect import (
     trial_table,
     warnings_of,
 )
-from recbole_hyper.report.page import cell, column_texts, markdown, table_html
 from tests.report.conftest import TRIALS, write_run, write_sweep
 
 

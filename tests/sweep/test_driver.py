@@ -14,6 +14,7 @@ import pytest
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.files import locked
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
@@ -390,7 +391,7 @@ def test_select() -> None:
 
 def test_another_sweep_in_the_same_folder(keys: dict, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
-    with driver.locked(tmp_path / "s" / ".lock"), pytest.raises(ConfigError, match="another sweep is running"):
+    with locked(tmp_path / "s" / ".lock"), pytest.raises(ConfigError, match="another sweep is running"):
         local(keys, tmp_path / "s")
 
 

@@ -42,7 +42,7 @@ def failing(error: Exception) -> Any:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """A plan whose trials are never trained here."""
-    return Plan("SASRecCE", "tiny", {}, str(tmp_path / "sweep"))
+    return Plan("SASRecCE", "tiny", {}, str(tmp_path / "sweep"), metric="ndcg@5")
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
@@ -83,13 +83,13 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
 
 def test_a_trial_whose_process_dies_is_unfinished_and_after_three_sessions_failed(plan: Plan) -> None:
     entry = Trial(3, {"n_layers": 2})
-    first = close_trial(plan, entry, None, "killed by signal 9", "ndcg@5", True)
+    first = close_trial(plan, entry, None, "killed by signal 9")
     assert (first.status, first.deaths) == ("unfinished", 1)
     assert first.reason.startswith("its process died in 1 of at most 3 sessions (killed by signal 9); resume the sweep")
     # another reason to stop in between does not forget the count
-    assert close_trial(plan, entry, "unfinished", "the time budget ran out", "ndcg@5", True).deaths == 1
-    assert close_trial(plan, entry, None, "again", "ndcg@5", True).status == "unfinished"
-    last = close_trial(plan, entry, None, "again", "ndcg@5", True)
+    assert close_trial(plan, entry, "unfinished", "the time budget ran out").deaths == 1
+    assert close_trial(plan, entry, None, "again").status == "unfinished"
+    last = close_trial(plan, entry, None, "again")
     assert (last.status, last.deaths) == ("failed", 3)
     assert "not tried again" in last.reason
     assert read_record(plan.trials / entry.name) == last

@@ -121,8 +121,8 @@ def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkey
     flag, original = tmp_path / "full", executors._trainable
     flag.touch()
 
-    def on_a_full_disk(plan: Any, goal: Any) -> Any:
-        run = original(plan, goal)
+    def on_a_full_disk(plan: Any) -> Any:
+        run = original(plan)
 
         def trainable(config: dict[str, Any]) -> None:
             if flag.exists() and config["number"] == 1:

@@ -1,0 +1,182 @@
+"""The tables of a report, each a frame that is made of what the runs and sweeps wrote."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, protocol_text
+from recbole_hyper.report.labels import settings_texts
+from recbole_hyper.sweep.trial import FINISHED
+
+
+def leaderboard(collection: Collection) -> pd.DataFrame:
+    """Return a row per tested configuration: test metrics as mean and deviation over its seeds.
+
+    Rows are grouped by data, protocol and candidates, which alone can be compared, and sorted by the test value of the
+    metric that the run was selected by.
+    """
+    tested = [entry for entry in collection.of(RUN, FINAL) if entry.result.get("test")]
+    if not tested:
+        return pd.DataFrame()
+    words = settings_texts(tested)
+    # a run that was copied or repeated with one seed counts once
+    groups: dict[str, dict[Any, Entry]] = {}
+    for entry in tested:
+        groups.setdefault(entry.identity, {})[entry.result.get("seed")] = entry
+    rows = []
+    for seeds in (list(group.values()) for group in groups.values()):
+        first = seeds[0].result
+        metric = seeds[0].valid_metric
+        tests = pd.DataFrame([entry.result["test"] for entry in seeds])
+        rows.append(
+            {
+                "dataset": first.get("dataset"),
+                "protocol": protocol_text(first),
+                "model": first.get("model"),
+                "settings": words[seeds[0].folder],
+                "epochs": _mean(entry.result.get("epochs") for entry in seeds),
+                "selected by": metric,
+                "valid": _mean(entry.score for entry in seeds),
+                **{str(name): tests[name].mean() for name in tests},
+                **{f"{name} std": tests[name].std() for name in tests if len(seeds) > 1},
+                "seeds": len(seeds),
+                "train seconds": _mean(entry.train_seconds for entry in seeds),
+                "peak MiB": _mean(entry.peak_mib for entry in seeds),
+                "parameters": first.get("parameters"),
+                # that of a head which is not curved says nothing
+                "curvature": first.get("curvature") if "curvature_origin" in first else None,
+                "folder": str(seeds[0].folder),
+                "_order": (-1 if first.get("valid_score_bigger", True) else 1) * _mean(tests.get(metric, ())),
+            }
+        )
+    frame = pd.DataFrame(rows)
+    frame["epochs"] = frame["epochs"].convert_dtypes()  # whole where they are
+    return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns="_order")
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    return float(pd.Series(list(values), dtype=float).mean())
+
+
+def trial_table(collection: Collection) -> pd.DataFrame:
+    """Return a row per trial: sweep, status, validation score, settings, costs, reason of a failure."""
+    rows = [
+        {
+            "sweep": sweep.folder.name,
+            "trial": entry.folder.name,
+            "model": entry.result.get("model"),
+            "status": entry.status,
+            "score": entry.score,
+            **entry.settings,
+            "epochs": entry.result.get("epochs"),
+            "train seconds": entry.train_seconds,
+            "peak MiB": entry.peak_mib,
+            "reason": entry.reason,
+        }
+        for sweep in collection.sweeps
+        for entry in sweep.trials
+    ]
+    return pd.DataFrame(rows)
+
+
+def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
+    """Return validation ``metric``, training time and peak memory of every finished trial and run, per data and model.
+
+    Entries without ``metric`` are left out. Final runs repeat their trial and are left out too.
+    """
+
+    def value(entry: Entry) -> float | None:
+        return (entry.result.get("valid") or {}).get(metric)
+
+    found = [
+        entry
+        for entry in collection.of(RUN, TRIAL)
+        if entry.status == FINISHED and value(entry) is not None and entry.train_seconds is not None and entry.peak_mib
+    ]
+    words, curves = settings_texts(found), settings_texts(found, without="hidden_size")
+    rows = [
+        {
+            "dataset": entry.result.get("dataset"),
+            "protocol": protocol_text(entry.result),
+            "model": entry.model,
+            metric: value(entry),
+            "train seconds": entry.train_seconds,
+            "peak MiB": entry.peak_mib,
+            "epochs": entry.result.get("epochs"),
+            "hidden_size": size if isinstance(size := entry.read.get("hidden_size"), int) else None,
+            "seed": entry.result.get("seed"),
+            "settings": words[entry.folder],
+            "curve": curves[entry.folder],
+            "folder": str(entry.folder),
+        }
+        for entry in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def pareto(frame: pd.DataFrame, cost: str, value: str) -> pd.DataFrame:
+    """Return the rows that no other row beats: none costs at most as much and is worth more, or costs less and is worth
+    as much. Sorted by cost; of equal rows the first is kept."""
+    ordered = frame.sort_values([cost, value], ascending=[True, False], kind="stable")
+    best_before = ordered[value].cummax().shift(fill_value=-float("inf"))
+    return ordered[ordered[value] > best_before]
+
+
+def embedding_sizes(costs: pd.DataFrame, metric: str = "ndcg@10") -> pd.DataFrame:
+    """Return the validation value of runs that differ in the embedding size alone, and whether it is their optimum.
+
+    ``curve`` names what else sets runs of the model apart; only the runs of one curve can be compared by their size.
+    The value is the mean over seeds. What was tried at one size only is left out.
+    """
+    if costs.empty or costs["hidden_size"].isna().all():
+        return pd.DataFrame()
+    keys = ["dataset", "protocol", "model", "curve"]
+    # a run that was copied or repeated with one seed counts once
+    once = costs.dropna(subset=["hidden_size"]).drop_duplicates([*keys, "hidden_size", "seed"])
+    means = {metric: "mean", "epochs": "mean", "seed": "nunique"}
+    best = once.groupby([*keys, "hidden_size"], as_index=False).agg(means)
+    best = best[best.groupby(keys)["hidden_size"].transform("nunique") > 1].rename(columns={"seed": "seeds"})
+    best["hidden_size"] = best["hidden_size"].astype(int)
+    # of equal values the smallest size
+    best["optimum"] = best.index.isin(best.groupby(keys)[metric].idxmax())
+    best["epochs"] = best["epochs"].astype(float).convert_dtypes()
+    return best.rename(columns={metric: f"valid {metric}"}).reset_index(drop=True)
+
+
+def environment_table(collection: Collection) -> pd.DataFrame:
+    """Return one row per distinct environment and data: versions, commit, fingerprint, counts, and how many runs."""
+    rows: dict[str, dict[str, Any]] = {}
+    for result in (entry.result for entry in collection.entries if entry.result):
+        row = {
+            "dataset": result.get("dataset"),
+            "data fingerprint": result.get("data_fingerprint"),
+            **{name: result.get(f"n_{name}") for name in ("users", "items", "interactions")},
+            "commit": (result.get("commit") or "-")[:12],
+            **(result.get("versions") or {}),
+        }
+        rows.setdefault(json.dumps(row, sort_keys=True), {"runs": 0, **row})["runs"] += 1
+    return pd.DataFrame(list(rows.values()))
+
+
+def warnings_of(collection: Collection) -> list[str]:
+    """Return what a reader must know before comparing rows."""
+    notes = [*collection.problems]
+    results = [entry.result for entry in collection.entries if entry.result]
+    prints: dict[str, set[str]] = {}
+    for result in results:
+        prints.setdefault(str(result.get("dataset")), set()).add(str(result.get("data_fingerprint")))
+    for name, found in sorted(prints.items()):
+        if len(found) > 1:
+            notes.append(f"{name}: the runs do not use the same data ({len(found)} fingerprints); compare with care.")
+    commits = {result.get("commit") for result in results}
+    if len(commits) > 1:
+        notes.append(f"The runs were made with {len(commits)} versions of the code.")
+    for sweep in collection.sweeps:
+        name, failed = sweep.folder.name, sweep.outcome.get("trials", {}).get("failed", 0)
+        if not sweep.outcome:
+            notes.append(f"The sweep {name} is not finished.")
+        elif failed:
+            notes.append(f"{failed} trials of the sweep {name} failed; see the reasons in the trial table.")
+    return notes
