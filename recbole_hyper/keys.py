@@ -106,7 +106,7 @@ _declare(
     ("eval_step", "int >= 0", "epochs between two validations; 0 is none"),
     ("stopping_step", "int >= 0", "validations without a better score before training stops"),
     ("MAX_ITEM_LIST_LENGTH", "int >= 1 or auto", "newest items of a history that a model sees"),
-    ("hidden_size", "int >= 1", "width of items and states"),
+    ("hidden_size", "int >= 1 or auto", "width of items and states"),
     ("inner_size", "int >= 1 or ~", "width inside the feed-forward part; ~ is hidden_size"),
     ("n_layers", "int >= 1", "layers or blocks"),
     ("n_heads", "int >= 1", "attention heads; divides hidden_size"),

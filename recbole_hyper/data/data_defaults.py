@@ -19,7 +19,7 @@ from recbole_hyper.types import Split
 # the keys that may be ``auto``
 RULES = (
     *("hidden_dropout_prob", "attn_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size"),
-    *("learning_rate", "weight_decay"),
+    *("learning_rate", "weight_decay", "hidden_size"),
 )
 _WINDOWS = (50, 100, 200)
 # log2 of the interactions of an item
@@ -52,23 +52,24 @@ class TrainingStatistics:
 def settled(keys: Sequence[str], statistics: TrainingStatistics) -> dict[str, Any]:
     """Return what ``auto`` is for each of ``keys``, of ``RULES``.
 
-    From sparse data to dense, dropout falls from .6 to .3, weight decay from 1e-4 to 0, and the rate, which is the
-    highest of a cosine, for Adam and d = 128, rises from .0015 to .002. The window is the least of 50, 100 and 200 that
-    holds three quarters of the sequences whole (200 where none does), the batch the power of two, from 32 to 512, that
-    makes an epoch about a hundred steps.
+    From sparse data to dense, the width is 64 and then 128, dropout falls from .5 to .3, weight decay from 1e-4 to 0,
+    and the rate, which is the highest of a cosine, for Adam, from .005 to .002. The window is the least of 50, 100 and
+    200 that holds three quarters of the sequences whole (200 where none does), the batch the power of two, from 32 to
+    512, that makes an epoch about a hundred steps.
     """
     # 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm
     share = (math.log2(max(statistics.interactions_per_item, 1.0)) - _SPARSE) / (_DENSE - _SPARSE)
     density = min(1.0, max(0.0, share))
-    dropout = round(0.6 - 0.3 * density, 2)
+    dropout = round(0.5 - 0.2 * density, 2)
     batch = 2 ** round(math.log2(max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)))
     values = {
         "hidden_dropout_prob": dropout,
         "attn_dropout_prob": dropout,
         "MAX_ITEM_LIST_LENGTH": next((n for n in _WINDOWS if n >= statistics.three_quarters), _WINDOWS[-1]),
         "train_batch_size": min(_LARGEST_BATCH, max(_SMALLEST_BATCH, batch)),
-        "learning_rate": round(0.0015 + 0.0005 * density, 6),
+        "learning_rate": round(0.005 - 0.003 * density, 6),
         "weight_decay": round(1e-4 * (1 - density), 6),
+        "hidden_size": 64 if density < 0.5 else 128,
     }
     return {key: values[key] for key in keys}
 

@@ -28,29 +28,37 @@ def statistics(sequences: int, per_item: float, three_quarters: int) -> Training
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        (statistics(22_363, 12.7, 7), (0.6, 50, 256, 1e-4, 0.0015)),  # Amazon Beauty
-        (statistics(35_598, 12.3, 7), (0.6, 50, 256, 1e-4, 0.0015)),  # Amazon Sports
-        (statistics(6_040, 268, 206), (0.3, 200, 64, 0.0, 0.002)),  # MovieLens-1M
-        (statistics(3, 0.0, 2), (0.6, 50, 32, 1e-4, 0.0015)),
-        (statistics(10**7, 64, 100), (0.45, 100, 512, 5e-5, 0.00175)),
+        (statistics(22_363, 12.7, 7), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Beauty
+        (statistics(35_598, 12.3, 7), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Sports
+        (statistics(6_040, 268, 206), (128, 0.3, 200, 64, 0.0, 0.002)),  # MovieLens-1M
+        (statistics(3, 0.0, 2), (64, 0.5, 50, 32, 1e-4, 0.005)),
+        (statistics(10**7, 64, 100), (128, 0.4, 100, 512, 5e-5, 0.0035)),
     ],
 )
-def test_the_rules(known: TrainingStatistics, expected: tuple[float, int, int, float, float]) -> None:
+def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, int, float, float]) -> None:
     found = settled(list(RULES), known)
     assert found["hidden_dropout_prob"] == found["attn_dropout_prob"]
-    keys = ("hidden_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size", "weight_decay", "learning_rate")
+    keys = (
+        "hidden_size",
+        "hidden_dropout_prob",
+        "MAX_ITEM_LIST_LENGTH",
+        "train_batch_size",
+        "weight_decay",
+        "learning_rate",
+    )
     assert tuple(found[key] for key in keys) == expected
 
 
 @given(st.integers(0, 10**9), st.floats(0, 1e9), st.integers(0, 10**6))
 def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_item: float, length: int) -> None:
     found = settled(list(RULES), statistics(sequences, per_item, length))
-    assert 0.3 <= found["hidden_dropout_prob"] <= 0.6
+    assert found["hidden_size"] in (64, 128)
+    assert 0.3 <= found["hidden_dropout_prob"] <= 0.5
     assert found["MAX_ITEM_LIST_LENGTH"] in (50, 100, 200)
     assert found["MAX_ITEM_LIST_LENGTH"] >= min(length, 200)
     assert found["train_batch_size"] in (32, 64, 128, 256, 512)
     assert 0 <= found["weight_decay"] <= 1e-4
-    assert 0.0015 <= found["learning_rate"] <= 0.002
+    assert 0.002 <= found["learning_rate"] <= 0.005
 
 
 def test_statistics_are_those_of_the_training_part(random_data: Path) -> None:
@@ -82,7 +90,7 @@ def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_pat
     assert more["data_defaults"] == found["data_defaults"]
     assert read_json(tmp_path / "auto" / "result.json")["epochs"] == 3
     assert "data_defaults" not in run("SASRecCE", "random", config_dict=keys("plain"))
-    with pytest.raises(ConfigError, match=r"hidden_dropout_prob: 0\.6 before, 0\.1 now"):
+    with pytest.raises(ConfigError, match=r"hidden_dropout_prob: 0\.5 before, 0\.1 now"):
         run("SASRecCE", "random", config_dict=keys("auto", **{**AUTO, "hidden_dropout_prob": 0.1}, resume=True))
 
 
