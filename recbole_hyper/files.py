@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 import yaml
 
-from recbole_hyper.errors import LockedError, NoSpaceError
+from recbole_hyper.errors import ConfigError, LockedError, NoSpaceError
 
 # what a full disk, a quota and a file too large are called by the system
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -139,6 +139,20 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it is no JSON ({error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: a mapping is expected, it holds a {type(content).__name__}")
+    return content
+
+
+def read_written_yaml(path: Path, what: str) -> dict[str, Any]:
+    """Read a mapping that :func:`write_yaml` wrote; ConfigError, which names the file, for anything else.
+
+    ``what`` says what such a file is, such as "damaged".
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is {what}: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is {what}: a mapping is expected, it holds a {type(content).__name__}")
     return content
 
 

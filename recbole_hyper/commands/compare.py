@@ -29,8 +29,7 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.config import ConfigError
     from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
     from recbole_hyper.evaluation.results import table
-    from recbole_hyper.runs.folder import seed_folder
-    from recbole_hyper.runs.reuse import plan_runs
+    from recbole_hyper.runs.folder import plan_runs, seed_folder
     from recbole_hyper.runs.seeds import read_seeds
 
     models = list(dict.fromkeys(arguments.models))

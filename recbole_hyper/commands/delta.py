@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from recbole_hyper.commands import add_dataset
 
 if TYPE_CHECKING:
-    import numpy as np
     import scipy.sparse
 
     from recbole_hyper.curvature.estimate import CurvatureEstimate
@@ -77,7 +76,8 @@ def main(arguments: argparse.Namespace) -> None:
         trials, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=json.dumps(settings)
     )
     shown = sorted({arguments.eps, *EPS_SHOWN})
-    print(report(trials, estimate, shown))
+    whole = whole_mean(trials, shown)
+    print(report(trials, estimate, shown, whole))
     write_text(folder / "delta.csv", pd.DataFrame([asdict(trial) for trial in trials]).to_csv(index=False))
     content = {
         "dataset": arguments.dataset,
@@ -90,7 +90,7 @@ def main(arguments: argparse.Namespace) -> None:
         "scaling": arguments.scaling,
         "estimate": asdict(estimate),
         "curvature_by_eps": _by_eps(estimate.delta_rel, shown) if estimate.delta_rel > 0 else None,
-        "mean_over_all_ranks": whole_mean(trials, shown),
+        "mean_over_all_ranks": whole,
         "seconds": {"vectors": vector_seconds, "this_call": seconds, "all_searches": sum(t.seconds for t in trials)},
     }
     write_json(folder / "delta.json", content)
@@ -110,9 +110,12 @@ def measured(
     arguments: argparse.Namespace,
 ) -> tuple[list[Trial], float | None]:
     """The trials, those on record in ``folder`` not anew, and when the item vectors were there; None: not needed."""
+    import numpy as np
     from tqdm import tqdm
 
+    from recbole_hyper.curvature.estimate import item_vectors
     from recbole_hyper.curvature.study import read_trials, run_trials
+    from recbole_hyper.data.sequences import write_array
 
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
     record, saved = folder / f"trials-{name}.jsonl", folder / f"vectors-{name}-{ranks[-1]}.npy"
@@ -120,7 +123,12 @@ def measured(
     done = read_trials(record)
     if all(key in done for key in wanted):
         return [done[key] for key in wanted], None
-    vectors = saved_vectors(matrix, ranks[-1], saved, arguments)
+    # kept while the study runs, so that resuming skips the SVD
+    if saved.is_file():
+        vectors = np.asarray(np.load(saved, allow_pickle=False))
+    else:
+        vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
+        write_array(saved, vectors)
     vectors_done = time.perf_counter()
     with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=len(wanted)) as bar:
         trials = run_trials(
@@ -135,20 +143,6 @@ def measured(
         )
     saved.unlink(missing_ok=True)
     return trials, vectors_done
-
-
-def saved_vectors(matrix: scipy.sparse.csr_matrix, rank: int, path: Path, arguments: argparse.Namespace) -> np.ndarray:
-    """Item vectors, kept at ``path`` while the study runs, so that resuming skips the SVD."""
-    import numpy as np
-
-    from recbole_hyper.curvature.estimate import item_vectors
-    from recbole_hyper.data.sequences import write_array
-
-    if path.is_file():
-        return np.asarray(np.load(path, allow_pickle=False))
-    vectors = item_vectors(matrix, rank, scaling=arguments.scaling, seed=arguments.seed)
-    write_array(path, vectors)
-    return vectors
 
 
 def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:
@@ -186,7 +180,7 @@ def _by_eps(delta_rel: float, shown: list[float]) -> dict[str, float]:
     return {f"{eps:g}": curvature_of(delta_rel, eps) for eps in shown}
 
 
-def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float]) -> str:
+def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float], whole: dict[str, Any]) -> str:
     """The table of means and standard deviations, the curvature at each rank, the questions and the verdict."""
     import numpy as np
 
@@ -207,7 +201,6 @@ def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float])
         f"{estimate.sample_size:,} items)",
         f"delta_rel {estimate.delta_rel:.4f} [{estimate.delta_rel_lower:.4f}, {estimate.delta_rel_upper:.4f}]",
     ]
-    whole = whole_mean(trials, shown)
     lines.append(
         f"mean over all ranks: delta_rel {whole['delta_rel']:.4f}, c "
         + ", ".join(f"{c:.4g} at eps {eps}" for eps, c in whole["curvature_by_eps"].items())

@@ -9,54 +9,43 @@ from typing import Any
 from recbole.utils import ModelType
 
 from recbole_hyper import keys
-from recbole_hyper.config import RECBOLE_PROPERTIES, ConfigError, model_class, properties_folder, read_yaml
+from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, properties_folder, read_yaml
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.recbole_keys import REFUSED
 
 # where, how and by what a run is measured, not what is trained
 PLACE_KEYS = keys.deciding(keys.PLACE, keys.METRICS) | {"seed", "model", "dataset", "device", *REFUSED}
-# keys of the package that every model obeys, beside RecBole's
-COMMON_KEYS = {"eval_args", "exclude_seen", "refit", "candidate_seed"}
 MAIN_KEYS = ("hidden_size", "n_layers", "learning_rate", "train_batch_size", "n_negatives", "curvature")
 LEGEND_WIDTH = 48
 
 
 def read_settings(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a configuration that decides what ``model`` learns."""
-    known = _read_keys(model)
-    return {key: value for key, value in config.items() if key not in PLACE_KEYS and (known is None or key in known)}
+    bound = _bound(model)
+    # what is fitted in one step is not selected
+    one_step = bound is not None and bound["MODEL_TYPE"] == ModelType.TRADITIONAL
+    apart = PLACE_KEYS | ({"valid_metric"} if one_step else set())
+    return {key: value for key, value in config.items() if key not in apart and not (bound and bound.ignores(key))}
 
 
 @functools.cache
-def _read_keys(model: str) -> frozenset[str] | None:
-    """Return the keys that a model reads; None for all: a model of our own trainer, or one that is not known."""
+def _bound(model: str) -> Config | None:
+    """Return the configuration of a model of RecBole; None where all keys may be read: of ours, or an unknown one."""
     try:
-        kind: Any = model_class(model)
+        config = Config(model, config_dict={"interactions": "given"})
     except (ConfigError, ImportError):
         return None
-    if issubclass(kind, HyperRecommender):
-        return None
-    data = set(read_yaml(RECBOLE_PROPERTIES / "dataset" / "sample.yaml"))
-    training = set(read_yaml(RECBOLE_PROPERTIES / "overall.yaml")) | {"loss_type"}
-    # a model that is fitted in one step has no epochs and no learning rate
-    general = data if kind.type == ModelType.TRADITIONAL else data | training
-    # histories are cut for sequential models alone
-    cut = set() if kind.type == ModelType.SEQUENTIAL else {"MAX_ITEM_LIST_LENGTH"}
-    return frozenset(general - cut | _own_keys(model) | COMMON_KEYS)
-
-
-def _own_keys(model: str) -> set[str]:
-    files = (folder / "model" / f"{model}.yaml" for folder in (RECBOLE_PROPERTIES, properties_folder()))
-    return {key for file in files if file.is_file() for key in read_yaml(file)}
+    return None if issubclass(config.model_class, HyperRecommender) else config
 
 
 def main_keys(model: str) -> list[str]:
     """Return the keys that stand for a run which nothing sets apart from others."""
-    known = _read_keys(model)
-    if known is None:
+    bound = _bound(model)
+    if bound is None:
         return list(MAIN_KEYS)
-    own = _own_keys(model) - PLACE_KEYS
-    return [*(key for key in MAIN_KEYS if key in known), *sorted(own - set(MAIN_KEYS))]
+    files = [folder / "model" / f"{model}.yaml" for folder in (RECBOLE_PROPERTIES, properties_folder())]
+    own = {key for file in files if file.is_file() for key in read_yaml(file)} - PLACE_KEYS
+    return [*(key for key in MAIN_KEYS if not bound.ignores(key)), *sorted(own - set(MAIN_KEYS))]
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

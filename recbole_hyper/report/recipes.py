@@ -42,10 +42,11 @@ class Recipe:
     dataset: str
     prepare: str  # command that prepares it
     settings: Mapping[str, Any]  # keys of every row: protocol, metrics, training
-    tolerance: float  # relative difference up to which a value counts as reproduced
-    small: Mapping[str, Any]  # keys of every row under the small budget
     rows: Mapping[str, Row]  # rows that are made again, by their printed name
-    published_only: Mapping[str, Mapping[str, float]]  # rows that are printed for comparison
+    tolerance: float = 0.05  # relative difference up to which a value counts as reproduced
+    small: Mapping[str, Any] = field(default_factory=dict)  # keys of every row under the small budget
+    # rows that are printed for comparison
+    published_only: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def recipes() -> dict[str, Path]:
@@ -121,19 +122,11 @@ def _recipe(content: Mapping[str, Any], name: str, path: Path) -> Recipe:
     for key in ("about", "dataset", "rows"):
         if not content.get(key):
             raise ConfigError(f"{path}: {key} is missing")
-    rows = {str(title): _row(entry or {}, f"{path}, row {title}") for title, entry in content["rows"].items()}
     protocol = content.get("protocol")
-    return Recipe(
-        name,
-        content["about"],
-        content["dataset"],
-        content.get("prepare") or f"recbole-hyper prepare {content['dataset']}",
-        merged(read_yaml(config_file(protocol)) if protocol else {}, content.get("settings") or {}),
-        float(content.get("tolerance", 0.05)),
-        content.get("small") or {},
-        rows,
-        content.get("published_only") or {},
-    )
+    own = {key: value for key, value in content.items() if value is not None and key != "protocol"}
+    own["settings"] = merged(read_yaml(config_file(protocol)) if protocol else {}, own.get("settings", {}))
+    own["rows"] = {str(title): _row(row or {}, f"{path}, row {title}") for title, row in content["rows"].items()}
+    return Recipe(**{"prepare": f"recbole-hyper prepare {content['dataset']}", **own, "name": name})
 
 
 def _row(entry: Mapping[str, Any], where: str) -> Row:

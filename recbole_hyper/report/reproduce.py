@@ -13,8 +13,7 @@ from recbole_hyper.evaluation.statistics import intervals
 from recbole_hyper.files import read_json, write_text
 from recbole_hyper.report.page import Page, markdown
 from recbole_hyper.report.recipes import Recipe, Row, read_recipe
-from recbole_hyper.runs.folder import seed_folder
-from recbole_hyper.runs.reuse import plan_runs
+from recbole_hyper.runs.folder import plan_runs, seed_folder
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import sweep
 from recbole_hyper.sweep.space import BUDGETS, read_space

@@ -56,7 +56,7 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     valid, test = evaluations(split, data.restrict(split.store, split.train_lengths))
     for evaluation in (test,) if refitted else (valid, test):
         if len(evaluation):
-            outcome |= evaluate_part(trainer, evaluation, config, Path(output_dir), progress=False)[0]
+            outcome |= evaluate_part(trainer, evaluation, Path(output_dir), progress=False)[0]
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, **outcome}

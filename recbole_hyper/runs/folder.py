@@ -1,10 +1,13 @@
-"""The folder of a run: whose it is, what a resumed run may change, and the log in it."""
+"""The folder of a run: whose it is, what a resumed run may change, and the log in it.
+
+May the finished run in a folder stand for the run that is asked for? Else old numbers would pass for new ones.
+"""
 
 import contextlib
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config_checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.files import locked, plain, read_json
+from recbole_hyper.files import locked, plain, read_json, read_written_yaml
 from recbole_hyper.runs.kept import ABOUT, DATA
+from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 
 CONFIG, RESULT, REFIT = "config.yaml", "result.json", "refit"
@@ -50,11 +54,8 @@ def read_begun(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not the configuration of a run: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict) or not {"model", "dataset"} <= set(content):
+    content = read_written_yaml(file, "not the configuration of a run")
+    if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
     return content
 
@@ -171,7 +172,7 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     return result
 
 
-def is_read(key: str, config: Config) -> bool:
+def _is_read(key: str, config: Config) -> bool:
     """Return whether the model reads ``key``: those that are fitted in one step have one epoch, whatever is asked."""
     return key != "epochs" or config["MODEL_TYPE"] != ModelType.TRADITIONAL
 
@@ -182,7 +183,7 @@ def _require_no_less(config: Config, before: Any, folder: Path, file: str) -> No
         value = before.get(key, config[key]) if isinstance(before, dict) else before
         if not isinstance(value, int):
             raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
-        if config[key] < value and is_read(key, config):
+        if config[key] < value and _is_read(key, config):
             raise ConfigError(
                 f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
                 "take another output_dir"
@@ -206,6 +207,73 @@ def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> N
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
             f"{folder}: this run cannot be resumed with another configuration ({detail}); choose another output_dir"
+        )
+
+
+def is_finished(config: Config, folder: Path) -> bool:
+    """Return whether ``folder``, an output_dir, holds the result of the run that ``config`` asks for.
+
+    False where there is no result yet, and where a resume of the finished run gives exactly what is asked for: more
+    ``epochs``, ``refit`` added, the cases saved that were not. ConfigError for a run of another configuration, one with
+    more epochs or with a refit that is not asked for, or on other data; ValueError for a result that cannot be read.
+    """
+    if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
+        return False
+    result = require_continued(config, folder)
+    if not result:
+        return False
+    now = config.plain()
+    before = {**now, **result.get("config", {})}
+    _require_same_data(config, now, before, result, folder)
+    return not any(now[key] > before[key] and _is_read(key, config) for key in (*UPWARDS, "save_cases"))
+
+
+def keys_to_run(config: Config, folder: Path) -> dict[str, Any] | None:
+    """Return the keys that make a run go on with what is in ``folder``, or begin where nothing is; None if finished.
+
+    A resumed run keeps the values that it had of keys that are not given, so those that may differ are given all.
+    Raises as :func:`is_finished`.
+    """
+    if is_finished(config, folder):
+        return None
+    content = config.plain()
+    given = {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
+    return {**given, "output_dir": str(folder), "resume": (folder / CONFIG).is_file()}
+
+
+def plan_runs(
+    model: str | type | None,
+    dataset: str | None,
+    seeds: Sequence[int | None],
+    folder: Path,
+    settings: Mapping[str, Any],
+    config_files: Sequence[str | Path] = (),
+) -> dict[int | None, dict[str, Any] | None]:
+    """Return by seed the keys of each run that is left to do in ``folder``, None for one that is finished.
+
+    The seed None stands for the one run that is in ``folder`` itself, with the seed of its configuration. Nothing is
+    run, so that whatever is refused is refused before the first training: as :func:`is_finished`, and where ``folder``
+    holds a single run in the place of several seeds, or the other way round.
+    """
+    (require_no_seeds if None in seeds else require_no_single_run)(folder)
+    plans: dict[int | None, dict[str, Any] | None] = {}
+    for seed in seeds:
+        own = {**settings, **({} if seed is None else {"seed": seed})}
+        keys = keys_to_run(Config(model, dataset, list(config_files), own), seed_folder(folder, seed))
+        plans[seed] = None if keys is None else {**own, **keys}
+    return plans
+
+
+def _require_same_data(
+    config: Config, now: Mapping[str, Any], before: Mapping[str, Any], result: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise ConfigError where ``data_path`` is another one and holds other data; data that moved are the same."""
+    if Path(now["data_path"]).resolve() == Path(before["data_path"]).resolve():
+        return
+    if read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+        raise ConfigError(
+            f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
+            f"{now['data_path']!r} now; take another output_dir"
         )
 
 

@@ -24,7 +24,7 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.training.build import reader_of_store
-from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError, require_same_data
+from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
@@ -48,7 +48,7 @@ class Kept:
 
 
 def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
-    """Write ``folder``/data in one step, unless the same is there; CheckpointError for a resumed run on other data."""
+    """Write ``folder``/data in one step, unless the same is there."""
     arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -62,15 +62,6 @@ def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> N
     if features is not None:
         content["item_features"] = features.fingerprint()
     before = _before(folder)
-    if before and any((folder / name).is_file() for name in (WEIGHTS, STATE)):
-        # a resume on other data is refused before it takes away those of the run
-        saved = {"data_fingerprint": before.get("training_fingerprint")}
-        require_same_data(folder / DATA, saved, content["training_fingerprint"])
-        if before.get("item_features") != content.get("item_features"):
-            raise CheckpointError(
-                f"{folder} was trained on other features of the items: {Source.of(config).path('item')} has changed; "
-                "restore it, or train again in another output_dir"
-            )
     if all(before.get(name) == value for name, value in content.items()):
         return
     with replaced_folder(folder / DATA) as part:
@@ -139,13 +130,21 @@ def reader_of_own(config: Config) -> Callable[[Config], tuple[SequenceDataset, S
     return reader_of_store(kept.store)
 
 
-def require_kept_data(folder: Path, store: SequenceStore) -> None:
-    """Raise CheckpointError where the run in ``folder`` kept other data than ``store``, before they are replaced."""
+def require_kept_data(folder: Path, config: Config, data: SequenceDataset) -> None:
+    """Raise CheckpointError where the run in ``folder`` kept other data than ``data``, before they are replaced."""
     about = folder / DATA / ABOUT
-    if about.is_file() and read_json(about).get("fingerprint") != store.fingerprint():
+    if not about.is_file():
+        return
+    before, features = read_json(about), data.item_features
+    if before.get("fingerprint") != data.store.fingerprint():
         raise CheckpointError(
             f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed with these; "
             "take another output_dir"
+        )
+    if before.get("item_features") != (None if features is None else features.fingerprint()):
+        raise CheckpointError(
+            f"{folder} was trained on other features of the items: {Source.of(config).path('item')} has changed; "
+            "restore it, or train again in another output_dir"
         )
 
 

@@ -104,7 +104,7 @@ def run_claimed(
         if not test:
             split = split.without_test()
         if config["resume"]:
-            require_kept_data(output_dir, data.store)
+            require_kept_data(output_dir, config, data)
         load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
@@ -141,14 +141,31 @@ def _train_and_test(
     output_dir: Path,
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
-    model, loader, training_data = build(config, data, split, split.train_lengths)
-    trainer = make_trainer(config, model, output_dir)
+    """Train, refit where the split says so, rank; return what was found and what it cost."""
+    trainer, loader, training = _prepared(config, data, split, split.train_lengths, output_dir)
     trainer.on_validation = on_validation
+    valid, test = evaluations(split, training)
+    progress = bool(config["show_progress"]) and sys.stderr.isatty()
     outcome: dict[str, Any] = {"valid": {}, "test": {}}
     try:
-        _fit_and_rank(trainer, loader, data, split, training_data, outcome)
+        _select(trainer, loader, valid, progress)
+        if len(valid):
+            outcome.update(evaluate_part(trainer, valid, output_dir, progress)[0])
+        seconds, tested = dict(trainer.seconds), trainer
+        outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
+        if split.refit_lengths is not None:
+            tested, seconds["refit"] = _refit(data, split, trainer, progress)
+            outcome["refit_epochs"] = len(tested.history)
+        watch = Stopwatch()
+        with PeakMemory(config["device"]) as memory:
+            if len(test):
+                found, ranks = evaluate_part(tested, test, output_dir, progress)
+                outcome.update(found, test_ties=ranks.tied)
+        seconds["test"] = watch.seconds()
+        outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
     finally:
         trainer.close_loggers(outcome["test"])
+    model = trainer.model
     return {
         **outcome,
         "best_valid_score": outcome["valid"].get(config["valid_metric"].lower()),
@@ -161,47 +178,31 @@ def _train_and_test(
     }
 
 
-def _fit_and_rank(
-    trainer: Any,
-    loader: Any,
-    data: SequenceDataset,
-    split: Split,
-    training_data: SequenceDataset,
-    outcome: dict[str, Any],
-) -> None:
-    """Train, refit where the split says so, and put into ``outcome`` what was found and what it cost."""
-    config, output_dir = trainer.config, trainer.output_dir
-    valid, test = evaluations(split, training_data)
+def _prepared(
+    config: Config, data: SequenceDataset, split: Split, lengths: Any, folder: Path
+) -> tuple[Any, Any, SequenceDataset]:
+    """Return the trainer of the first ``lengths`` of each row, its loader, and the data restricted to these."""
+    model, loader, training = build(config, data, split, lengths)
+    trainer = make_trainer(config, model, folder)
     trainer.data_fingerprint = split.store.fingerprint()
-    loader = distributed.prepare(trainer, loader)
-    if config["resume"]:
+    return trainer, distributed.prepare(trainer, loader), training
+
+
+def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> None:
+    """Train, and leave the weights of the epoch that is best on ``valid`` in the model."""
+    if trainer.config["resume"]:
         epoch = trainer.resume(loader)
         logger.info("resuming at epoch %d", epoch)
-    progress = bool(config["show_progress"]) and sys.stderr.isatty()
     if not len(valid):
-        logger.warning("no validation case: training runs all %d epochs without selection", config["epochs"])
+        logger.warning("no validation case: training runs all %d epochs without selection", trainer.config["epochs"])
     try:
         trainer.fit(loader, valid, verbose=True, show_progress=progress)
     except KeyboardInterrupt:
-        logger.error("interrupted; continue with --resume=True --output_dir=%s", output_dir)
+        logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
     if trainer.is_best_last:
-        logger.info(LONGER, output_dir, 2 * trainer.epochs)
+        logger.info(LONGER, trainer.output_dir, 2 * trainer.epochs)
     trainer.load_best()
-    if len(valid):
-        outcome.update(evaluate_part(trainer, valid, config, output_dir, progress)[0])
-    seconds = dict(trainer.seconds)
-    outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
-    if split.refit_lengths is not None:
-        trainer, seconds["refit"] = _refit(config, data, split, output_dir, trainer, progress)
-        outcome["refit_epochs"] = len(trainer.history)
-    watch = Stopwatch()
-    with PeakMemory(config["device"]) as memory:
-        if len(test):
-            found, ranks = evaluate_part(trainer, test, config, output_dir, progress)
-            outcome.update(found, test_ties=ranks.tied)
-    seconds["test"] = watch.seconds()
-    outcome["peak_memory_bytes_per_phase"] = {**trainer.peak_memory, "test": memory.bytes}
 
 
 def provenance(config: Config, split: Split) -> dict[str, Any]:
@@ -228,34 +229,28 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
 
 
 def evaluate_part(
-    trainer: Any, evaluation: Evaluation, config: Config, output_dir: Path, progress: bool
+    trainer: Any, evaluation: Evaluation, output_dir: Path, progress: bool
 ) -> tuple[dict[str, Any], Ranks]:
     """Rank a part, write its cases, and return ({part: metrics, with intervals on request}, ranks)."""
     ranks = trainer.rank(evaluation, progress)
-    if config["save_cases"]:
+    if trainer.config["save_cases"]:
         write_cases(output_dir / f"cases_{evaluation.name}.parquet", evaluation.cases, ranks)
-    return {evaluation.name: trainer.metrics(evaluation, ranks), **_intervals(config, evaluation, ranks)}, ranks
+    return {evaluation.name: trainer.metrics(evaluation, ranks), **_intervals(trainer.config, evaluation, ranks)}, ranks
 
 
-def _refit(
-    config: Config, data: SequenceDataset, split: Split, output_dir: Path, selecting: Any, progress: bool
-) -> tuple[Any, float]:
+def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> tuple[Any, float]:
     """Train a new model on train + validation for the epochs and under the learning rates that the trainer
     ``selecting`` found by validation; no selection takes place."""
-    epochs = selecting.best_epoch + 1
+    config, folder = selecting.config, selecting.output_dir / REFIT
     metric = f"valid_{config['valid_metric'].lower()}"
-    logger.info("refit on train + validation for %d epochs", epochs)
+    logger.info("refit on train + validation for %d epochs", selecting.best_epoch + 1)
     watch = Stopwatch()
     init_seed(config["seed"], config["reproducibility"])
-    folder = output_dir / REFIT
     folder.mkdir(exist_ok=True)
-    model, loader, _ = build(config, data, split, split.refit_lengths)
-    trainer = make_trainer(config, model, folder)
-    trainer.epochs = epochs
+    trainer, loader, _ = _prepared(config, data, split, split.refit_lengths, folder)
+    trainer.epochs = selecting.best_epoch + 1
     trainer.wandblogger.log_as(REFIT)
-    trainer.data_fingerprint = split.store.fingerprint()
     trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
-    loader = distributed.prepare(trainer, loader)
     if config["resume"]:
         trainer.resume(loader)
     trainer.fit(loader, None, verbose=True, show_progress=progress)

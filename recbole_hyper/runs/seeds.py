@@ -9,8 +9,7 @@ from recbole_hyper.evaluation.compare import SEED_COLUMNS, metric_caption, metri
 from recbole_hyper.evaluation.results import table
 from recbole_hyper.files import read_json
 from recbole_hyper.keys import KEYS, matches
-from recbole_hyper.runs.folder import RESULT, folder_of, seed_folder
-from recbole_hyper.runs.reuse import plan_runs
+from recbole_hyper.runs.folder import RESULT, folder_of, plan_runs, seed_folder
 from recbole_hyper.runs.run import run
 
 

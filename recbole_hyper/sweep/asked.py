@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from recbole_hyper.config import Config, ConfigError, all_known_keys
 from recbole_hyper.errors import NoSpaceError, did_you_mean
-from recbole_hyper.files import is_no_space, write_yaml
+from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
 from recbole_hyper.keys import KEYS, SCORE, deciding, is_number
 from recbole_hyper.runs.folder import alone_in
 from recbole_hyper.sweep.executors import SCHEDULERS
-from recbole_hyper.sweep.space import Space, parse_space, read_space
+from recbole_hyper.sweep.space import Space
 from recbole_hyper.yaml_files import merged
 
 SEARCHES, EXECUTORS = ("grid", "random", "optuna"), ("ray", "local")
@@ -24,15 +22,6 @@ ASKED = "sweep.yaml"
 COMPARED = deciding(SCORE)
 # what a sweep.yaml holds that a resume may not change
 ASKED_TYPES = {"model": str, "dataset": str, "fixed": dict, "space": dict, "search": str, "scheduler": str}
-
-
-def space_of(space: Any, model: str, budget: str) -> Space:
-    """Return the space of that name, file or content."""
-    if space is None:
-        raise ConfigError("a sweep needs --space=NAME or FILE; properties/sweep holds the grids of the papers")
-    if isinstance(space, Mapping):
-        return parse_space(space, model=model, budget=budget)
-    return read_space(space, model, budget)
 
 
 def over_constants(
@@ -96,24 +85,12 @@ def with_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path
     return result
 
 
-def begun(output_dir: Any) -> dict[str, Any]:
-    """Return what an interrupted sweep was asked for."""
-    if not output_dir:
-        raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
-    if not (Path(output_dir) / ASKED).is_file():
-        raise ConfigError(f"{output_dir} holds no sweep to resume: {ASKED} is missing")
-    return read_asked(Path(output_dir))
-
-
 def read_asked(folder: Path) -> dict[str, Any]:
-    """Return the content of sweep.yaml; ConfigError where it is damaged, or another program's."""
+    """Return the content of sweep.yaml; ConfigError where it is missing, damaged, or another program's."""
     file = folder / ASKED
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is damaged: {' '.join(str(error).split())[:300]}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} is damaged: a mapping is expected, it holds a {type(content).__name__}")
+    if not file.is_file():
+        raise ConfigError(f"{folder} holds no sweep to resume: {ASKED} is missing")
+    content = read_written_yaml(file, "damaged")
     for key, kind in ASKED_TYPES.items():
         value = content.get(key, {} if key == "fixed" else None)
         if not isinstance(value, kind):

@@ -21,20 +21,19 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.asked import (
     ASKED,
-    begun,
     bind_base,
     check_options,
     most_epochs,
     opened,
     over_constants,
     per_trial,
-    space_of,
+    read_asked,
     with_fits,
 )
 from recbole_hyper.sweep.executors import Executor, Local, RayTune
 from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
-from recbole_hyper.sweep.space import Space, parse_space
+from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, apart, clear, read_record
 from recbole_hyper.training.shared import shared_data
 from recbole_hyper.yaml_files import merged
@@ -92,11 +91,15 @@ def sweep(
     files, given = merged(*(read_yaml(config_file(path)) for path in config_files)), parse_keys(config_dict or {})
     place = {name: {**files, **given}.get(name) for name in ("resume", "output_dir")}
     files, given = ({key: value for key, value in keys.items() if key not in place} for keys in (files, given))
-    before = begun(place["output_dir"]) if place["resume"] else {}
+    if place["resume"] and not place["output_dir"]:
+        raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
+    before = read_asked(Path(place["output_dir"])) if place["resume"] else {}
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    whole = space_of(space, model, budget) if space is not None or not before else parse_space(before["space"], ASKED)
+    if space is None and not before:
+        raise ConfigError("a sweep needs --space=NAME or FILE; properties/sweep holds the grids of the papers")
+    whole = parse_space(before["space"], ASKED) if space is None else read_space(space, model, budget)
     fixed, found = over_constants(whole, files, before.get("fixed", {}), given)
     cpu, gpu = per_trial(resources or {})
     base = bind_base(model, dataset, fixed, found)

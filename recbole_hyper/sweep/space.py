@@ -188,16 +188,18 @@ class Space:
         return order
 
 
-def read_space(path: str | Path, model: str | None = None, budget: str = "full") -> Space:
+def read_space(space: str | Path | Mapping[str, Any], model: str | None = None, budget: str = "full") -> Space:
     """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
 
-    ``path`` may be the bare name of a file in properties/sweep; the defaults of ``model`` say which keys take a list as
-    one value; ``budget`` is "full", or "small" for the space that the file holds under ``small``. ConfigError for no
-    such file or budget, or a space, a domain or conditions that mean nothing.
+    ``space`` may be the bare name of a file in properties/sweep, or what such a file holds; the defaults of ``model``
+    say which keys take a list as one value; ``budget`` is "full", or "small" for the space that the file holds under
+    ``small``. ConfigError for no such file or budget, or a space, a domain or conditions that mean nothing.
     """
-    file = properties_file(path, "sweep", "search space")
+    if isinstance(space, Mapping):
+        return parse_space(space, model=model, budget=budget)
+    file = properties_file(space, "sweep", "search space")
     content = read_yaml(file) if file.suffix in (".yaml", ".yml") else _read_recbole(file)
-    return parse_space(content, str(path), model, budget)
+    return parse_space(content, str(space), model, budget)
 
 
 def parse_space(
@@ -314,23 +316,21 @@ def _read_recbole(file: Path) -> dict[str, Any]:
     """Read ``key kind values`` lines; RecBole's bounds of loguniform are logarithms, its choices a grid."""
     content: dict[str, Any] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        text = line.partition("#")[0].strip()
-        if not text:
+        words = line.partition("#")[0].split(None, 2)
+        if not words:
             continue
-        key, *rest = text.split(None, 2)
-        if len(rest) < 2:
-            raise ConfigError(f"{file}, line {number}: 'key kind values' is expected, got {line!r}")
-        kind, values = rest
+        where = f"{file}, line {number}"
+        if len(words) < 3:
+            raise ConfigError(f"{where}: 'key kind values' is expected, got {line!r}")
+        key, kind, text = words
+        if kind not in ("choice", "uniform", "quniform", "loguniform"):
+            raise ConfigError(f"{where}: {kind!r} is none of choice, uniform, quniform, loguniform")
         try:
+            values = list(ast.literal_eval(text if kind == "choice" else f"[{text.strip().strip('[]')}]"))
             if kind == "choice":
-                content[key] = {"grid": [parse_value(value) for value in ast.literal_eval(values)]}
-            elif kind in ("uniform", "quniform", "loguniform"):
-                numbers = [ast.literal_eval(value.strip()) for value in values.strip("[]").split(",")]
-                content[key] = {kind: [math.exp(n) for n in numbers] if kind == "loguniform" else numbers}
+                content[key] = {"grid": [parse_value(value) for value in values]}
             else:
-                raise ConfigError(f"{file}, line {number}: {kind!r} is none of choice, uniform, quniform, loguniform")
+                content[key] = {kind: [math.exp(value) for value in values] if kind == "loguniform" else values}
         except (SyntaxError, TypeError, ValueError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"{file}, line {number}: {values!r} are no values of {kind}: {error}") from error
+            raise ConfigError(f"{where}: {text!r} are no values of {kind}: {error}") from error
     return content

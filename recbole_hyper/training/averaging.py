@@ -73,14 +73,13 @@ class WeightAverage:
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Let the model hold the average within a block; where it does already, nothing changes."""
-        if self._raw_points is not None:
-            yield
-            return
+        raw_before = self._raw_points is None
         self.enter()
         try:
             yield
         finally:
-            self.leave()
+            if raw_before:
+                self.leave()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of updates and the averages by name, to be taken while the model holds the raw weights."""

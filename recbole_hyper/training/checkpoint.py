@@ -26,6 +26,7 @@ _OTHER = "other_parameter:"
 # in front of the digest at the end of a state
 _SEAL = b"\nsha256 "
 _REMEDY = "restore it, or start again in another output_dir"
+_UNREADABLE = f"cannot be read ({{}}); {_REMEDY}"
 
 
 class CheckpointError(ValueError):
@@ -54,7 +55,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
-    with _reading(path), safe_open(str(path), framework="pt") as file:
+    with fitting(path, _UNREADABLE), safe_open(str(path), framework="pt") as file:
         header = file.metadata() or {}
         if _METADATA not in header:
             raise CheckpointError(f"{path} holds no weights that this package wrote")
@@ -103,28 +104,16 @@ def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
 
 
 @contextlib.contextmanager
-def fitting(path: Path) -> Iterator[None]:
-    """Turn whatever the content of ``path`` raises where it is put to use into one CheckpointError."""
-    try:
-        yield
-    except Exception as error:
-        raise CheckpointError(f"{path} does not fit this model: {_one_line(error)}") from error
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a reader raises over the bytes of ``path`` into one CheckpointError."""
+def fitting(path: Path, failed: str = "does not fit this model: {}") -> Iterator[None]:
+    """Turn whatever the bytes of ``path``, or their use, raise into one CheckpointError, in the words of ``failed``."""
     try:
         yield
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError(f"{path} cannot be read ({_one_line(error)}); {_REMEDY}") from error
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:300]} ..."
+        text = " ".join(str(error).split()) or type(error).__name__
+        said = failed.format(text if len(text) <= 300 else f"{text[:300]} ...")
+        raise CheckpointError(f"{path} {said}") from error
 
 
 def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) -> None:
@@ -149,7 +138,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
     """Read a training state, running no pickled code; CheckpointError for a damaged one, or without ``needed`` keys."""
-    with _reading(path):
+    with fitting(path, _UNREADABLE):
         if not _is_whole(path):
             raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
         state = torch.load(path, map_location="cpu", weights_only=True)

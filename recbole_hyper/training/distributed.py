@@ -47,10 +47,9 @@ def world() -> tuple[int, int]:
 
 
 class Shares:
-    """A training loader that hands on every ``size``-th row of each batch, from row ``rank``.
+    """A training loader that hands on every ``size``-th row of each batch, from row ``rank``, and reads no other.
 
-    A loader with a method ``share`` is asked for these rows alone, so that a process reads its part of the data. A
-    batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
+    A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
     ``weight`` 0, because every process must take part in every step.
     """
 
@@ -65,15 +64,9 @@ class Shares:
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Interaction]:
-        share = getattr(self.loader, "share", None)
-        for batch, mine in share(self.rank, self.size) if share is not None else self._cut():
+        for batch, mine in self.loader.share(self.rank, self.size):
             self.weight = int(mine)
             yield batch
-
-    def _cut(self) -> Iterator[tuple[Interaction, bool]]:
-        for batch in self.loader:
-            mine = len(batch) > self.rank
-            yield batch[self.rank :: self.size] if mine else batch[:1], mine
 
 
 class _Loss(nn.Module):
@@ -96,9 +89,9 @@ class WholeBatchLoss:
 
     def __call__(self, interaction: Interaction) -> Tensor:
         """Return the loss, shape (); its value is the same in every process."""
-        windows = TARGET_LIST in interaction
-        own = self.shares.weight * (int((interaction[TARGET_LIST] != 0).sum()) if windows else len(interaction))
-        total = torch.tensor([float(own)], device=interaction[next(iter(interaction.columns))].device)
+        targets = interaction[TARGET_LIST]
+        own = self.shares.weight * int((targets != 0).sum())
+        total = torch.tensor([float(own)], device=targets.device)
         dist.all_reduce(total)
         # DistributedDataParallel takes the mean over processes, hence the factor
         loss = self.module(interaction) * (self.shares.size * own / total[0])

@@ -55,9 +55,27 @@ def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[Seque
 
 
 def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
-    """Save data and split below ``target`` and return whether they have features, which are not saved."""
+    """Save data, training part and cases below ``target``, ``split.json`` last.
+
+    Return whether the data have features, which are not saved.
+    """
     has_features = dataset.user_feat is not None or dataset.item_feat is not None
-    save_split(split, dataset, target, has_features=has_features)
+    stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
+    dataset.store.save(target / "data", link=True)
+    saved = {id(dataset.store): "data"}
+    for name, store in stores.items():
+        if id(store) not in saved:
+            store.save(target / name)
+            saved[id(store)] = name
+    arrays = {name: getattr(split, name) for name in SPLIT_ARRAYS}
+    for part, cases in (("valid", split.valid), ("test", split.test)):
+        arrays |= {f"{part}_{name}": getattr(cases, name) for name in CASE_ARRAYS}
+    for name, array in arrays.items():
+        if array is not None:
+            write_array(target / f"{name}.npy", array)
+    places = {name: saved[id(store)] for name, store in stores.items()}
+    meta = {"stores": places, "has_features": has_features, **{name: getattr(split, name) for name in SPLIT_VALUES}}
+    write_json(target / "split.json", meta)
     return has_features
 
 
@@ -81,29 +99,8 @@ def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
     return dataset, split if test else split.without_test()
 
 
-def save_split(split: Split, dataset: SequenceDataset, folder: Path, *, has_features: bool) -> None:
-    """Save data, training part and cases below ``folder``; ``split.json`` is written last."""
-    stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
-    dataset.store.save(folder / "data", link=True)
-    saved = {id(dataset.store): "data"}
-    for name, store in stores.items():
-        if id(store) not in saved:
-            store.save(folder / name)
-            saved[id(store)] = name
-    for name in SPLIT_ARRAYS:
-        if getattr(split, name) is not None:
-            write_array(folder / f"{name}.npy", getattr(split, name))
-    for part, cases in (("valid", split.valid), ("test", split.test)):
-        for name in CASE_ARRAYS:
-            if getattr(cases, name) is not None:
-                write_array(folder / f"{part}_{name}.npy", getattr(cases, name))
-    places = {name: saved[id(store)] for name, store in stores.items()}
-    meta = {"stores": places, "has_features": has_features, **{name: getattr(split, name) for name in SPLIT_VALUES}}
-    write_json(folder / "split.json", meta)
-
-
 def load_split(folder: Path) -> Split:
-    """Map what :func:`save_split` wrote."""
+    """Map what :func:`share` wrote."""
     meta = read_json(folder / "split.json")
     places = meta["stores"]
     stores = {place: SequenceStore.load(folder / place) for place in set(places.values())}

@@ -23,7 +23,7 @@ from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.stream import about_users
-from recbole_hyper.training.shared import load_split, save_split
+from recbole_hyper.training.shared import load_split, share
 from recbole_hyper.types import Cases, Split
 from tests.conftest import HEADER, SMALL
 from tests.protocols.test_splits import TRIPLES, Triple, config_of, store_of, unpack, without_empty
@@ -217,7 +217,7 @@ def test_a_saved_split_keeps_the_places_of_its_targets(tmp_path: Path) -> None:
     config = configured(data, eval_args={"mode": "uni5"})
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
-    save_split(split, dataset, tmp_path / "saved", has_features=False)
+    share(dataset, split, tmp_path / "saved")
     loaded = load_split(tmp_path / "saved")
     assert unpack(loaded) == unpack(split)
     assert unpack(dataclasses.replace(loaded, test=loaded.test[2:5])) == unpack(

@@ -14,7 +14,7 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.runs.reuse import is_finished
+from recbole_hyper.runs.folder import is_finished
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
 from recbole_hyper.training.trainer import RunTrainer
 from tests.conftest import SMALL

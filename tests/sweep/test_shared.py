@@ -106,7 +106,7 @@ def test_every_field_of_a_split_survives(config: Config, tmp_path: Path) -> None
         "catalogue": np.arange(store.n_items) > 1, "valid_catalogue": np.arange(store.n_items) > 2,
     }  # fmt: skip
     split = dataclasses.replace(make_split(store, config), **every)
-    shared.save_split(split, SequenceDataset(config), tmp_path / "saved", has_features=False)
+    shared.share(SequenceDataset(config), split, tmp_path / "saved")
     loaded = shared.load_split(tmp_path / "saved")
     for entry in dataclasses.fields(split):
         before, after = getattr(split, entry.name), getattr(loaded, entry.name)

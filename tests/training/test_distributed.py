@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from recbole.data.interaction import Interaction
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data import cache
@@ -34,16 +33,18 @@ def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
     return {**SMALL, **PLAIN, "data_path": str(data), "output_dir": str(folder), "use_gpu": False, **more}
 
 
-def test_shares_cover_every_batch_once() -> None:
-    batches = [Interaction({"row": torch.arange(start, start + size)}) for start, size in ((0, 7), (7, 2), (9, 1))]
-    for size in (1, 2, 3, 4):
+def test_shares_cover_every_batch_once(random_data: Path) -> None:
+    keys = {**SMALL, "train_windows": "last", "train_batch_size": 9, "data_path": str(random_data)}
+    config = Config("SASRecCE", "random", config_dict=keys)
+    data, split = read_data(config)
+    for size in (1, 2, 4, 20):  # 20: more processes than rows
         found: list[int] = []
         for rank in range(size):
-            shares = distributed.Shares(batches, rank, size)
+            shares = distributed.Shares(WindowLoader(data, split.store, split.train_lengths, config), rank, size)
             for batch in shares:
                 assert len(batch) >= 1
-                found += batch["row"].tolist() if shares.weight else []
-        assert sorted(found) == list(range(10))
+                found += batch["user_id"].tolist() if shares.weight else []
+        assert sorted(found) == list(range(1, data.user_num))
 
 
 @pytest.mark.parametrize("rule", ["all", "random"])

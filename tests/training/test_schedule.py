@@ -12,7 +12,7 @@ from torch import nn
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.run import run
-from recbole_hyper.training.schedule import RateSchedule
+from recbole_hyper.training.optim import RateSchedule
 from recbole_hyper.training.trainer import RunTrainer, load_state
 from tests.training.test_trainer import same, settings
 
