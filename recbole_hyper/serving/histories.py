@@ -1,6 +1,7 @@
 """Ids and histories in the form that a caller has them: lists, Series, frames, Arrow, polars; read and checked once."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -60,12 +61,19 @@ def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None)
 
 
 def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return times as float64: numbers as they are, dates and ISO text as Unix seconds; ValueError for all else."""
+    """Return times as float64: numbers and texts of numbers as they are, dates and ISO text as Unix seconds.
+
+    ValueError for all else.
+    """
+    if pd.api.types.infer_dtype(times) == "string":
+        with suppress(ValueError):
+            times = times.astype(str).astype(np.float64)
     if times.dtype.kind not in "iufM":
         try:
-            times = pd.to_datetime(pd.Series(times), utc=True).dt.tz_localize(None).to_numpy()
+            times = pd.to_datetime(pd.Series(times), format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
         except (ValueError, TypeError) as error:
-            raise ValueError(f"times: numbers or dates are needed ({error})") from error
+            cause = str(error).partition(". ")[0]  # pandas goes on with arguments of its own
+            raise ValueError(f"times: numbers or dates are needed ({cause})") from error
     if times.dtype.kind == "M":
         if np.isnat(times).any():
             raise ValueError(f"times: {int(np.isnat(times).sum())} are missing")
@@ -132,11 +140,14 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
     codes, names = pd.factorize(table[user])
     order = np.arange(len(table))
     if time is not None:
-        order = np.argsort(table[time].to_numpy(), kind="stable")
+        when = table[time].to_numpy()
+        # as text, 10 comes before 9, and 01.02. before 15.01.
+        when = when if when.dtype.kind in "iufM" else seconds(when)
+        order = np.argsort(when, kind="stable")
     order = order[np.argsort(codes[order], kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     items, tokens = pd.factorize(table[item])
-    times = None if time is None else table[time].to_numpy()[order]
+    times = None if time is None else when[order]
     return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str), times)
 
 
