@@ -61,4 +61,5 @@ def _id(name: str, value: Any) -> str | int | float:
     plain = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
         raise ValueError(f"{name} holds {value!r}, which is no id; ids are text or numbers")
-    return plain
+    # 7.0 is "7", as where a frame is read: pandas makes floats of a column of whole numbers with gaps
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain

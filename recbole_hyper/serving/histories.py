@@ -148,7 +148,8 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     items, tokens = pd.factorize(table[item])
     times = None if time is None else when[order]
-    return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str), times)
+    names, tokens = read_ids(f"histories[{user!r}]", names), read_ids(f"histories[{item!r}]", tokens)
+    return Histories(names, True, offsets, items[order], tokens.astype(str), times)
 
 
 def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:
