@@ -1,6 +1,7 @@
 """Ids and histories in the form that a caller has them: lists, Series, frames, Arrow, polars; read and checked once."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -59,12 +60,19 @@ def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None)
 
 
 def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return times as float64: numbers as they are, dates and ISO text as Unix seconds; ValueError for all else."""
+    """Return times as float64: numbers and texts of numbers as they are, dates and ISO text as Unix seconds.
+
+    ValueError for all else.
+    """
+    if pd.api.types.infer_dtype(times) == "string":
+        with suppress(ValueError):
+            times = times.astype(str).astype(np.float64)
     if times.dtype.kind not in "iufM":
         try:
-            times = pd.to_datetime(pd.Series(times), utc=True).dt.tz_localize(None).to_numpy()
+            times = pd.to_datetime(pd.Series(times), format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
         except (ValueError, TypeError) as error:
-            raise ValueError(f"times: numbers or dates are needed ({error})") from error
+            cause = str(error).partition(". ")[0]  # pandas goes on with arguments of its own
+            raise ValueError(f"times: numbers or dates are needed ({cause})") from error
     if times.dtype.kind == "M":
         if np.isnat(times).any():
             raise ValueError(f"times: {int(np.isnat(times).sum())} are missing")
@@ -131,12 +139,16 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
     codes, names = pd.factorize(table[user])
     order = np.arange(len(table))
     if time is not None:
-        order = np.argsort(table[time].to_numpy(), kind="stable")
+        when = table[time].to_numpy()
+        # as text, 10 comes before 9, and 01.02. before 15.01.
+        when = when if when.dtype.kind in "iufM" else seconds(when)
+        order = np.argsort(when, kind="stable")
     order = order[np.argsort(codes[order], kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     items, tokens = pd.factorize(table[item])
-    times = None if time is None else table[time].to_numpy()[order]
-    return Histories(np.asarray(names), True, offsets, items[order], np.asarray(tokens).astype(str), times)
+    times = None if time is None else when[order]
+    names, tokens = read_ids(f"histories[{user!r}]", names), read_ids(f"histories[{item!r}]", tokens)
+    return Histories(names, True, offsets, items[order], tokens.astype(str), times)
 
 
 def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:
@@ -190,4 +202,5 @@ def _id(name: str, value: Any) -> str | int | float:
     plain = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
         raise ValueError(f"{name} holds {value!r}, which is no id; ids are text or numbers")
-    return plain
+    # 7.0 is "7", as where a frame is read: pandas makes floats of a column of whole numbers with gaps
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain

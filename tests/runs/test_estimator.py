@@ -77,6 +77,19 @@ def test_a_fit_is_a_run(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert (given / "result.json").is_file()
 
 
+def test_ids_that_pandas_made_floats_are_asked_about_as_they_are(frame: pd.DataFrame) -> None:
+    numbers = {name: frame[name].str[1:].astype(float) for name in ("user_id", "item_id")}
+    frame = frame.assign(**numbers)
+    model = Pop().fit(frame)
+    assert set(model.user_ids) == {str(int(user)) for user in numbers["user_id"]}
+    user = frame["user_id"].iloc[0]
+    own = frame[frame["user_id"] == user]
+    for asked in ({"users": [user]}, {"histories": own}, {"histories": {user: own["item_id"]}}):
+        found = model.recommend(**asked, k=1, cold="error", unknown="error")
+        assert found["user_id"].tolist() == [user]
+    assert len(model.score([own["item_id"]], items=frame["item_id"].unique())[0]) == frame["item_id"].nunique()
+
+
 def test_recommendations_stay_the_same_in_a_folder_elsewhere(tmp_path: Path) -> None:
     frame = pd.DataFrame(planted.walk_rows(), columns=["user", "item", "time"])
     model = SASRecCE(**LEARN).fit(frame)

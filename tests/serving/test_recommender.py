@@ -19,6 +19,8 @@ from tests.conftest import write_inter
 from tests.serving.conftest import keys
 
 HISTORIES = {"anna": ["i3", "i1", "i4"], "ben": ["i5", "i9"]}
+# each an hour after the one before, in texts of the opposite order
+ZONES = ["2024-01-01T23:00:00+09:00", "2024-01-01T15:00:00Z", "2024-01-01T08:00:00-08:00"]
 
 
 class Polars:
@@ -56,6 +58,8 @@ def forms() -> dict[str, Any]:
         "frame in order, without a time": table.drop(columns="timestamp"),
         "frame of other usual names": table.rename(columns={"user_id": "user", "item_id": "item", "timestamp": "time"}),
         "frame of dates": mixed.assign(timestamp=pd.to_datetime(mixed["timestamp"], unit="D")),
+        "frame of numbers as text": mixed.assign(timestamp=(mixed["timestamp"] * 7).astype(str)),
+        "frame of dates as text": mixed.assign(timestamp=[ZONES[time] for time in mixed["timestamp"]]),
         "arrow": arrow,
         "arrow lists": pa.array(list(HISTORIES.values())),
         "polars": Polars(arrow),
@@ -339,6 +343,11 @@ def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: p
         ({"histories": {"a": ["i1"]}, "times": [[1.0]]}, "a mapping for a mapping"),
         ({"histories": {"a": ["i1"]}, "times": {"b": [1.0]}}, r"times: 1 histories have none \(first: 'a'\)"),
         ({"histories": [["i1"]], "times": [["soon"]]}, "times: numbers or dates are needed"),
+        ({"histories": [["i1"]], "times": [["31.01.2024"]]}, "times: numbers or dates are needed"),
+        (
+            {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"], "timestamp": ["31.01.2024"]})},
+            "times: numbers or dates are needed",
+        ),
         ({"histories": [["i1"]], "times": [[float("inf")]]}, "times: 1 are not finite"),
         ({"histories": [["i1"]], "times": [[pd.NaT]]}, "times: 1 are missing"),
         ({"users": ["u1"], "times": [[1.0]]}, "times belong to histories"),
