@@ -17,7 +17,7 @@ from recbole_hyper.evaluation.results import metrics_table, table
 from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.report.collect import Entry, protocol_text, run_entry
+from recbole_hyper.report.collect import protocol_text, run_entry
 from recbole_hyper.report.figures import COLOURS, STYLE, canvas, curve_figure, save
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.load import load
@@ -44,10 +44,14 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
     curvature = ball_of(found.model)
     items = items_table(found, curvature)
     title = f"{result['model']} on {result['dataset']}"
-    figures = figures_of(entry, items, curvature, title)
+    figures = {"curves": curve_figure([entry], title)}
+    if "norm" in items:
+        figures["norms"] = norm_figure(items, title)
+    if "radius" in items and curvature is not None:
+        figures["ball"] = ball_figure(items, curvature, title)
     texts = [facts(result, curvature), metrics_table(result), groups_table(items), neighbours(found, items, n_items, k)]
     write_text(place / "items.csv", items.to_csv(index=False))
-    files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items())]
+    files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items() if figure)]
     return "\n\n".join([title, *filter(None, texts), "\n".join(map(str, files))])
 
 
@@ -131,16 +135,6 @@ def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
     lists = alike.groupby("item_id", sort=False).similar_id.agg(", ".join)
     rows = [{"popular item": item, "nearest items": near} for item, near in lists.items()]
     return f"{table(rows)}\nlikeness: {alike.attrs['measure']}"
-
-
-def figures_of(entry: Entry, items: pd.DataFrame, curvature: float | None, title: str) -> dict[str, Figure]:
-    """Return by file name the curves of training, and what the item vectors show."""
-    figures = {"curves": curve_figure([entry], title)}
-    if "norm" in items:
-        figures["norms"] = norm_figure(items, title)
-        if curvature is not None:
-            figures["ball"] = ball_figure(items, curvature, title)
-    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 @mpl.rc_context(STYLE)

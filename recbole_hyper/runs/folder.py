@@ -85,9 +85,13 @@ def seed_folder(folder: Path, seed: int | None) -> Path:
     return folder if seed is None else folder / f"seed-{seed}"
 
 
+def _holds_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (CONFIG, RESULT))
+
+
 def require_no_single_run(folder: Path) -> None:
     """Raise ConfigError where a folder for the runs of several seeds holds one run itself."""
-    if any((folder / name).is_file() for name in (CONFIG, RESULT)):
+    if _holds_run(folder):
         raise ConfigError(f"{folder} holds a single run; choose another output_dir for the runs of several seeds")
 
 
@@ -121,7 +125,7 @@ def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterat
 def _require_free(config: Config, folder: Path) -> None:
     """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
     require_no_seeds(folder)
-    if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
+    if not _holds_run(folder):
         _require_nothing_of_others(folder)
         return
     if not config["resume"]:
@@ -217,28 +221,19 @@ def is_finished(config: Config, folder: Path) -> bool:
     ``epochs``, ``refit`` added, the cases saved that were not. ConfigError for a run of another configuration, one with
     more epochs or with a refit that is not asked for, or on other data; ValueError for a result that cannot be read.
     """
-    if not any((folder / name).is_file() for name in (CONFIG, RESULT)):
-        return False
-    result = require_continued(config, folder)
+    result = require_continued(config, folder) if _holds_run(folder) else {}
     if not result:
         return False
     now = config.plain()
     before = {**now, **result.get("config", {})}
-    _require_same_data(config, now, before, result, folder)
+    # data that moved are the same
+    elsewhere = Path(now["data_path"]).resolve() != Path(before["data_path"]).resolve()
+    if elsewhere and read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
+        raise ConfigError(
+            f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
+            f"{now['data_path']!r} now; take another output_dir"
+        )
     return not any(now[key] > before[key] and _is_read(key, config) for key in (*UPWARDS, "save_cases"))
-
-
-def keys_to_run(config: Config, folder: Path) -> dict[str, Any] | None:
-    """Return the keys that make a run go on with what is in ``folder``, or begin where nothing is; None if finished.
-
-    A resumed run keeps the values that it had of keys that are not given, so those that may differ are given all.
-    Raises as :func:`is_finished`.
-    """
-    if is_finished(config, folder):
-        return None
-    content = config.plain()
-    given = {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
-    return {**given, "output_dir": str(folder), "resume": (folder / CONFIG).is_file()}
 
 
 def plan_runs(
@@ -258,23 +253,15 @@ def plan_runs(
     (require_no_seeds if None in seeds else require_no_single_run)(folder)
     plans: dict[int | None, dict[str, Any] | None] = {}
     for seed in seeds:
-        own = {**settings, **({} if seed is None else {"seed": seed})}
-        keys = keys_to_run(Config(model, dataset, list(config_files), own), seed_folder(folder, seed))
-        plans[seed] = None if keys is None else {**own, **keys}
+        own, place = {**settings, **({} if seed is None else {"seed": seed})}, seed_folder(folder, seed)
+        config = Config(model, dataset, list(config_files), own)
+        plans[seed] = None
+        if not is_finished(config, place):
+            content = config.plain()
+            # a resumed run keeps the values of keys that are not given, so those that may differ are given all
+            own |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
+            plans[seed] = {**own, "output_dir": str(place), "resume": (place / CONFIG).is_file()}
     return plans
-
-
-def _require_same_data(
-    config: Config, now: Mapping[str, Any], before: Mapping[str, Any], result: Mapping[str, Any], folder: Path
-) -> None:
-    """Raise ConfigError where ``data_path`` is another one and holds other data; data that moved are the same."""
-    if Path(now["data_path"]).resolve() == Path(before["data_path"]).resolve():
-        return
-    if read_data(config)[1].store.fingerprint() != result.get("data_fingerprint"):
-        raise ConfigError(
-            f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
-            f"{now['data_path']!r} now; take another output_dir"
-        )
 
 
 @contextlib.contextmanager
