@@ -47,8 +47,9 @@ def run_seeds(
     files = list(config_files or [])
     folder = folder_of(Config(model, dataset, files, settings))
     results: dict[int, dict[str, Any]] = {}
-    for number, (seed, keys) in enumerate(plan_runs(model, dataset, seeds, folder, settings, files).items(), 1):
-        file = seed_folder(folder, seed) / RESULT
+    plans = plan_runs(model, dataset, seeds, folder, settings, files)
+    for number, seed in enumerate(seeds, 1):
+        keys, file = plans[seed], seed_folder(folder, seed) / RESULT
         print(
             f"[{number}/{len(seeds)}] seed {seed}" + (f": finished before, {file}" if keys is None else ""), flush=True
         )

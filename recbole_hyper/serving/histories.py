@@ -147,8 +147,8 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     items, tokens = pd.factorize(table[item])
     times = None if time is None else when[order]
-    names, tokens = read_ids(f"histories[{user!r}]", names), read_ids(f"histories[{item!r}]", tokens)
-    return Histories(names, True, offsets, items[order], tokens.astype(str), times)
+    users, known = read_ids(f"histories[{user!r}]", names), read_ids(f"histories[{item!r}]", tokens)
+    return Histories(users, True, offsets, items[order], known.astype(str), times)
 
 
 def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:

@@ -89,7 +89,7 @@ def sweep(
     start = perf_counter()
     check_options(search, scheduler, executor, {"n_seeds": n_seeds, "max_concurrent": max_concurrent}, time_budget)
     files, given = merged(*(read_yaml(config_file(path)) for path in config_files)), parse_keys(config_dict or {})
-    place = {name: {**files, **given}.get(name) for name in ("resume", "output_dir")}
+    place: dict[str, Any] = {name: {**files, **given}.get(name) for name in ("resume", "output_dir")}
     files, given = ({key: value for key, value in keys.items() if key not in place} for keys in (files, given))
     if place["resume"] and not place["output_dir"]:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
