@@ -188,4 +188,6 @@ class CrossEntropy(Loss):
             itemsize=problem.itemsize,
             budget=self.memory_budget,
         )
-        return tiles.bytes + back * problem.itemsize
+        # the lifted items, their gradients and the way back
+        smoothed = 3 * problem.n_items * (problem.width + 1) if self.label_smoothing and problem.linked else 0
+        return tiles.bytes + (back + smoothed) * problem.itemsize
