@@ -74,7 +74,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -
     """Return rows as a plain text table; numbers right, text left."""
     columns = columns or list(rows[0])
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)]
+    widths = [max(map(len, (column, *(line[i] for line in cells)))) for i, column in enumerate(columns)]
     numeric = [all(_is_number(row.get(column)) or row.get(column) is None for row in rows) for column in columns]
 
     def line(entries: list[str]) -> str:

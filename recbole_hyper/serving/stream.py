@@ -69,10 +69,12 @@ def about_histories(model: Recommender, file: Path, unknown: str = "skip", cold:
 def read_id_file(path: Path, field: str) -> Any:
     """Return the ids in a file as text: the column ``field`` or the only one of a csv or parquet; a line each of .txt.
 
+    Empty lines, and the byte order mark that some editors write, are no ids.
     ValueError where there is no such column.
     """
     if path.suffix == ".txt":
-        return pd.Series(path.read_text(encoding="utf-8").splitlines(), dtype=str).to_numpy(dtype=str)
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        return pd.Series([line for line in lines if line.strip()], dtype=str).to_numpy(dtype=str)
     table = _read(path)
     if field not in table.column_names and table.num_columns != 1:
         raise ValueError(f"{path} has no column {field!r}; it has {', '.join(table.column_names)}")

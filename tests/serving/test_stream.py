@@ -72,6 +72,20 @@ def test_histories_users_and_items_come_from_files(folder: Path, model: Recommen
     assert pd.read_csv(tmp_path / "u.csv")["user_id"].unique().tolist() == ["u4", "u2"]
 
 
+def test_empty_lines_and_a_byte_order_mark_are_no_ids(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "users.txt").write_bytes(b"\xef\xbb\xbfu3\r\nu1\r\n\r\n")
+    output = tmp_path / "recs.csv"
+    words = [f"--users={tmp_path / 'users.txt'}", "--k=2", "--unknown=error", f"--output={output}"]
+    assert main(["recommend", str(folder), *words]) == 0
+    assert read(output)["user_id"].unique().tolist() == ["u3", "u1"]
+
+
+def test_a_question_about_nobody_is_an_empty_table(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "users.csv").write_text("user_id\n")
+    assert main(["recommend", str(folder), f"--users={tmp_path / 'users.csv'}"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["user_id", "position", "item_id", "score", "popular"]
+
+
 def test_without_an_output_a_few_are_shown(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["recommend", str(folder), "--k=2", "--exclude_seen=False"]) == 0
     lines = capsys.readouterr().out.splitlines()
