@@ -185,9 +185,9 @@ class HNSWIndex(ItemIndex):
     Searched are the vectors of ``geometry.search_items``: for a Euclidean head the items themselves, with their offset
     as one more coordinate; for the Poincare head the scaled lifts, whose order is near that of the scores. Needs the
     extra ``index``. The same head gives the same index, and an index the same answers, with any number of threads.
+    ``head`` and ``items`` are those of :class:`ItemIndex`.
 
     Args:
-        head, items: see :class:`ItemIndex`.
         neighbours: links of an item; more of them find more and take longer to build.
         ef_construction: items looked at when one is linked; likewise.
         candidates: items per state that are scored exactly, at least k; also the length of the search (efSearch).
