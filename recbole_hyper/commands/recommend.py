@@ -58,6 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
         found = model.answer(asked, arguments.k, arguments.exclude_seen, model.allowed(**lists))
         print(frame_table(found))
         print(f"{len(asked)} of {question.n} users; --output=FILE.parquet writes all")
+        stream.tell_skipped(asked.unknown_items, asked.unknown_users)
         return 0
     there = stream.write_recommendations(
         model, question, arguments.output, options=options, identity=identity(arguments.run)

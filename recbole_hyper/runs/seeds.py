@@ -25,8 +25,8 @@ def run_seeds(
     """Run a configuration once with every seed, and write the mean and standard deviation of each metric.
 
     The run with seed N is in ``output_dir/seed-N``. One that is finished there is not run again, one that was stopped
-    goes on. ``output_dir`` gets seeds.csv and seeds.md, over the seeds that are asked for. All other arguments are those
-    of :func:`recbole_hyper.run`, but no key ``seed``.
+    goes on. ``output_dir`` gets seeds.csv and seeds.md, over the seeds that are asked for. All other arguments are
+    those of :func:`recbole_hyper.run`, but no key ``seed``.
 
     Args:
         seeds: whole numbers, each once, or "1,2,3".

@@ -4,6 +4,7 @@ The parts lie in a hidden folder beside the output, under the plan that they bel
 the plan, so that a file that was made in several goes is that of an uninterrupted one.
 """
 
+import logging
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from tqdm import tqdm
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import digest, file_digest, locked, read_json, replaced, write_json
 from recbole_hyper.serving.recommender import Asked, Recommender
+
+logger = logging.getLogger("recbole_hyper")
 
 KINDS = (".parquet", ".csv")
 _BATCH = 8192  # users of a part
@@ -62,6 +65,7 @@ def about_histories(model: Recommender, file: Path, unknown: str = "skip", cold:
     The table is held as numbers while its users are asked about. Raises ValueError as ``Recommender.recommend``.
     """
     asked = model.ask(histories=_read(file), unknown=unknown, cold=cold)
+    tell_skipped(asked.unknown_items, asked.unknown_users)  # of all, where a part knows of none
     content = {"histories": file_digest(file), "unknown": unknown, "cold": cold}
     return Question(len(asked), lambda start, stop: asked[start:stop], content)
 
@@ -136,16 +140,25 @@ def write_recommendations(
     with locked(folder / ".lock", wait=False):
         _begin(folder, plan)
         parts = [folder / f"{number:08}{output.suffix}" for number in range(-(-question.n // _BATCH))]
-        there = sum(part.is_file() for part in parts)
+        there, skipped = sum(part.is_file() for part in parts), np.zeros(2, dtype=np.int64)
         with tqdm(total=question.n, desc="Recommend", unit="user", disable=None) as bar:
             for number, part in enumerate(parts):
                 start, stop = number * _BATCH, min((number + 1) * _BATCH, question.n)
                 if not part.is_file():
-                    _write(model.answer(question.part(start, stop), **seen, allowed=allowed), part)
+                    asked = question.part(start, stop)
+                    skipped += (asked.unknown_items, asked.unknown_users)
+                    _write(model.answer(asked, **seen, allowed=allowed), part)
                 bar.update(stop - start)
+        tell_skipped(*skipped)
         _join(parts, output)
         shutil.rmtree(folder, ignore_errors=True)
     return there
+
+
+def tell_skipped(items: int, users: int) -> None:
+    """Warn of ids that the model does not know and that were skipped, where there are any."""
+    if items or users:
+        logger.warning("skipped, as the model does not know them: %d items in histories, %d users", items, users)
 
 
 def require_kind(output: Path) -> None:

@@ -72,6 +72,18 @@ def test_histories_users_and_items_come_from_files(folder: Path, model: Recommen
     assert pd.read_csv(tmp_path / "u.csv")["user_id"].unique().tolist() == ["u4", "u2"]
 
 
+@pytest.mark.parametrize("output", [True, False])
+def test_what_is_skipped_is_told(output: bool, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    users = [user for user in "abcdefghij" for _ in range(2)]  # two parts
+    pd.DataFrame({"user_id": users, "item_id": ["i3", "gone"] * 10}).to_csv(tmp_path / "new.csv", index=False)
+    words = [f"--output={tmp_path / 'out.csv'}"] if output else []
+    assert main(["recommend", str(folder), f"--histories={tmp_path / 'new.csv'}", *words]) == 0
+    assert "skipped, as the model does not know them: 10 items in histories, 0 users" in caplog.text
+    caplog.clear()
+    assert main(["recommend", str(folder), "--users=all", *words]) == 0
+    assert "skipped" not in caplog.text
+
+
 def test_empty_lines_and_a_byte_order_mark_are_no_ids(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "users.txt").write_bytes(b"\xef\xbb\xbfu3\r\nu1\r\n\r\n")
     output = tmp_path / "recs.csv"
