@@ -14,6 +14,8 @@ from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.types import Cases, Int64
 
+WINDOW_RULES = ("all", "last", "random")
+
 
 def windows(
     store: SequenceStore,
@@ -32,12 +34,15 @@ def windows(
     rows = np.flatnonzero(train_lengths >= 2)
     ends = train_lengths[rows] - 1
     if rule == "random":
-        assert generator is not None
+        if generator is None:
+            raise ValueError("random windows need a generator")
         ends = ends - generator.integers(0, np.maximum(ends - max_length, 0) + 1)
     elif rule == "all":
         pieces = -(-ends // max_length)
         order = ranges(np.zeros_like(pieces), pieces)
         rows, ends = np.repeat(rows, pieces), np.repeat(ends, pieces) - order * max_length
+    elif rule != "last":
+        raise ValueError(f"train_windows={rule!r} is unknown; allowed: {', '.join(WINDOW_RULES)}")
     return Cases.build(store, rows, ends, np.maximum(ends - max_length, 0))
 
 

@@ -129,7 +129,7 @@ class Geometry(Part, ABC):
         """
         self.check_curvature(curvature)
         with torch.autocast(states.device.type, enabled=False):
-            states, weight, offset = _as_compute(states, weight, offset)
+            states, weight, offset = as_compute(states, weight, offset)
             factored = self.factored(states, offset, curvature)
             lifted = self.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
             terms = self.lift_items(weight, offset, curvature=curvature, factored=factored)
@@ -155,7 +155,7 @@ class Geometry(Part, ABC):
         """Return the logits (g, a, k) of groups of states (g, a, d), each with the group's items (g, k, d)."""
         self.check_curvature(curvature)
         with torch.autocast(states.device.type, enabled=False):
-            states, weight, offset = _as_compute(states, weight, offset)
+            states, weight, offset = as_compute(states, weight, offset)
             factored = self.factored(states, offset, curvature)
             lifted = self.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
             terms = self.lift_items(weight, offset, curvature=curvature, factored=factored)
@@ -192,6 +192,7 @@ class Geometry(Part, ABC):
         return {}
 
 
-def _as_compute(states: Tensor, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def as_compute(states: Tensor, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return all in the dtype of :func:`compute_dtype`."""
     dtype = compute_dtype(states, weight, offset)
     return states.to(dtype), weight.to(dtype), None if offset is None else offset.to(dtype)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, compute_dtype
+from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, as_compute
 from recbole_hyper.losses import _chunks
 
 
@@ -24,9 +24,7 @@ def lead_of_targets(
     Without a link that mean is one product with the mean of the lifted items; with one it takes two products more than
     that of the logits, and the lifted items are held. Arguments as ``exact_cross_entropy``.
     """
-    dtype = compute_dtype(states, weight, offset)
-    states, weight = states.to(dtype), weight.to(dtype)
-    offset = None if offset is None else offset.to(dtype)
+    states, weight, offset = as_compute(states, weight, offset)
     own = None if offset is None else offset[targets].unsqueeze(1)
     of_targets = geometry.pair_logits(states, weight[targets].unsqueeze(1), own, curvature=curvature)[:, 0]
     weight, offset = _without(weight, padding_idx), None if offset is None else _without(offset, padding_idx)

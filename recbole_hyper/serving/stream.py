@@ -140,16 +140,16 @@ def write_recommendations(
     with locked(folder / ".lock", wait=False):
         _begin(folder, plan)
         parts = [folder / f"{number:08}{output.suffix}" for number in range(-(-question.n // _BATCH))]
-        there, skipped = sum(part.is_file() for part in parts), np.zeros(2, dtype=np.int64)
+        there, unknown_users = sum(part.is_file() for part in parts), 0
         with tqdm(total=question.n, desc="Recommend", unit="user", disable=None) as bar:
             for number, part in enumerate(parts):
                 start, stop = number * _BATCH, min((number + 1) * _BATCH, question.n)
                 if not part.is_file():
                     asked = question.part(start, stop)
-                    skipped += (asked.unknown_items, asked.unknown_users)
+                    unknown_users += asked.unknown_users
                     _write(model.answer(asked, **seen, allowed=allowed), part)
                 bar.update(stop - start)
-        tell_skipped(*skipped)
+        tell_skipped(0, unknown_users)  # of histories nothing is skipped any more
         _join(parts, output)
         shutil.rmtree(folder, ignore_errors=True)
     return there

@@ -46,27 +46,33 @@ def riemannian_optimizer(
     Args:
         model: parameters that need no gradient are left out.
         learner: riemannian_adam or riemannian_sgd, with ``betas`` or ``momentum`` in [0, 1).
-        learning_rate: of Euclidean parameters. Rates are > 0.
+        learning_rate: of Euclidean parameters, > 0.
         manifold_learning_rate, curvature_learning_rate: of manifold parameters, and of a learned curvature; None:
             that of Euclidean parameters.
         weight_decay: of Euclidean parameters only (decay towards 0 is no geodesic step, and no aim of a curvature).
         stabilize: project manifold parameters back every so many steps (hyrnn: 10); None: never.
 
     Raises:
-        ValueError: unknown learner, or no trainable parameter.
+        ValueError: unknown learner, a rate out of range, no trainable parameter.
     """
     if learner not in LEARNERS:
         raise ValueError(f"learner={learner!r}: allowed are {', '.join(LEARNERS)}")
+    rates = {
+        "learning_rate": learning_rate,
+        "manifold_learning_rate": learning_rate if manifold_learning_rate is None else manifold_learning_rate,
+        "curvature_learning_rate": learning_rate if curvature_learning_rate is None else curvature_learning_rate,
+    }
+    for name, rate in rates.items():
+        if not rate > 0:
+            raise ValueError(f"{name}={rate}: a number above 0 is needed")
+    if stabilize is not None and stabilize < 1:
+        raise ValueError(f"stabilize={stabilize}: a number of steps of at least 1, or None, is needed")
     trained, curvatures = without_curvatures(model)
-    kinds = (
-        ([p for p in trained if not isinstance(p, geoopt.ManifoldParameter)], learning_rate, weight_decay),
-        ([p for p in trained if isinstance(p, geoopt.ManifoldParameter)], manifold_learning_rate, 0.0),
-        (curvatures, curvature_learning_rate, 0.0),
-    )
+    curved = [p for p in trained if isinstance(p, geoopt.ManifoldParameter)]
+    flat = [p for p in trained if not isinstance(p, geoopt.ManifoldParameter)]
+    kinds = zip((flat, curved, curvatures), rates.values(), (weight_decay, 0.0, 0.0), strict=True)
     groups: list[dict[str, Any]] = [
-        {"params": parameters, "lr": learning_rate if rate is None else rate, "weight_decay": decay}
-        for parameters, rate, decay in kinds
-        if parameters
+        {"params": parameters, "lr": rate, "weight_decay": decay} for parameters, rate, decay in kinds if parameters
     ]
     if not groups:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")

@@ -131,3 +131,9 @@ def test_windows_of_one_row(length: int) -> None:
     ]
     assert sorted(covered) == list(range(1, length))
     assert (parts.ends - parts.starts <= 8).all()
+
+
+def test_unknown_window_rule_lists_the_known() -> None:
+    store = SequenceStore([0, 5], np.arange(1, 6), np.arange(5), [1], [], [])
+    with pytest.raises(ValueError, match="allowed: all, last, random"):
+        windows(store, np.array([5]), 8, "first")

@@ -117,6 +117,10 @@ def test_faults_are_named() -> None:
     model = MoebiusGRU(3, 4)
     with pytest.raises(ValueError, match="allowed are riemannian_adam, riemannian_sgd"):
         riemannian_optimizer(model, learner="adam")
+    with pytest.raises(ValueError, match="manifold_learning_rate=-1"):
+        riemannian_optimizer(model, manifold_learning_rate=-1)
+    with pytest.raises(ValueError, match="stabilize=0"):
+        riemannian_optimizer(model, stabilize=0)
     with pytest.raises(ValueError, match="no trainable parameter"):
         riemannian_optimizer(nn.Identity())
 
@@ -130,3 +134,5 @@ def test_a_learned_curvature_has_its_own_rate_and_no_decay() -> None:
     before = model.curvature.item()
     gru_step(model, optimizer, 0)
     assert 0 < abs(model.ball.isp_c.item() - poincare_ball(before).isp_c.item()) <= 0.0031
+    with pytest.raises(ValueError, match="curvature_learning_rate=0"):
+        riemannian_optimizer(model, curvature_learning_rate=0.0)
