@@ -55,3 +55,12 @@ print(torch.get_num_threads())
     environment = clean | {"OMP_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "1", "1", "2", "3"]
+
+
+def test_reading_takes_no_more_threads_than_it_is_given(monkeypatch):
+    from recbole_hyper.data.prepare.blocks import reading_threads
+
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    for given, taken in (("1", 1), ("3", 3), ("64", 4)):
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+        assert reading_threads() == taken

@@ -1,6 +1,5 @@
 """Streams of text in blocks that end where a record ends, and work on them in threads."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, TypeVar
@@ -11,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.threads import Pool
+from recbole_hyper.threads import Pool, default_threads
 
 # the first block is small, so that a file of another format is found out early
 FIRST_BYTES = 1 << 20
 BLOCK_BYTES = 4 << 20
 # a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
 LONGEST = 16 << 20
-THREADS = min(4, os.cpu_count() or 1)
+MOST_THREADS = 4
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -83,7 +82,12 @@ def _quoted_ends(data: bytes, separator: str) -> npt.NDArray[np.int64]:
     return tokens.record_ends(np.frombuffer(data, np.uint8), ord(separator))
 
 
-def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int = 0) -> Iterator[Made]:
-    """Yield ``work`` of each piece, in order, done by threads (0: ``THREADS``); few pieces are held."""
-    with Pool(threads or THREADS) as pool:
+def reading_threads() -> int:
+    """:func:`default_threads`, at most 4: more wait for the disk and for the rows' one table of ids."""
+    return min(MOST_THREADS, default_threads())
+
+
+def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int | None = None) -> Iterator[Made]:
+    """Yield ``work`` of each piece, in order, done by threads (None: :func:`reading_threads`); few pieces are held."""
+    with Pool(reading_threads() if threads is None else threads) as pool:
         yield from pool.stream(work, pieces)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recbole_hyper.data.prepare import parsers
-from recbole_hyper.data.prepare.blocks import THREADS, Block, blocks, mapped
+from recbole_hyper.data.prepare.blocks import Block, blocks, mapped, reading_threads
 from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format
 from recbole_hyper.data.prepare.parsers import Rows
@@ -65,7 +65,7 @@ class Interactions:
             raise PrepareError(f"{len(self):,} interactions; {2**31 - 1:,} fit")
         counts = pairs.counts(self.users, len(self.user_tokens))
         columns = self.times, self.items, self.ratings
-        self.times, self.items, self.ratings = grouped(self.users, *columns, counts, THREADS)
+        self.times, self.items, self.ratings = grouped(self.users, *columns, counts, reading_threads())
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
