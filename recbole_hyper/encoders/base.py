@@ -20,7 +20,7 @@ INITIALIZERS = ("xavier", "normal")
 # inside feed-forward parts, by the names that RecBole gives them
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 # positions that one more call of an encoder costs as much as: of a step on a CPU 256 to 512 were fastest, or level, for
-# filters, attention and a recurrent network, of width 8 to 128, on histories of 5 and of 160 items
+# filters and attention of width 8 to 128, on histories of 5 and of 160 items
 CALL_POSITIONS = 384
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -63,6 +63,8 @@ class Encoder(Part, nn.Module, ABC):
     directed: ClassVar[bool] = False
     # whether it is a TimedEncoder, which is given the times of the items too
     reads_times: ClassVar[bool] = False
+    # rows that a position costs besides those of the batch, where the positions of a row are computed one after another
+    step_rows: ClassVar[int] = 0
 
     @classmethod
     def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
@@ -149,11 +151,12 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
-def length_groups(lengths: Tensor) -> list[slice]:
+def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
     """Cut rows into the runs of like length that cost an encoder least when it takes them one by one.
 
-    A run costs its rows times its longest length, padding and all, and ``CALL_POSITIONS`` for the call. Rows that are
-    not sorted by length, or not on a CPU, where padding costs less than more calls, are one run.
+    A run costs its rows, and the encoder's ``step_rows``, times its longest length, padding and all, and
+    ``CALL_POSITIONS`` for the call. Rows that are not sorted by length, or not on a CPU, where padding costs less than
+    more calls, are one run.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
@@ -162,7 +165,7 @@ def length_groups(lengths: Tensor) -> list[slice]:
     # least[j] is the cost of all rows before edge j, whose last run starts at edge start[j]
     least, start = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.int64)
     for j in range(1, len(edges)):
-        costs = least[:j] + (edges[j] - edges[:j]) * longest[j - 1] + CALL_POSITIONS
+        costs = least[:j] + (edges[j] - edges[:j] + step_rows) * longest[j - 1] + CALL_POSITIONS
         start[j] = costs.argmin()
         least[j] = costs[start[j]]
     groups, j = [], len(longest)
@@ -181,7 +184,7 @@ def supervised_states(
         the states (n, d) whose ``targets`` (B, L) are not 0, these targets (n,), and their rows of the batch (n,).
     """
     states, answers, rows = [], [], []
-    for group in length_groups(lengths):
+    for group in length_groups(lengths, encoder.step_rows):
         width = int(lengths[group].max())
         own, columns = targets[group, :width].nonzero(as_tuple=True)
         more = () if times is None else (times[group, :width],)

@@ -92,7 +92,7 @@ class DualEncoder(Encoder):
         if backbone is not None:
             if backbone.reads_times:
                 raise TypeError(f"{cls.__name__}: {backbone.__name__} reads times, which a dual encoder does not give")
-            cls.backbone, cls.has_maps = backbone, backbone.has_maps
+            cls.backbone, cls.has_maps, cls.step_rows = backbone, backbone.has_maps, backbone.step_rows
 
     @classmethod
     def option_parameters(cls) -> dict[str, inspect.Parameter]:
@@ -199,7 +199,7 @@ class DualEncoder(Encoder):
         called once for each direction; see :meth:`Encoder.training_loss`.
         """
         past, future, shares = [], [], []
-        for group in length_groups(lengths):
+        for group in length_groups(lengths, self.step_rows):
             width = int(lengths[group].max())
             states = self.both(items[group, :width], targets[group, :width], lengths[group])
             real = torch.arange(width, device=items.device) < lengths[group, None]

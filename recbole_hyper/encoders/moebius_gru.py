@@ -282,6 +282,8 @@ class MoebiusGRUEncoder(Encoder):
             gru_size differs from d.
     """
 
+    step_rows = 12  # measured: 12 to 13 at widths 32 to 128
+
     def __init__(
         self,
         item_embedding: nn.Embedding,

@@ -31,7 +31,7 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
     ordered = torch.from_numpy(lengths[order])
     states: Tensor | None = None
     # histories of like length share a batch, so that little padding is encoded
-    for group in length_groups(ordered):
+    for group in length_groups(ordered, model.encoder.step_rows):
         size = max(1, TOKENS_PER_BATCH // int(ordered[group.stop - 1]))
         for first in range(group.start, group.stop, size):
             index = order[first : min(first + size, group.stop)]

@@ -6,31 +6,42 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper.components import resolve
 from recbole_hyper.encoders.base import CALL_POSITIONS, length_groups
 
 
-def cost(lengths: list[int], edges: list[int]) -> int:
-    """Padded positions of the runs between ``edges``, and the calls."""
+def cost(lengths: list[int], edges: list[int], step_rows: int) -> int:
+    """Padded positions of the runs between ``edges``, their steps, and the calls."""
     runs = [lengths[low:high] for low, high in pairwise(edges)]
-    return sum(len(run) * max(run) + CALL_POSITIONS for run in runs)
+    return sum((len(run) + step_rows) * max(run) + CALL_POSITIONS for run in runs)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 400), min_size=1, max_size=9))
-def test_no_cut_is_cheaper(lengths: list[int]) -> None:
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=9), st.sampled_from((0, 3)))
+def test_no_cut_is_cheaper(lengths: list[int], step_rows: int) -> None:
     lengths.sort()
-    groups = length_groups(torch.tensor(lengths))
+    groups = length_groups(torch.tensor(lengths), step_rows)
     edges = [0, *(group.stop for group in groups)]
     assert [group.start for group in groups] == edges[:-1]
     assert edges[-1] == len(lengths)
     inner = range(1, len(lengths))
     cheapest = min(
-        cost(lengths, [0, *cuts, len(lengths)]) for n in range(len(lengths)) for cuts in combinations(inner, n)
+        cost(lengths, [0, *cuts, len(lengths)], step_rows)
+        for n in range(len(lengths))
+        for cuts in combinations(inner, n)
     )
-    assert cost(lengths, edges) == cheapest
+    assert cost(lengths, edges, step_rows) == cheapest
 
 
 def test_short_and_long_histories_part_and_like_ones_do_not() -> None:
     assert length_groups(torch.tensor([3] * 200 + [50] * 20)) == [slice(0, 200), slice(200, 220)]
     assert length_groups(torch.tensor([3, 4, 5, 6])) == [slice(0, 4)]
     assert length_groups(torch.tensor([6, 3])) == [slice(0, 2)]  # unsorted: at once
+
+
+def test_an_encoder_that_goes_step_by_step_takes_more_rows_at_once() -> None:
+    lengths = torch.tensor([*range(16, 200, 8)] * 3).sort().values
+    groups = {
+        name: len(length_groups(lengths, resolve("encoders", name).step_rows)) for name in ("fmlp", "gru", "dual_gru")
+    }
+    assert groups["dual_gru"] == groups["gru"] < groups["fmlp"]
