@@ -32,7 +32,12 @@ class Piece(NamedTuple):
     compute: Compute
     rows: Tensor
     items: Tensor
-    data: tuple[Tensor, ...] = ()
+    data: tuple[Tensor | None, ...] = ()
+
+
+def groups_at_once(rows: int, items: int, width: int) -> int:
+    """Return how many groups of rows and items that meet are computed at once: logits and items stay below LOGITS."""
+    return max(1, LOGITS // max(1, items * max(rows, width)))
 
 
 class _Gathered(torch.autograd.Function):

@@ -43,13 +43,49 @@ def never(dtype: torch.dtype) -> float:
 class Group:
     """Rows (g, a) that share candidates (g, b), with their targets (g, a), whose own column is left out.
 
-    Candidates where ``valid`` (g, b) is False do not count; None: all do.
+    Rows where ``real`` (g, a), and candidates where ``valid`` (g, b), is False do not count; None: all do.
     """
 
     rows: Tensor
     items: Tensor
     targets: Tensor
+    real: Tensor | None = None
     valid: Tensor | None = None
+
+
+@torch.no_grad()
+def groups_of_sets(
+    rows: Tensor, sets: Tensor, items: Tensor, targets: Tensor, width: int
+) -> tuple[Tensor, list[Group]]:
+    """Group ``rows`` (m,) by their sets of candidates: ``sets`` (m,) says which of ``items`` (S, b) each meets.
+
+    Sets with about as many rows are computed together, as vectors of ``width`` numbers allow.
+
+    Returns:
+        the rows (m,) in the order in which :func:`group_logsumexp` answers the groups, and the groups.
+    """
+    order = torch.argsort(sets, stable=True)
+    counts = torch.bincount(sets, minlength=len(items))
+    # sets with more rows than fit at once are cut
+    most = max(1, _gather.LOGITS // items.shape[1])
+    cuts = (counts + most - 1) // most
+    owner = torch.repeat_interleave(cuts)
+    skipped = most * (torch.arange(len(owner), device=sets.device) - (cuts.cumsum(0) - cuts)[owner])
+    first, count = (counts.cumsum(0) - counts)[owner] + skipped, (counts[owner] - skipped).clamp(max=most)
+    ranks = torch.argsort(count, stable=True)
+    owner, first, count = owner[ranks], first[ranks], count[ranks]
+
+    groups, start, lengths = [], 0, count.tolist()
+    while start < len(lengths):
+        stop = start + _gather.groups_at_once(lengths[start], items.shape[1], width)
+        stop = start + _gather.groups_at_once(lengths[min(stop, len(lengths)) - 1], items.shape[1], width)
+        part = slice(start, min(stop, len(lengths)))
+        columns = torch.arange(lengths[part.stop - 1], device=sets.device)
+        real = columns < count[part, None]
+        own = rows[order[first[part, None] + torch.minimum(columns, count[part, None] - 1)]]
+        groups.append(Group(own, items[owner[part]], targets[own], real))
+        start = part.stop
+    return torch.cat([group.rows[group.real] for group in groups]), groups
 
 
 def group_logsumexp(
@@ -59,7 +95,7 @@ def group_logsumexp(
     groups: Iterable[Group],
     correction: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return logsumexp over the candidates of each row, concatenated over the groups, and the target logits (n,).
+    """Return logsumexp over the candidates of each real row, in the order of the groups, and the target logits (n,).
 
     Groups are computed one after the other, in bounded memory. ``correction`` maps rows and items of a group to
     numbers (g, a, b) that are subtracted from the logits.
@@ -74,19 +110,21 @@ def group_logsumexp(
         rows: Tensor,
         items: Tensor,
         targets: Tensor,
-        *valid: Tensor,
+        real: Tensor | None,
+        valid: Tensor | None,
     ) -> Tensor:
         logits = geometry.grouped_logits(states, weight, offset, curvature=curvature)
         if correction is not None:
             logits = logits - correction(rows, items)
         left_out = items.unsqueeze(1) == targets.unsqueeze(2)
-        for mask in valid:
-            left_out |= ~mask.unsqueeze(1)
-        return torch.logsumexp(logits.masked_fill(left_out, never(logits.dtype)), dim=2).reshape(-1)
+        if valid is not None:
+            left_out |= ~valid.unsqueeze(1)
+        sums = torch.logsumexp(logits.masked_fill(left_out, never(logits.dtype)), dim=2)
+        return sums.reshape(-1) if real is None else sums[real]
 
     def group_piece(group: Group) -> _gather.Piece:
-        valid = () if group.valid is None else (group.valid,)
-        return _gather.Piece(compute, group.rows, group.items, (group.rows, group.items, group.targets, *valid))
+        data = group.rows, group.items, group.targets, group.real, group.valid
+        return _gather.Piece(compute, group.rows, group.items, data)
 
     class Pieces:
         """The groups' pieces, then those of the targets, made anew in each pass."""

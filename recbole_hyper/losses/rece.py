@@ -97,7 +97,7 @@ def reduced_cross_entropy(
     def parts() -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
         for number, (x, y) in enumerate(zip(rounds_x, rounds_y, strict=True)):
             used = torch.arange(math.ceil(n / x.size), device=targets.device)
-            step = chunks_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1])
+            step = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1])
             for chunks in used.split(step):
                 rows, real = x.windows(chunks, 0)
                 yield number, rows, real, *y.windows(chunks, reach)
@@ -106,24 +106,14 @@ def reduced_cross_entropy(
         """Made anew in each pass: all rounds' indices at once would be several times the catalogue."""
 
         def __iter__(self) -> Iterator[_pairs.Group]:
-            for _, rows, _, items, exists in parts():
-                yield _pairs.Group(rows, items, targets[rows], exists)
+            for _, rows, real, items, exists in parts():
+                yield _pairs.Group(rows, items, targets[rows], real, exists)
 
     found, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
-    place, kept, done = [], [], 0
-    for number, rows, real, *_ in parts():
-        flat = real.reshape(-1).nonzero().squeeze(1)
-        place.append(rows.reshape(-1)[flat] + number * n)
-        kept.append(flat + done)
-        done += real.numel()
+    place = [rows[real] + number * n for number, rows, real, *_ in parts()]
     # each row is once in each round
-    sums = found[torch.cat(kept)][torch.argsort(torch.cat(place))].view(rounds, n)
+    sums = found[torch.argsort(torch.cat(place))].view(rounds, n)
     return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()
-
-
-def chunks_at_once(rows: int, items: int, d: int) -> int:
-    """Return how many row chunks are computed together: neither logits nor gathered items exceed their share."""
-    return max(1, _gather.LOGITS // max(1, items * max(rows, d)))
 
 
 def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rounds: int) -> None:
@@ -189,7 +179,7 @@ class ReducedCrossEntropy(Loss):
         buckets = self.buckets(n, n_items)
         n_chunks, rows = buckets // per_chunk, math.ceil(n / buckets) * per_chunk
         met = min(2 * self.n_extra_chunks + 1, 2 * n_chunks - 1) * math.ceil(n_items / buckets) * per_chunk
-        together = min(n_chunks, chunks_at_once(rows, met, problem.width))
+        together = min(n_chunks, _gather.groups_at_once(rows, met, problem.width))
         width = problem.width + problem.lifts  # its multiplier
         piece = _memory.piece_bytes(problem, together * rows * met, together * (rows + met) * width)
         # of each round: the orders and chunks of rows and items; places, sums and their order of the rows

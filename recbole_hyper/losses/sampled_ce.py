@@ -1,5 +1,7 @@
 """CE-: softmax cross-entropy over the target and sampled negatives, shared by the positions of a sequence."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,16 +25,8 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
         negatives: (S, k) one set of items per sequence; a row's own target in its set is left out.
         rows: (n,) the set of each row.
     """
-    order = torch.argsort(rows, stable=True)
-    counts = torch.bincount(rows, minlength=len(negatives))
-    groups = []
-    start = 0
-    for sequence, count in enumerate(counts.tolist()):
-        step = max(1, _gather.LOGITS // negatives.shape[1])
-        for first in range(start, start + count, step):
-            part = order[first : min(first + step, start + count)].unsqueeze(0)
-            groups.append(_pairs.Group(part, negatives[sequence].unsqueeze(0), targets[part]))
-        start += count
+    every = torch.arange(len(targets), device=targets.device)
+    order, groups = _pairs.groups_of_sets(every, rows, negatives, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     return _pairs.softmax_loss(candidates, positive[order]).mean()
 
@@ -59,8 +53,11 @@ class SampledCrossEntropy(SampledLoss):
         return sampled_cross_entropy(states, targets, head, drawn, rows)
 
     def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of one piece, all rows of a sequence against its set or some targets, and of the states."""
+        """Return the bytes of one piece, rows of sequences against their sets or some targets, and of the states."""
         k, rows = self.n_negatives, min(problem.rows, _LONGEST)
-        group = _memory.piece_bytes(problem, min(rows * k, _gather.LOGITS), (rows + k) * problem.width)
+        together = min(math.ceil(problem.rows / rows), _gather.groups_at_once(rows, k, problem.width))
+        group = _memory.piece_bytes(
+            problem, min(together * rows * k, _gather.LOGITS), together * (rows + k) * problem.width
+        )
         piece = max(group, _memory.candidates_bytes(problem, 1))
         return piece + 2 * problem.state_bytes + 6 * problem.rows * _memory.INDEX

@@ -114,10 +114,9 @@ def scalable_cross_entropy(
         chosen = chosen[chosen < len(flat)].sort().values
         counts = torch.bincount(flat, minlength=n)
         found = _share_found(rows, items, targets)
-    bucket = chosen // size
-    groups = _chosen_groups(rows[bucket, chosen % size], bucket, items, targets)
+    kept, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
-    losses = _pairs.softmax_loss(candidates, positive[flat[chosen]])
+    losses = _pairs.softmax_loss(candidates, positive[kept])
     statistics = {
         "selected": float((counts > 0).float().mean()),
         "selected_once": float((counts == 1).float().mean()),
@@ -131,17 +130,6 @@ def scalable_cross_entropy(
 def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
     step = max(1, _gather.LOGITS // (rows.shape[1] * items.shape[1]))
     return [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
-
-
-def _chosen_groups(chosen: Tensor, bucket: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.Group]:
-    """Return a group for each bucket that is the hardest of some row; ``bucket`` is sorted."""
-    groups, start = [], 0
-    for b, count in enumerate(torch.bincount(bucket, minlength=len(items)).tolist()):
-        if count:
-            part = chosen[start : start + count].unsqueeze(0)
-            groups.append(_pairs.Group(part, items[b].unsqueeze(0), targets[part]))
-            start += count
-    return groups
 
 
 def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
@@ -211,12 +199,16 @@ class ScalableCrossEntropy(Loss):
         return loss
 
     def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of the search and of one piece of bucket logits."""
+        """Return the bytes of the search, or of one piece of bucket logits without or with gradient."""
         n_buckets, size = self.sizes(problem.rows)
         block, size_y = min(problem.n_items, SEARCH_BLOCK), self.bucket_size_y
         together = min(n_buckets, max(1, _gather.LOGITS // (size * size_y)))
         # without gradient: the product and its copy without the targets, the mask; the link
         logits = (4 if problem.linked else 3) * size * size_y + (size + size_y) * problem.width
         search = n_buckets * (problem.rows + block) + block * problem.width
-        numbers = max(together * logits, search) * problem.itemsize
+        # with gradient: the rows of the buckets that are their hardest
+        rows = math.ceil(problem.rows / n_buckets)
+        chosen = min(n_buckets, _gather.groups_at_once(rows, size_y, problem.width))
+        piece = _memory.piece_bytes(problem, chosen * rows * size_y, chosen * (rows + size_y) * problem.width)
+        numbers = max(max(together * logits, search) * problem.itemsize, piece)
         return numbers + problem.state_bytes + n_buckets * (size + size_y) * _memory.INDEX

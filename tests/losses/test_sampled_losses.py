@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from recbole_hyper import components
@@ -15,6 +18,7 @@ from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import rece, sce
+from recbole_hyper.losses._pairs import groups_of_sets
 from recbole_hyper.losses.gbce import calibration
 from recbole_hyper.losses.sampled_ce import sampled_cross_entropy
 from tests.reference import losses as reference
@@ -154,6 +158,25 @@ def test_sampled_ce(geometry: str, size: float) -> None:
     negatives = Given(table, rows)
     assert_same(loss(states, targets, head, negatives), expected, states, head)
     assert negatives.asked == {"k": 7, "exclude_seen": True, "replacement": False}
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 60), st.integers(1, 4), st.randoms())
+def test_groups_hold_each_row_once_with_its_own_set(sets: list[int], room: int, width: int, random: Random) -> None:
+    items = torch.arange(15).view(5, 3)
+    rows = random.sample(range(100), len(sets))
+    targets = torch.arange(100) * 7
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_gather, "LOGITS", room)
+        order, groups = groups_of_sets(torch.tensor(rows), torch.tensor(sets), items, targets, width)
+    found = []
+    for group in groups:
+        n, a = group.rows.shape
+        assert n * 3 * max(a, width) <= max(room, 3 * width) or (n, a) == (1, 1)
+        torch.testing.assert_close(group.targets, 7 * group.rows)
+        for own, real, candidates in zip(group.rows, group.real, group.items, strict=True):
+            found += [(int(row), candidates.tolist()) for row in own[real]]
+    assert [row for row, _ in found] == order.tolist()
+    assert sorted(found) == sorted((row, items[number].tolist()) for row, number in zip(rows, sets, strict=True))
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
