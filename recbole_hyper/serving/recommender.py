@@ -166,7 +166,7 @@ class Recommender:
                 some = rows[start : start + _CHUNK]
                 found = rank_cases(
                     score, asked.cases(self.store, some), n_items=self.store.n_items, k=k, exclude_seen=exclude_seen,
-                    catalogue=allowed, memory_budget=self._budget * 5 // 4,  # four bytes a score, no comparison
+                    catalogue=allowed, memory_budget=self._budget,
                 )  # fmt: skip
                 lists[some], scores[some] = found.top_items, found.top_scores
         return self._frame(asked, lists, scores)

@@ -194,6 +194,16 @@ def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypa
     assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
 
 
+def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores and their comparison: 5 bytes each, of 600 users at most 240 at one time."""
+    asked = []
+    monkeypatch.setattr(model, "_budget", 240 * 5 * model.store.n_items)
+    score = model._score
+    monkeypatch.setattr(model, "_score", lambda cases: asked.append(len(cases)) or score(cases))
+    model.recommend(histories=[["i1", "i2"]] * 600, k=2)
+    assert asked == [240, 240, 120]
+
+
 def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
     histories = list(HISTORIES.values())
     scores, states, vectors = model.score(histories), model.states(histories), model.item_vectors()
