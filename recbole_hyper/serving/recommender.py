@@ -75,6 +75,12 @@ class Recommender:
             self._trained = np.zeros(len(store.user_tokens), dtype=bool)
             self._trained[store.users if trained is None else trained] = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_score"}  # a function inside another
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _score=make_scorer(state["model"], state["config"]))
+
     @property
     def item_ids(self) -> npt.NDArray[np.str_]:
         """(n,) original ids of all items."""

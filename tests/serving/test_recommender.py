@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,15 @@ def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkey
     monkeypatch.setattr(model, "_score", lambda cases: asked.append(len(cases)) or score(cases))
     model.recommend(histories=[["i1", "i2"]] * 600, k=2)
     assert asked == [240, 240, 120]
+
+
+@pytest.mark.parametrize("name", ["SASRecCE", "EASER", "Pop", "BPR", "EASE"])
+def test_a_loaded_run_is_pickled_and_answers_alike(name: str, folder: Path, tmp_path: Path) -> None:
+    run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    loaded = load(tmp_path / "run")
+    again = pickle.loads(pickle.dumps(loaded))
+    asked = {"users": ["u1", "u2", "nobody"], "k": 3}
+    pd.testing.assert_frame_equal(again.recommend(**asked), loaded.recommend(**asked))
 
 
 def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
