@@ -58,6 +58,9 @@ def forms() -> dict[str, Any]:
         "frame in any order": mixed,
         "frame in order, without a time": table.drop(columns="timestamp"),
         "frame of other usual names": table.rename(columns={"user_id": "user", "item_id": "item", "timestamp": "time"}),
+        "frame of names that a file may have": mixed.rename(
+            columns={"user_id": "customerID", "item_id": "SKU", "timestamp": "date"}
+        ),
         "frame of dates": mixed.assign(timestamp=pd.to_datetime(mixed["timestamp"], unit="D")),
         "frame of numbers as text": mixed.assign(timestamp=(mixed["timestamp"] * 7).astype(str)),
         "frame of dates as text": mixed.assign(timestamp=[ZONES[time] for time in mixed["timestamp"]]),
