@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -161,6 +162,16 @@ def test_a_copy_and_a_pickle_outlive_what_they_were_made_of(
     )
     assert not (again.folder / "checkpoint.pt").exists()
     assert repr(copied(SASRecCE(epochs=7))) == "SASRecCE(epochs=7)"
+
+
+def test_fits_in_several_threads_give_what_each_gives_alone(frame: pd.DataFrame) -> None:
+    """They drew from one stream of random numbers."""
+    alone = SASRecCE(**{**SMALL, "epochs": 2}).fit(frame).result
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: SASRecCE(**{**SMALL, "epochs": 2}).fit(frame), range(3)))
+    assert [model.result["valid"] for model in found] == [alone["valid"]] * 3
+    scores = [model.score([["i1", "i2"]]) for model in found]
+    assert all((one == scores[0]).all() for one in scores)
 
 
 def test_recboles_way_of_making_a_model_is_untouched(tmp_path: Path) -> None:
