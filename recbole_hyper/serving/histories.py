@@ -70,7 +70,8 @@ def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
             times = times.astype(str).astype(np.float64)
     if times.dtype.kind not in "iufM":
         try:
-            times = pd.to_datetime(pd.Series(times), format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
+            texts = pd.Series(times).replace(" UTC$", "Z", regex=True)  # as BigQuery writes them
+            times = pd.to_datetime(texts, format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
         except (ValueError, TypeError) as error:
             cause = str(error).partition(". ")[0]  # pandas goes on with arguments of its own
             raise ValueError(f"times: numbers or dates are needed ({cause})") from error

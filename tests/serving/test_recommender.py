@@ -64,6 +64,9 @@ def forms() -> dict[str, Any]:
         "frame of dates": mixed.assign(timestamp=pd.to_datetime(mixed["timestamp"], unit="D")),
         "frame of numbers as text": mixed.assign(timestamp=(mixed["timestamp"] * 7).astype(str)),
         "frame of dates as text": mixed.assign(timestamp=[ZONES[time] for time in mixed["timestamp"]]),
+        "frame of dates as BigQuery writes them": mixed.assign(
+            timestamp=[f"2024-01-01 {9 + time}:00:00 UTC" for time in mixed["timestamp"]]
+        ),
         "arrow": arrow,
         "arrow lists": pa.array(list(HISTORIES.values())),
         "polars": Polars(arrow),
