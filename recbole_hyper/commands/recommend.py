@@ -13,7 +13,7 @@ _SHOWN = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="output_dir of the run")
     parser.add_argument("--users", help="all (default), or a file of ids: .txt, .csv or .parquet")
-    parser.add_argument("--histories", type=Path, help="csv or parquet of interactions: user, item, time")
+    parser.add_argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time")
     parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")
     parser.add_argument("--items", type=Path, help="file of the only items that may be recommended")
     parser.add_argument("--exclude", type=Path, help="file of items that may not be recommended")
@@ -88,8 +88,8 @@ def _by_workers(arguments: argparse.Namespace) -> int:
 
 
 def _lists(arguments: argparse.Namespace, field: str) -> dict[str, Any]:
-    """Return the only items, and those left out, from the files that name them in the column ``field``."""
+    """Return the only items, and those left out, from the files that name them; ``field`` is the run's item_id."""
     from recbole_hyper.serving.stream import read_id_file
 
     given = {"items": arguments.items, "exclude": arguments.exclude}
-    return {name: None if file is None else read_id_file(file, field) for name, file in given.items()}
+    return {name: None if file is None else read_id_file(file, field, "item_id") for name, file in given.items()}

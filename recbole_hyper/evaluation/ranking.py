@@ -47,14 +47,14 @@ def rank_cases(
 
     Args:
         score: gives (n, n_items) scores of a slice of cases; column 0 is padding and ignored. Called with
-            consecutive slices of at most ``memory_budget`` bytes of scores (at least one case).
+            consecutive slices whose scores fit ``memory_budget`` (at least one case).
         cases: what is asked.
         n_items: number of item ids, padding included.
         k: length of the lists of best items.
         exclude_seen: leave out the items of each case's history. A target that is in its own history, or not in
             the catalogue, then gets the last rank, below the lists of best items: a miss at every cut-off up to k.
         catalogue: (n_items,) True where an item may be recommended; None is every item.
-        memory_budget: bytes of scores held at one time.
+        memory_budget: bytes held at one time: four for a score, one for its comparison with that of the target.
         progress: label of a progress bar, or None.
 
     Raises:

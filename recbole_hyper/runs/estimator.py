@@ -17,6 +17,7 @@ from recbole_hyper.files import replaced_folder, write_yaml
 from recbole_hyper.runs.folder import CONFIG, LOCK, read_begun
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
+from recbole_hyper.training.checkpoint import STATE
 
 
 class Estimator:
@@ -85,6 +86,24 @@ class Estimator:
             shutil.copytree(source, part, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
             write_yaml(part / CONFIG, {**read_begun(part), "output_dir": str(target)})
         return target
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: a run's files but the state of training, for the folder of this ends."""
+        if self._run is None:
+            return {"model": self.model, "options": self.options}
+        files = [path for path in self.folder.rglob("*") if path.is_file() and path.name not in (LOCK, STATE)]
+        content = {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}
+        return {"model": self.model, "options": self.options, "result": self.result, "files": content}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Estimator.__init__(self, state["model"], state["options"])
+        if "files" in state:
+            self._held = tempfile.TemporaryDirectory(prefix="recbole-hyper-")
+            self._run = state["result"], Path(self._held.name) / "run"
+            for name, content in state["files"].items():
+                path = self.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
 
     def __getattr__(self, name: str) -> Any:
         # recommend, similar_items, score and what else a loaded run offers

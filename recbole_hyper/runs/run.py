@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -31,6 +32,8 @@ from recbole_hyper.training.trainer import Evaluation, make_trainer
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
+# random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
+_ONE_RUN = threading.RLock()
 
 LONGER = "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
 
@@ -47,6 +50,8 @@ def run(
     on_validation: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
     """Train, select on validation, test once, and write everything to ``output_dir``.
+
+    Calls from several threads wait for each other, so that each gives what it gives alone.
 
     Args:
         model: name or class of a model of this package or of RecBole.
@@ -81,7 +86,7 @@ def run(
         read = reader_of(config, interactions)
     elif config["interactions"] == "given" and read is None:
         read = reader_of_own(config)
-    with claimed_folder(config) as output_dir:
+    with _ONE_RUN, claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
             return distributed.run_workers(config, output_dir, run_claimed, read)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)

@@ -1,18 +1,19 @@
 """Ids and histories in the form that a caller has them: lists, Series, frames, Arrow, polars; read and checked once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from recbole_hyper.data.prepare.frames import FIELDS, fitting
+
 LISTS = "a list of lists of item ids"
-# names of columns that are understood beside those of the run: user, item, time
-_USUAL = (("user_id", "user"), ("item_id", "item"), ("timestamp", "time"))
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
             times = times.astype(str).astype(np.float64)
     if times.dtype.kind not in "iufM":
         try:
-            times = pd.to_datetime(pd.Series(times), format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
+            texts = pd.Series(times).replace(" UTC$", "Z", regex=True)  # as BigQuery writes them
+            times = pd.to_datetime(texts, format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
         except (ValueError, TypeError) as error:
             cause = str(error).partition(". ")[0]  # pandas goes on with arguments of its own
             raise ValueError(f"times: numbers or dates are needed ({cause})") from error
@@ -125,7 +127,7 @@ def _array(values: list[Any]) -> npt.NDArray[Any]:
 
 
 def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
-    user, item, time = (_column(table, field, usual) for field, usual in zip(fields, _USUAL, strict=True))
+    user, item, time = (column_of(table.columns, *names) for names in zip(fields, FIELDS[:3], strict=True))
     if user is None or item is None:
         missing = fields[0] if user is None else fields[1]
         raise ValueError(
@@ -151,8 +153,16 @@ def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
     return Histories(users, True, offsets, items[order], known.astype(str), times)
 
 
-def _column(table: pd.DataFrame, field: str, usual: tuple[str, ...]) -> str | None:
-    return next((name for name in (field, *usual) if name in table.columns), None)
+def column_of(names: Iterable[Any], own: str, field: str) -> str | None:
+    """Return the column of a field (user_id, item_id, timestamp): the run's ``own`` name, else a known one, else None.
+
+    ValueError where several fit.
+    """
+    texts = [name for name in names if isinstance(name, str)]
+    found = [name for name in texts if name == own] or fitting(field, texts)
+    if len(found) > 1:
+        raise ValueError(f"the columns {' and '.join(found)} could each be the {field}; call one of them {own}")
+    return found[0] if found else None
 
 
 def ids(name: str, values: Any) -> list[str | int | float]:
@@ -200,6 +210,7 @@ def listed(name: str, values: Any, needed: str) -> list[Any]:
 def _id(name: str, value: Any) -> str | int | float:
     # a number of numpy or torch, as an array or a tensor holds it
     plain = value.item() if getattr(value, "ndim", None) == 0 else value
+    plain = str(plain) if isinstance(plain, UUID) else plain
     if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
         raise ValueError(f"{name} holds {value!r}, which is no id; ids are text or numbers")
     # 7.0 is "7", as where a frame is read: pandas makes floats of a column of whole numbers with gaps

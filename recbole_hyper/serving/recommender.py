@@ -75,6 +75,12 @@ class Recommender:
             self._trained = np.zeros(len(store.user_tokens), dtype=bool)
             self._trained[store.users if trained is None else trained] = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_score"}  # a function inside another
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _score=make_scorer(state["model"], state["config"]))
+
     @property
     def item_ids(self) -> npt.NDArray[np.str_]:
         """(n,) original ids of all items."""
@@ -166,7 +172,7 @@ class Recommender:
                 some = rows[start : start + _CHUNK]
                 found = rank_cases(
                     score, asked.cases(self.store, some), n_items=self.store.n_items, k=k, exclude_seen=exclude_seen,
-                    catalogue=allowed, memory_budget=self._budget * 5 // 4,  # four bytes a score, no comparison
+                    catalogue=allowed, memory_budget=self._budget,
                 )  # fmt: skip
                 lists[some], scores[some] = found.top_items, found.top_scores
         return self._frame(asked, lists, scores)

@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from tqdm import tqdm
 
+from recbole_hyper.data.prepare.guess import head, separator_of
+from recbole_hyper.data.prepare.sources import SourceFile
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import digest, file_digest, locked, read_json, replaced, write_json
+from recbole_hyper.serving.histories import column_of
 from recbole_hyper.serving.recommender import Asked, Recommender
 
 logger = logging.getLogger("recbole_hyper")
@@ -50,7 +54,7 @@ def about_users(model: Recommender, file: Path | None, unknown: str = "skip", co
     store = model.store
     # once each: pre-split files may give a user several rows
     known = store.user_tokens[np.unique(store.users)]
-    users = known if file is None else read_id_file(file, model.config["USER_ID_FIELD"])
+    users = known if file is None else read_id_file(file, model.config["USER_ID_FIELD"], "user_id")
     if "error" in (unknown, cold):
         model.ask(users=users, unknown=unknown, cold=cold)  # refused before any answer
     content = {"users": "all" if file is None else file_digest(file), "unknown": unknown, "cold": cold}
@@ -60,57 +64,73 @@ def about_users(model: Recommender, file: Path | None, unknown: str = "skip", co
 
 
 def about_histories(model: Recommender, file: Path, unknown: str = "skip", cold: str = "popular") -> Question:
-    """Return the question about the users of a table of interactions (csv or parquet), in order of appearance.
+    """Return the question about the users of a table of interactions (text or parquet), in order of appearance.
 
     The table is held as numbers while its users are asked about. Raises ValueError as ``Recommender.recommend``.
     """
-    asked = model.ask(histories=_read(file), unknown=unknown, cold=cold)
+    asked = model.ask(histories=_read(file, model.config["TIME_FIELD"]), unknown=unknown, cold=cold)
     tell_skipped(asked.unknown_items, asked.unknown_users)  # of all, where a part knows of none
     content = {"histories": file_digest(file), "unknown": unknown, "cold": cold}
     return Question(len(asked), lambda start, stop: asked[start:stop], content)
 
 
-def read_id_file(path: Path, field: str) -> Any:
-    """Return the ids in a file as text: the column ``field`` or the only one of a csv or parquet; a line each of .txt.
+def read_id_file(path: Path, own: str, field: str) -> Any:
+    """Return the ids in a file as text: the only column of a table, else that of the field; a line each of .txt.
 
-    Empty lines, and the byte order mark that some editors write, are no ids.
-    ValueError where there is no such column.
+    ``own`` is the run's name of the ``field``, user_id or item_id. Empty lines, and the byte order mark that some
+    editors write, are no ids. ValueError where there is no such column.
     """
     if path.suffix == ".txt":
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        return pd.Series([line for line in lines if line.strip()], dtype=str).to_numpy(dtype=str)
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no UTF-8 text: {error}") from error
+        return pd.Series([line.strip() for line in lines if line.strip()], dtype=str).to_numpy(dtype=str)
     table = _read(path)
-    if field not in table.column_names and table.num_columns != 1:
-        raise ValueError(f"{path} has no column {field!r}; it has {', '.join(table.column_names)}")
-    column = table.column(field if field in table.column_names else 0)
-    return column.cast(pa.string()).to_pandas().to_numpy(dtype=str)
+    names = table.column_names
+    name = names[0] if len(names) == 1 else column_of(names, own, field)
+    if name is None:
+        raise ValueError(f"{path} has no column {own!r}; it has {', '.join(names)}")
+    return table.column(name).cast(pa.string()).to_pandas().to_numpy(dtype=str)
 
 
-def _read(path: Path) -> pa.Table:
-    """Read a table whose ids stay the texts that they are; names end before the colon of an atomic file."""
+def _read(path: Path, time: str = "timestamp") -> pa.Table:
+    """Read a table whose ids stay the texts that they are, less blanks around them; the column ``time`` has any type.
+
+    Names end before the colon of an atomic file.
+    """
     if path.suffix == ".parquet":
         try:
             table = pa.parquet.read_table(path)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path} is no parquet file: {error}") from error
     else:
-        table = _read_text(path)
-    return table.rename_columns([name.partition(":")[0] for name in table.column_names])
+        table = _read_text(path, time)
+    return table.rename_columns([name.partition(":")[0].strip() for name in table.column_names])
 
 
-def _read_text(path: Path) -> pa.Table:
-    with path.open(encoding="utf-8") as file:
-        line = file.readline().rstrip("\n")
-    separator = "\t" if "\t" in line else ","
-    parse = pa.csv.ParseOptions(delimiter=separator)
+def _read_text(path: Path, time: str) -> pa.Table:
+    file = SourceFile(path)
+    first = next(iter(head(file)), "")
+    if first.lstrip().startswith(("{", "[")):
+        raise ValueError(f"{path} is JSON; a text with a header and separators, or parquet, is needed")
+    parse = pa.csv.ParseOptions(delimiter=separator_of([first]))
+    with file.open(progress=False) as stream:
+        data = stream.read()
     try:
-        names = pa.csv.open_csv(path, parse_options=parse).schema.names
+        names = pa.csv.open_csv(pa.BufferReader(data), parse_options=parse).schema.names
+        bare = {name: name.partition(":")[0].strip() for name in names}
+        when = column_of(bare.values(), time, "timestamp")
         # an id like 007 or NA is text, and so is everything but a time
-        kinds = {name: pa.string() for name in names if not name.startswith("time")}
+        kinds = {name: pa.string() for name in names if bare[name] != when}
         convert = pa.csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
-        return pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
+        table = pa.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read as a table with a header: {error}") from error
+    for place, name in enumerate(names):
+        if name in kinds:
+            table = table.set_column(place, name, pc.utf8_trim_whitespace(table.column(place)))
+    return table
 
 
 def write_recommendations(

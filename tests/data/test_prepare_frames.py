@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -79,6 +80,10 @@ def test_dates_are_their_midnights() -> None:
         (np.array([2**40, 7, 2**62]), [str(2**40), "7", str(2**62)]),
         (pd.Categorical(["x", "y", "x"]), ["x", "y", "x"]),
         ([True, False, True], ["true", "false", "true"]),
+        (
+            [UUID(int=n) for n in (1, 2, 2**127)],
+            [f"{0:08}-0000-0000-0000-{n:012}" for n in (1, 2)] + [str(UUID(int=2**127))],
+        ),
     ],
 )
 def test_ids_of_any_kind_become_their_text(ids: Any, text: list[str]) -> None:

@@ -81,6 +81,35 @@ def test_a_table_with_a_header_needs_no_options(
     assert said == [f"guessed: --format=csv {options}"]
 
 
+@pytest.mark.parametrize(
+    ("times", "form"),
+    [
+        (["20160718", "20160717", "20160716"], "%Y%m%d"),
+        (["20160718000000", "20160717000000", "20160716000000"], "%Y%m%d%H%M%S"),
+        (["2016-07-18 00:00:00 UTC", "2016-07-17 00:00:00 UTC", "2016-07-16 00:00:00.0 UTC"], "iso"),
+    ],
+)
+@pytest.mark.parametrize("broken", [False, True])
+def test_days_written_as_numbers_and_utc_written_out_are_times(
+    times: list[str], form: str, broken: bool, tmp_path: Path
+) -> None:
+    """20160718 was taken for a second of August 1970, and the times that BigQuery writes were refused."""
+    (tmp_path / "my.csv").write_text(table("text item user time", ",", times) + "x,i9,u9,noon\n" * broken)
+    lines, said = guessed(tmp_path / "my.csv", tmp_path, max_malformed=0.5)
+    assert lines == ["u1\ti2\t1468627200", *LINES[1:]]
+    assert said[0].endswith(f" --time_format={form}")
+
+
+def test_a_comma_is_the_decimal_point_between_semicolons(tmp_path: Path) -> None:
+    text = "user;item;rating;time\nu1;i1;4,5;1468800000,25\nu2;i,2; 3,0;1468713600\nu1;i2;2;1468630861\n"
+    (tmp_path / "my.csv").write_text(text)
+    lines, _ = guessed(tmp_path / "my.csv", tmp_path)
+    assert lines == ["u1\ti2\t2\t1468630861", "u1\ti1\t4.5\t1468800000.25", "u2\ti,2\t3\t1468713600"]
+    (tmp_path / "my.csv").write_text('user,item,rating,time\nu1,i1,"4,500",1468800000\n')
+    with pytest.raises(PrepareError, match="line 2: no rating"):  # it may be four thousand
+        guessed(tmp_path / "my.csv", tmp_path)
+
+
 def objects(*keys: str, times: list[Any] = SECONDS, number: bool = False) -> list[dict[str, Any]]:
     names = [(int(user[1:]), int(item[1:])) if number else (user, item) for user, item, _ in ROWS]
     return [dict(zip(keys, (*name, time), strict=True)) for name, time in zip(names, times, strict=True)]
@@ -173,11 +202,18 @@ def test_published_files_are_known_by_their_names(name: str, format: str, text: 
         ('{"user": "a", "text": "b"}\n', "no column item_id, timestamp; its columns: user, text"),
         ("[1, 2]\n", "neither its name nor its first line tells the format.*--format=NAME"),
         ("", "neither its name nor its first line tells the format"),
+        ("user,item\na,b\n", r"format \(a table has a header of at least three columns: user, item, time\)"),
+        ('[{"user": "a", "item": "b", "time": 1}, {"user": 2}]\n', "raw is one JSON array; write an object a line"),
+        ('[\n {\n"user": "a"}]\n', "raw is one JSON array"),
+        ("a,b,c\n1,2,3\n", "no column user_id, .*its columns: a, b, c; .*without a header: --no_header"),
+        ("user,item,time\n".encode("utf-16"), "raw is no UTF-8 text"),
+        (gzip.compress(b"user,item,time\na,b,1\n"), "raw is no UTF-8 text"),
+        ("user,item,time\nrené,b,1\n".encode("latin-1"), r"line 2: not UTF-8.*'ren\\\\xe9\\tb\\t1'"),
     ],
 )
-def test_what_cannot_be_guessed_is_one_error(text: str, message: str | None, tmp_path: Path) -> None:
+def test_what_cannot_be_guessed_is_one_error(text: str | bytes, message: str | None, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
-    raw.write_text(text)
+    raw.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(PrepareError, match=message or "holds no interactions"):
         prepare("mine", source=raw, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -7,6 +7,8 @@ import gc
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -138,6 +140,38 @@ def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest
     model = Mine(**{**SMALL, "epochs": 1}).fit(frame)
     assert model.result["model"] == "Mine"
     assert len(model.similar_items(["i3"], k=2)) == 2
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_copy_and_a_pickle_outlive_what_they_were_made_of(
+    copied: Callable, used: bool, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    model = SASRecCE(**{**SMALL, "epochs": 1}).fit(frame)
+    if used:
+        model.recommend(users=["u1"], k=3)
+    again, folder = copied(model), model.folder
+    expected, result = model.recommend(users=["u1"], k=3), model.result
+    del model
+    gc.collect()
+    assert not folder.exists()
+    pd.testing.assert_frame_equal(again.recommend(users=["u1"], k=3), expected)
+    assert again.result == result
+    pd.testing.assert_frame_equal(
+        recbole_hyper.load(again.save(tmp_path / "kept")).recommend(users=["u1"], k=3), expected
+    )
+    assert not (again.folder / "checkpoint.pt").exists()
+    assert repr(copied(SASRecCE(epochs=7))) == "SASRecCE(epochs=7)"
+
+
+def test_fits_in_several_threads_give_what_each_gives_alone(frame: pd.DataFrame) -> None:
+    """They drew from one stream of random numbers."""
+    alone = SASRecCE(**{**SMALL, "epochs": 2}).fit(frame).result
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: SASRecCE(**{**SMALL, "epochs": 2}).fit(frame), range(3)))
+    assert [model.result["valid"] for model in found] == [alone["valid"]] * 3
+    scores = [model.score([["i1", "i2"]]) for model in found]
+    assert all((one == scores[0]).all() for one in scores)
 
 
 def test_recboles_way_of_making_a_model_is_untouched(tmp_path: Path) -> None:

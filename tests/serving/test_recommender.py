@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,15 @@ def forms() -> dict[str, Any]:
         "frame in any order": mixed,
         "frame in order, without a time": table.drop(columns="timestamp"),
         "frame of other usual names": table.rename(columns={"user_id": "user", "item_id": "item", "timestamp": "time"}),
+        "frame of names that a file may have": mixed.rename(
+            columns={"user_id": "customerID", "item_id": "SKU", "timestamp": "date"}
+        ),
         "frame of dates": mixed.assign(timestamp=pd.to_datetime(mixed["timestamp"], unit="D")),
         "frame of numbers as text": mixed.assign(timestamp=(mixed["timestamp"] * 7).astype(str)),
         "frame of dates as text": mixed.assign(timestamp=[ZONES[time] for time in mixed["timestamp"]]),
+        "frame of dates as BigQuery writes them": mixed.assign(
+            timestamp=[f"2024-01-01 {9 + time}:00:00 UTC" for time in mixed["timestamp"]]
+        ),
         "arrow": arrow,
         "arrow lists": pa.array(list(HISTORIES.values())),
         "polars": Polars(arrow),
@@ -192,6 +199,25 @@ def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypa
     monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
     found = model.recommend(histories=[["i1", "i2"]] * 600, k=2)
     assert found["item_id"].tolist() == found["item_id"].tolist()[:2] * 600
+
+
+def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores and their comparison: 5 bytes each, of 600 users at most 240 at one time."""
+    asked = []
+    monkeypatch.setattr(model, "_budget", 240 * 5 * model.store.n_items)
+    score = model._score
+    monkeypatch.setattr(model, "_score", lambda cases: asked.append(len(cases)) or score(cases))
+    model.recommend(histories=[["i1", "i2"]] * 600, k=2)
+    assert asked == [240, 240, 120]
+
+
+@pytest.mark.parametrize("name", ["SASRecCE", "EASER", "Pop", "BPR", "EASE"])
+def test_a_loaded_run_is_pickled_and_answers_alike(name: str, folder: Path, tmp_path: Path) -> None:
+    run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    loaded = load(tmp_path / "run")
+    again = pickle.loads(pickle.dumps(loaded))
+    asked = {"users": ["u1", "u2", "nobody"], "k": 3}
+    pd.testing.assert_frame_equal(again.recommend(**asked), loaded.recommend(**asked))
 
 
 def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import signal
 import subprocess
@@ -70,6 +71,55 @@ def test_histories_users_and_items_come_from_files(folder: Path, model: Recommen
     (tmp_path / "users.csv").write_text("user_id,age\nu4,3\nu2,5\n")
     assert main(["recommend", str(folder), f"--users={tmp_path / 'users.csv'}", f"--output={tmp_path / 'u.csv'}"]) == 0
     assert pd.read_csv(tmp_path / "u.csv")["user_id"].unique().tolist() == ["u4", "u2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("semi.csv", "user;item;time\na;i3;2\na;i1;10\n"),
+        ("bars.csv", "who|user|item|time\n|a|i3|2\n|a|i1|10\n"),
+        ("packed.csv.gz", "user,item,time\na,i3,2\na,i1,10\n"),
+        ("names.csv", "Customer_ID,asin,Date\na,i1,2024-01-10\na,i3,2024-01-09\n"),
+        ("blanks.tsv", "user\t item\ttime\n a\t i3 \t2\na\ti1\t10\n"),
+        ("dates.csv", '"user","item","date"\n"a","i1","2024-01-10"\n"a","i3","2024-01-09"\n'),
+    ],
+)
+def test_files_of_histories_have_any_separator_and_known_names(
+    name: str, text: str, model: Recommender, tmp_path: Path
+) -> None:
+    """A semicolon file was one column, and rows whose time is called ``date`` were taken in the order of the file."""
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    asked = stream.about_histories(model, file)
+    expected = model.recommend(histories={"a": ["i3", "i1"]}, k=3)
+    pd.testing.assert_frame_equal(model.answer(asked.part(0, asked.n), 3), expected, check_dtype=False)
+    assert set(stream.read_id_file(file, "user_id", "user_id")) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("user;item;time\nrené;i3;1\n".encode("latin-1"), "x.csv cannot be read as a table .* invalid UTF8"),
+        ("user;item\na;i3\n".encode("utf-16"), "x.csv is no UTF-8 text"),
+        (b'{"user": "a", "item": "i3"}\n', "x.csv is JSON; a text with a header"),
+        (b"", "x.csv cannot be read as a table .*Empty CSV"),
+        (
+            b"user;item;time;date\na;i3;1;2\n",
+            "the columns time and date could each be the timestamp; call one of them ti",
+        ),
+        (b"user;item;item\na;i3;1\n", "the columns item and item could each be the item_id"),
+    ],
+)
+def test_a_file_that_is_no_table_of_histories_is_one_error(
+    content: bytes, message: str, model: Recommender, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        stream.about_histories(model, tmp_path / "x.csv")
+    (tmp_path / "x.txt").write_bytes(content)
+    if b"\xe9" in content:
+        with pytest.raises(ValueError, match=r"x\.txt is no UTF-8 text"):
+            stream.read_id_file(tmp_path / "x.txt", "user_id", "user_id")
 
 
 @pytest.mark.parametrize("output", [True, False])

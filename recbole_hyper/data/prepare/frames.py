@@ -26,6 +26,13 @@ def _bare(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def fitting(field: str, names: Sequence[str]) -> list[str]:
+    """Return the columns that may be a field: of its name, else of its name in other signs, else of a known name."""
+    known = {_bare(field), *_KNOWN[field].split()}
+    tests = ([n for n in names if n == field], [n for n in names if _bare(n) == _bare(field)])
+    return next(filter(None, tests), [n for n in names if _bare(n) in known])
+
+
 def columns_of(
     names: Sequence[str], given: Mapping[str, str] | None, where: str, fields: Sequence[str] = FIELDS
 ) -> dict[str, str]:
@@ -36,25 +43,24 @@ def columns_of(
     """
     chosen, missing = dict(given or {}), []
     for field in fields:
-        known = {_bare(field), *_KNOWN[field].split()}
-        tests = [[field], [n for n in names if _bare(n) == _bare(field)], [n for n in names if _bare(n) in known]]
-        if field == "rating" and given:  # who names columns and no rating means none, but for one of the field's name
-            tests = [[field]]
-        fitting = next((found for found in tests if set(found) & set(names)), [])
-        if field in chosen or (not fitting and field == "rating"):
+        # who names columns and no rating means none, but for one of the field's name
+        found = fitting(field, [n for n in names if n == field] if field == "rating" and given else names)
+        if field in chosen or (not found and field == "rating"):
             continue
-        if len(fitting) > 1:
-            both = " and ".join(fitting)
+        if len(found) > 1:
+            both = " and ".join(found)
             raise PrepareError(
-                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={fitting[0]}"
+                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={found[0]}"
             )
-        if fitting:
-            chosen[field] = fitting[0]
+        if found:
+            chosen[field] = found[0]
         else:
             missing.append(field)
     missing += [column for column in chosen.values() if column not in names]
     if missing:
-        hint = "name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...]"
+        hint = (
+            "name them by --columns=user_id=...,item_id=...,timestamp=...[,rating=...] (without a header: --no_header)"
+        )
         raise PrepareError(f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; {hint}")
     return {field: chosen[field] for field in fields if field in chosen}
 

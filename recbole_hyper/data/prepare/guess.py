@@ -35,15 +35,20 @@ def format_of(file: SourceFile) -> str:
         magic = stream.read(4)
     if magic == b"PAR1":
         return "parquet"
-    lines = _head(file)
+    lines = head(file)
     if _objects(lines):
         return "jsonl"
+    if lines and lines[0].startswith("[") and any("{" in line for line in lines[:2]):
+        raise PrepareError(f"{file} is one JSON array; write an object a line, as jq -c '.[]' FILE > FILE.jsonl does")
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
     if any(len(_cells(line, separator)) > 2 for line in lines[:1] for separator in _SEPARATORS):
         return "csv"
     known = ", ".join(sorted(formats()))
-    raise PrepareError(f"{file}: neither its name nor its first line tells the format; give --format=NAME ({known})")
+    raise PrepareError(
+        f"{file}: neither its name nor its first line tells the format (a table has a header of at least three "
+        f"columns: user, item, time); give --format=NAME ({known})"
+    )
 
 
 def _has_columns(file: SourceFile, form: Format) -> bool:
@@ -77,10 +82,12 @@ def told(given: Format, found: Format) -> list[str]:
     return options
 
 
-def _head(file: SourceFile) -> list[str]:
-    """Return the file's first lines."""
+def head(file: SourceFile) -> list[str]:
+    """Return the file's first lines; PrepareError for bytes that are no text."""
     with file.open(progress=False) as stream:
         first = next(blocks(stream, str(file)), Block(b"", 1)).data
+    if b"\0" in first:
+        raise PrepareError(f"{file} is no UTF-8 text (packed, UTF-16, or of a program?); unpack it, or save it as text")
     return [line.removesuffix("\r") for line in first.decode("utf-8", "replace").split("\n")[:_LINES] if line.strip()]
 
 
@@ -93,8 +100,8 @@ def _cells(line: str, separator: str) -> list[str]:
 
 def _table(file: SourceFile, form: Format) -> Format:
     """The separator, and the names of the columns, or their numbers from 1 where there is no header."""
-    lines = _head(file) or [""]
-    separator = form.separator or _separator(lines)
+    lines = head(file) or [""]
+    separator = form.separator or separator_of(lines)
     if len(separator) != 1 and separator != "::":
         raise PrepareError(f"separator={separator!r} is not one character (or '::'); give --separator='\\t' for a tab")
     header, cells = form.header is not False, _cells(lines[0], separator)
@@ -123,10 +130,10 @@ def _field(cell: str, form: Format, where: str) -> str:
     return name
 
 
-def _separator(lines: Sequence[str]) -> str:
-    """Return the separator that gives the first lines equally many columns, at least three, and the most of them."""
+def separator_of(lines: Sequence[str]) -> str:
+    """Return the separator that gives the first lines equally many columns, at least two, and the most of them."""
     widths = {each: [len(_cells(line, each)) for line in lines] for each in _SEPARATORS}
-    fitting = {each: w[0] for each, w in widths.items() if w[0] > 2 and w.count(w[0]) * 2 > len(w)}
+    fitting = {each: w[0] for each, w in widths.items() if w[0] > 1 and w.count(w[0]) * 2 > len(w)}
     return max(fitting, key=lambda each: fitting[each], default=",")
 
 
@@ -142,7 +149,7 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 
 def _keys(file: SourceFile, form: Format) -> Format:
     """The keys that most of the first objects have, or that the user names and any has."""
-    found = _objects(_head(file))
+    found = _objects(head(file))
     if not found:
         raise PrepareError(f"{file}: its first lines are no JSON objects, one a line")
     counts = Counter(key for value in found for key in value)

@@ -16,7 +16,7 @@ from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.formats import Format
 from recbole_hyper.data.prepare.parsers import Rows
 from recbole_hyper.data.prepare.sources import SourceFile
-from recbole_hyper.data.prepare.values import to_numbers, to_seconds, to_strings
+from recbole_hyper.data.prepare.values import as_text, to_numbers, to_seconds, to_strings
 from recbole_hyper.data.sequences import grouped
 from recbole_hyper.data.table import Tokens
 
@@ -138,6 +138,8 @@ def check(rows: Rows, time_format: str, malformed: Malformed) -> Checked:
         values = [column[int(row)].as_py() for column in shown]
         text = "\t".join(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else str(v) for v in values)
         reason = next(reason for reason, fine in reasons.items() if not fine[row])
+        if as_text(pa.array([v for v in values if isinstance(v, bytes)], pa.binary())).null_count:
+            reason = "not UTF-8, to which iconv converts a file"
         malformed.add(int(rows.lines[row]), f"{rows.part}: {reason}" if rows.part else reason, text)
     kept = pa.array(good)
     return users.filter(kept), items.filter(kept), times[good], None if ratings is None else ratings[good]

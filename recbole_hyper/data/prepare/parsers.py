@@ -24,6 +24,7 @@ from recbole_hyper.data.prepare.formats import Format
 from recbole_hyper.data.prepare.values import as_mask, as_text
 
 Columns = dict[str, pa.Array]
+_COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
     except pa.ArrowInvalid as error:
         raise PrepareError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
     found = {field: _joined(table.column(name)) for field, name in columns.items()}
+    if separator == ";":  # where it stands for the comma, that is often the decimal point
+        decimals = {
+            f: pc.replace_substring_regex(found[f], _COMMA, r"\1.\2") for f in {"timestamp", "rating"} & set(found)
+        }
+        found |= decimals
     records = np.delete(np.arange(len(table) + len(wrong)), wrong)
     filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in found.values()])
     if form.header and block.first == 1:

@@ -13,6 +13,11 @@ Good = npt.NDArray[np.bool_]
 # times that are numbers: how many of them make a second
 UNITS = {"unix": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
 _LATEST = 1e11  # no seconds lie beyond (the year 5138), so larger numbers are of a smaller unit
+# dates, and moments, that are written as numbers
+_COMPACT = {
+    r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])" + more: "%Y%m%d" + time
+    for more, time in (("$", ""), (r"([01][0-9]|2[0-3])([0-5][0-9]){2}$", "%H%M%S"))
+}
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -29,6 +34,8 @@ def as_text(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return as_text(values.dictionary).take(values.indices)
+    if isinstance(kind, pa.BaseExtensionType):  # UUIDs
+        return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
     if pa.types.is_floating(kind):
         whole = pc.cast(pc.floor(values), pa.int64(), safe=False)
         exact = pc.fill_null(pc.equal(whole.cast(pa.float64(), safe=False), values), False)
@@ -90,9 +97,10 @@ def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float
     text, _ = to_strings(values)
     if time_format == "iso":
         try:
-            return _from_timestamps(pc.replace_substring_regex(text, "Z$", "").cast(pa.timestamp("us")))
+            return _from_timestamps(pc.replace_substring_regex(text, "( UTC|Z)$", "").cast(pa.timestamp("us")))
         except pa.ArrowInvalid:
             pass  # one unreadable entry spoils Arrow's cast of the whole column; pandas marks it alone
+        text = pc.replace_substring_regex(text, " UTC$", "Z")
     form = "ISO8601" if time_format == "iso" else time_format
     parsed = pd.to_datetime(pd.Series(text.to_pylist(), dtype=object), format=form, errors="coerce", utc=True)
     return _from_timestamps(pa.array(parsed.dt.tz_convert(None)))
@@ -106,9 +114,16 @@ def _from_timestamps(values: pa.Array) -> tuple[npt.NDArray[np.float64], Good]:
 
 
 def guessed_time_format(values: pa.Array) -> str | None:
-    """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does."""
+    """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does.
+
+    20190131 and 20190131102030 are days and moments: as Unix time they would be of August 1970, and beyond 2500.
+    """
     seconds, good = to_numbers(values) if not pa.types.is_temporal(values.type) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
+        text = to_strings(values)[0]
+        for written, form in _COMPACT.items():
+            if as_mask(pc.match_substring_regex(text, written)).mean() >= 0.5:
+                return form
         size = float(np.median(np.abs(seconds[good])))
         return next((name for name, unit in UNITS.items() if size < _LATEST * unit), "unix_ns")
     _, good = to_seconds(values, "iso")
