@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.histories import whole_histories
 from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.prepare.values import guessed_time_format, to_seconds
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.errors import ConfigError, whole
 from recbole_hyper.evaluation.ranking import rank_cases
@@ -278,7 +280,11 @@ class Recommender:
                 )  # fmt: skip
                 self._warned = True
             return None
-        return seconds(read.times)
+        found = seconds(read.times)
+        if self.config["interactions"] != "given":
+            return found
+        column = pa.array(found)  # the run's own were taken from a frame in this way
+        return to_seconds(column, guessed_time_format(column) or "unix")[0]
 
     def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         return numbers > 0 if self._catalogue is None else (numbers > 0) & self._catalogue[numbers]

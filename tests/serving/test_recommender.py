@@ -348,6 +348,30 @@ def test_times_of_histories_in_every_form_are_those_of_the_users(timed: Recommen
     assert timed.answer(asked[1:], k=3)["score"].tolist() == pytest.approx(expected[3:], abs=1e-6)
 
 
+@pytest.mark.parametrize("form", ["milliseconds", "days as numbers", "dates"])
+def test_histories_of_a_run_on_a_frame_have_the_frames_times(form: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(4)
+    moments = pd.to_datetime("2021-03-01") + pd.to_timedelta(
+        generator.integers(1, 600, (8, 6)).cumsum(axis=1).ravel(), "D"
+    )
+    times = {"milliseconds": moments.as_unit("ms").asi8, "days as numbers": moments.strftime("%Y%m%d").astype(int)}
+    frame = pd.DataFrame(
+        {
+            "user_id": np.repeat([f"u{number}" for number in range(8)], 6),
+            "item_id": [f"i{(user * 5 + step) % 12}" for user in range(8) for step in range(6)],
+            "timestamp": times.get(form, moments),
+        }
+    )
+    options = keys(tmp_path, tmp_path / "run", encoder="hstu", learning_rate=0.05)
+    run("SASRecCE", "frame", config_dict=options, interactions=frame)
+    model = load(tmp_path / "run")
+    own = frame[frame["user_id"] == "u3"]
+    expected = model.recommend(users=["u3"], k=4)["score"].tolist()
+    assert model.recommend(histories=own, k=4)["score"].tolist() == pytest.approx(expected, abs=1e-6)
+    one_moment = model.recommend(histories=own.assign(timestamp=own["timestamp"].iloc[0]), k=4)["score"].tolist()
+    assert one_moment != pytest.approx(expected, abs=1e-6)
+
+
 def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: pytest.LogCaptureFixture) -> None:
     histories = [["i1", "i2", "i3"], ["i7"]]
     timed._warned = False
