@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     compute: Compute
     rows: Tensor
     items: Tensor
-    data: tuple[Tensor | None, ...] = ()
+    data: tuple[object, ...] = ()
 
 
 def groups_at_once(rows: int, items: int, width: int) -> int:

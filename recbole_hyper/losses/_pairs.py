@@ -102,29 +102,18 @@ def group_logsumexp(
     """
     geometry = head.geometry
 
-    def compute(
-        states: Tensor,
-        weight: Tensor,
-        offset: Tensor | None,
-        curvature: Curvature,
-        rows: Tensor,
-        items: Tensor,
-        targets: Tensor,
-        real: Tensor | None,
-        valid: Tensor | None,
-    ) -> Tensor:
+    def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, group: Group) -> Tensor:
         logits = geometry.grouped_logits(states, weight, offset, curvature=curvature)
         if correction is not None:
-            logits = logits - correction(rows, items)
-        left_out = items.unsqueeze(1) == targets.unsqueeze(2)
-        if valid is not None:
-            left_out |= ~valid.unsqueeze(1)
+            logits = logits - correction(group.rows, group.items)
+        left_out = group.items.unsqueeze(1) == group.targets.unsqueeze(2)
+        if group.valid is not None:
+            left_out |= ~group.valid.unsqueeze(1)
         sums = torch.logsumexp(logits.masked_fill(left_out, never(logits.dtype)), dim=2)
-        return sums.reshape(-1) if real is None else sums[real]
+        return sums.reshape(-1) if group.real is None else sums[group.real]
 
     def group_piece(group: Group) -> _gather.Piece:
-        data = group.rows, group.items, group.targets, group.real, group.valid
-        return _gather.Piece(compute, group.rows, group.items, data)
+        return _gather.Piece(compute, group.rows, group.items, (group,))
 
     class Pieces:
         """The groups' pieces, then those of the targets, made anew in each pass."""
