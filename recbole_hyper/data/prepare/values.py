@@ -12,7 +12,7 @@ Good = npt.NDArray[np.bool_]
 
 # times that are numbers: how many of them make a second
 UNITS = {"unix": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
-_LATEST = 1e11  # no seconds lie beyond (the year 5138), so larger numbers are of a smaller unit
+_LATEST = 1e11  # the year 5138 in seconds, March 1973 in the next smaller unit, of which larger numbers are
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -69,6 +69,11 @@ def to_numbers(values: pa.Array) -> tuple[npt.NDArray[np.float64], Good]:
     return result, np.isfinite(result)
 
 
+def unit_of(time: float) -> str:
+    """Return the unit of a Unix time by its size: a name in ``UNITS``."""
+    return next((name for name, unit in UNITS.items() if time <= _LATEST * unit), "unix_ns")
+
+
 def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float64], Good]:
     """Return the Unix seconds of numbers, text or Arrow timestamps (without a zone UTC), and which entries are times.
 
@@ -109,7 +114,6 @@ def guessed_time_format(values: pa.Array) -> str | None:
     """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does."""
     seconds, good = to_numbers(values) if not pa.types.is_temporal(values.type) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
-        size = float(np.median(np.abs(seconds[good])))
-        return next((name for name, unit in UNITS.items() if size < _LATEST * unit), "unix_ns")
+        return unit_of(float(np.median(np.abs(seconds[good]))))
     _, good = to_seconds(values, "iso")
     return "iso" if len(good) and good.mean() >= 0.5 else None
