@@ -76,7 +76,7 @@ def group_logsumexp(
         targets: Tensor,
         *valid: Tensor,
     ) -> Tensor:
-        logits = geometry.grouped_logits(states, weight, offset, curvature=curvature)
+        logits = geometry.logits(states, weight, offset, curvature=curvature)
         if correction is not None:
             logits = logits - correction(rows, items)
         left_out = items.unsqueeze(1) == targets.unsqueeze(2)
