@@ -59,7 +59,7 @@ def recommend_all(
     model = load(folder)
     # read once: they may be generators
     only, never = (None if given is None else [str(item) for item in given] for given in (items, exclude))
-    options = {"k": k, "exclude_seen": exclude_seen, "allowed": model.allowed(only, never)}
+    options: dict[str, Any] = {"k": k, "exclude_seen": exclude_seen, "allowed": model.allowed(only, never)}
     users = about_users(model, None)
     # what cannot be asked is said before the work
     model.answer(users.part(0, 0), **options)

@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,14 +62,12 @@ def describe(data: Interactions) -> Statistics:
     )
 
 
-def rows(
-    statistics: Statistics, published: Sequence[Published], *, positions: bool = False
-) -> list[dict[str, str | None]]:
+def rows(statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> list[dict[str, Any]]:
     """Return our counts as the rows of a table, with a column per paper beside them.
 
     ``positions``: the times are positions in a sequence, not dates.
     """
-    found: list[dict[str, str | None]] = []
+    found: list[dict[str, Any]] = []
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
         found.append({"": label, "this file": format(getattr(statistics, label), form)})
         for paper in published:
