@@ -171,10 +171,10 @@ def plain(value: Any, nan_to_null: bool = True) -> Any:
     return str(value)
 
 
-def digest(content: Any) -> str:
-    """Return 8 hexadecimal digits that stand for plain values, whatever the order of keys."""
+def digest(content: Any, length: int = 8) -> str:
+    """Return ``length`` hexadecimal digits that stand for plain values, whatever the order of keys."""
     text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def file_digest(path: Path) -> str:

@@ -36,6 +36,12 @@ class NoEffect:
     when: Callable[[Any], bool] = lambda model: True
 
 
+# what RecBole makes of features while it reads them
+FEATURE_KEYS = (
+    *("additional_feat_suffix", "preload_weight", "normalize_field", "normalize_all", "numerical_features"),
+    *("discretization", "seq_len"),
+)
+
 NO_EFFECT = (
     NoEffect(("checkpoint_dir",), "a run writes everything into output_dir"),
     NoEffect(("save_dataset", "save_dataloaders"), "data are read from the atomic files in every run and not saved"),
@@ -59,14 +65,7 @@ NO_EFFECT = (
     NoEffect(("worker",), "batches are made in the process that trains", lambda m: is_ours(m) or not _no_sequences(m)),
     NoEffect(("train_neg_sample_args",), "losses draw their own negatives: see n_negatives", is_ours),
     NoEffect(("transform", "LABEL_FIELD", "NEG_PREFIX", "eval_batch_size"), "ours read none of it", is_ours),
-    NoEffect(
-        (
-            "seq_len", "numerical_features", "discretization", "normalize_field", "normalize_all", "preload_weight",
-            "additional_feat_suffix",
-        ),
-        "models of this package read features as selected_features says",
-        is_ours,
-    ),
+    NoEffect(FEATURE_KEYS, "models of this package read features as selected_features says", is_ours),
     NoEffect(
         ("selected_features", "pooling_mode"),
         "the model reads no item features",

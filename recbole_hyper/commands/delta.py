@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import time
 from dataclasses import asdict
@@ -116,8 +115,9 @@ def measured(
     from recbole_hyper.curvature.estimate import item_vectors
     from recbole_hyper.curvature.study import read_trials, run_trials
     from recbole_hyper.data.sequences import write_array
+    from recbole_hyper.files import digest
 
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    name = digest(settings, 12)
     record, saved = folder / f"trials-{name}.jsonl", folder / f"vectors-{name}-{ranks[-1]}.npy"
     wanted = [(rank, size, repeat) for rank in ranks for size in sizes for repeat in range(arguments.repeats)]
     done = read_trials(record)

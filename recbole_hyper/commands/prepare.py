@@ -33,15 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Prepare one data set; PrepareError for wrong arguments or data."""
-    from rich.console import Console
-
     from recbole_hyper.data.prepare.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
-    from recbole_hyper.data.prepare.statistics import notes, table
+    from recbole_hyper.data.prepare.statistics import notes, rows
+    from recbole_hyper.evaluation.results import table
 
-    console = Console()
     if arguments.list or arguments.name is None:
-        _list(console)
+        _list()
         return 0 if arguments.list else 2
     carried = installed_folder(arguments.name) if arguments.source is None else None
     if carried is not None:
@@ -58,9 +56,10 @@ def main(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\nprepare {arguments.name}: interrupted; nothing was changed, run it again", file=sys.stderr)
         return 130
-    for label, rows in result.steps:
-        print(f"{rows:>12,} interactions: {label}")
-    console.print(table(result.entry.name, result.statistics, result.entry.published, positions=result.positions))
+    for label, count in result.steps:
+        print(f"{count:>12,} interactions: {label}")
+    counts = rows(result.statistics, result.entry.published, positions=result.positions)
+    print(f"{result.entry.name}\n{table(counts)}")
     for line in notes(result.statistics, result.entry.published):
         print(line)
     if result.positions:
@@ -92,7 +91,7 @@ def _columns(text: str | None) -> dict[str, str] | None:
     return {field.strip(): column.strip() for field, _, column in pairs}
 
 
-def _list(console: object) -> None:
+def _list() -> None:
     from recbole_hyper.data.prepare.catalogue import entries
     from recbole_hyper.data.prepare.formats import formats
 

@@ -6,7 +6,6 @@ one and no process ever maps half of one. What cannot be mapped (of another vers
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
-from recbole_hyper.files import cache_folder, file_digest, is_no_space, read_json, write_json
+from recbole_hyper.files import cache_folder, digest, file_digest, is_no_space, read_json, write_json
 
 FORMAT = 1  # raised when the same files and keys give another store
 # a smaller file is read again as quickly
@@ -51,7 +50,7 @@ def _key(source: Source) -> str:
         "files": {path.name.removeprefix(source.name): known_digest(path) for path in source.files() if path.is_file()},
         **source.plain(),
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    return digest(content, 32)
 
 
 def known_digest(path: Path) -> str:
@@ -65,11 +64,11 @@ def known_digest(path: Path) -> str:
         known = read_json(note)
         if known.get("signature") == signature:
             return str(known["sha256"])
-    digest = file_digest(path)
+    found = file_digest(path)
     if time.time() - state.st_mtime > _UNSURE:
         with contextlib.suppress(OSError):
-            write_json(note, {"signature": signature, "sha256": digest})
-    return digest
+            write_json(note, {"signature": signature, "sha256": found})
+    return found
 
 
 def _mapped(folder: Path) -> SequenceStore | None:

@@ -22,14 +22,10 @@ from recbole_hyper.data.reading import part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.recbole_keys import FEATURE_KEYS
 from recbole_hyper.types import Split
 
 TARGET_LIST = "target_list"
-# what RecBole makes of features while it reads them; a model of this package reads none of it
-FEATURE_KEYS = (
-    *("additional_feat_suffix", "preload_weight", "normalize_field", "normalize_all", "numerical_features"),
-    *("discretization", "seq_len"),
-)
 
 
 class SequenceDataset(SequentialDataset):

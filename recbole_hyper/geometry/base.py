@@ -124,6 +124,8 @@ class Geometry(Part, ABC):
     ) -> Tensor:
         """Return all logits (n, m), differentiable by every tensor argument.
 
+        Of groups of states (g, a, d), each with items of its own (g, k, d), these are (g, a, k).
+
         Raises:
             ValueError: curvature is not above 0.
         """
@@ -136,35 +138,18 @@ class Geometry(Part, ABC):
             return self.combine(lifted, terms, terms.vectors(weight))
 
     def combine(self, lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> Tensor:
-        """Return the logits (n, m) of lifted states (n, width) and lifted items ``vectors`` (m, width)."""
+        """Return the logits (..., n, m) of lifted states (..., n, width) and of lifted items (..., m, width)."""
         exponent = None
         if lifted.exponent is not None and terms.exponent is not None:
-            exponent = lifted.exponent.unsqueeze(-1) + terms.exponent
-        linked = self.link(lifted.vectors @ vectors.t(), exponent)
-        return linked if terms.scale is None else linked * terms.scale
+            exponent = lifted.exponent.unsqueeze(-1) + terms.exponent.unsqueeze(-2)
+        linked = self.link(lifted.vectors @ vectors.transpose(-1, -2), exponent)
+        return linked if terms.scale is None else linked * terms.scale.unsqueeze(-2)
 
     def pair_logits(
         self, states: Tensor, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0
     ) -> Tensor:
         """Return the logits (n, k) of states (n, d) with their own items: weight (n, k, d), offset (n, k)."""
-        return self.grouped_logits(states.unsqueeze(1), weight, offset, curvature=curvature).squeeze(1)
-
-    def grouped_logits(
-        self, states: Tensor, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0
-    ) -> Tensor:
-        """Return the logits (g, a, k) of groups of states (g, a, d), each with the group's items (g, k, d)."""
-        self.check_curvature(curvature)
-        with torch.autocast(states.device.type, enabled=False):
-            states, weight, offset = as_compute(states, weight, offset)
-            factored = self.factored(states, offset, curvature)
-            lifted = self.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
-            terms = self.lift_items(weight, offset, curvature=curvature, factored=factored)
-            inner = lifted.vectors @ terms.vectors(weight).transpose(-1, -2)
-            exponent = None
-            if lifted.exponent is not None and terms.exponent is not None:
-                exponent = lifted.exponent.unsqueeze(-1) + terms.exponent.unsqueeze(-2)
-            linked = self.link(inner, exponent)
-            return linked if terms.scale is None else linked * terms.scale.unsqueeze(-2)
+        return self.logits(states.unsqueeze(1), weight, offset, curvature=curvature).squeeze(1)
 
     @torch.no_grad()
     def search_states(self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool) -> Tensor:

@@ -103,7 +103,7 @@ def group_logsumexp(
     geometry = head.geometry
 
     def compute(states: Tensor, weight: Tensor, offset: Tensor | None, curvature: Curvature, group: Group) -> Tensor:
-        logits = geometry.grouped_logits(states, weight, offset, curvature=curvature)
+        logits = geometry.logits(states, weight, offset, curvature=curvature)
         if correction is not None:
             logits = logits - correction(group.rows, group.items)
         left_out = group.items.unsqueeze(1) == group.targets.unsqueeze(2)

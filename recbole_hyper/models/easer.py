@@ -13,7 +13,7 @@ from torch import Tensor
 from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.keys import KEYS
 from recbole_hyper.models._linear import LinearRecommender, cached, keep
 from recbole_hyper.types import Cases
 
@@ -90,9 +90,7 @@ class EASER(LinearRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        value = config["reg_weight"]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise ConfigError(f"reg_weight={value!r}: a number above 0 is expected")
+        KEYS["reg_weight"].check(config["reg_weight"])
 
     def _require_memory(self) -> None:
         per_entry = EIGEN_BYTES_PER_ENTRY if self.cache_folder else BYTES_PER_ENTRY

@@ -12,6 +12,7 @@ from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.keys import KEYS
 from recbole_hyper.models._linear import LinearRecommender, cached, keep
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.types import Cases
@@ -58,12 +59,10 @@ class PureSVDN(LinearRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        if not isinstance(config["rank"], int) or config["rank"] < 1:
-            raise ConfigError(f"rank={config['rank']!r}: a whole number of at least 1 is expected")
-        if not isinstance(config["scaling"], int | float) or not 0 <= config["scaling"] <= 1:
-            raise ConfigError(f"scaling={config['scaling']!r}: a number from 0 to 1 is expected")
+        for key in ("rank", "scaling", "max_rank"):
+            KEYS[key].check(config[key])
         largest = config["max_rank"]
-        if largest is not None and (not isinstance(largest, int) or largest < config["rank"]):
+        if largest is not None and largest < config["rank"]:
             raise ConfigError(f"max_rank={largest!r}: a whole number of at least rank={config['rank']}, or ~")
 
     def fit(self) -> None:

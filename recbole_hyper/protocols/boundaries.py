@@ -7,16 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from recbole_hyper.data.prepare.values import UNITS, unit_of
+
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(minute|hour|day|week|month|year)s?\s*$")
 _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
-# (limit, units per second): Unix times above the limit are nanoseconds, microseconds, milliseconds. Each limit is
-# March 1973 in its unit and the year 5138 in the next coarser one
-_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
-
-
-def per_second(time: float) -> float:
-    """Return how many units of ``time`` make a second, by its size: 1, 1e3, 1e6 or 1e9."""
-    return next((unit for limit, unit in _UNITS if time > limit), 1.0)
 
 
 def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
@@ -30,7 +24,7 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
         if not 0 < where < 1:
             raise ValueError(f"{where!r}: a quantile lies between 0 and 1")
         return float(np.quantile(times, where, method="nearest"))
-    unit = per_second(times.max())
+    unit = UNITS[unit_of(times.max())]
     try:
         latest = pd.Timestamp(times.max() / unit, unit="s")
     except (ValueError, OverflowError) as error:
@@ -70,7 +64,7 @@ def latest_start(times: npt.NDArray[np.float64], start: float, end: float, limit
 
 def date(time: float) -> str:
     """Return a time as a date where it can be one, else as a number."""
-    seconds = time / per_second(time)
+    seconds = time / UNITS[unit_of(time)]
     return (_shown(seconds) if seconds > 1e8 else None) or f"{time:g}"
 
 

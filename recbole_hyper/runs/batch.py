@@ -16,8 +16,7 @@ import torch
 from recbole_hyper.errors import ConfigError, whole
 from recbole_hyper.files import digest, read_json, write_json
 from recbole_hyper.runs.load import identity, load
-from recbole_hyper.serving.recommender import Asked
-from recbole_hyper.serving.stream import Question, about_users, write_recommendations
+from recbole_hyper.serving.stream import about_users, write_part
 from recbole_hyper.threads import processors
 from recbole_hyper.training.cluster import cluster
 
@@ -60,10 +59,10 @@ def recommend_all(
     model = load(folder)
     # read once: they may be generators
     only, never = (None if given is None else [str(item) for item in given] for given in (items, exclude))
-    options = {"k": k, "exclude_seen": exclude_seen, "items": only, "exclude": never}
+    options: dict[str, Any] = {"k": k, "exclude_seen": exclude_seen, "allowed": model.allowed(only, never)}
     users = about_users(model, None)
     # what cannot be asked is said before the work
-    model.answer(users.part(0, 0), k, exclude_seen, model.allowed(only, never))
+    model.answer(users.part(0, 0), **options)
     del model
     asked = {"run": digest(identity(folder)), "users": users.n, "users_of_a_part": size, "k": int(k)}
     _claim(output, {**asked, "seen": bool(exclude_seen), "items": digest(only), "exclude": digest(never)})
@@ -103,7 +102,7 @@ class PartWriter:
 
     def __init__(self, folder: str, output: str, size: int, options: Mapping[str, Any], threads: int) -> None:
         torch.set_num_threads(threads)
-        self.model, self.identity = load(folder), identity(folder)
+        self.model = load(folder)
         self.users = about_users(self.model, None)
         self.output, self.size, self.options = Path(output), size, options
 
@@ -111,16 +110,10 @@ class PartWriter:
         """Write the files of the ``part`` numbers; returns these and the users of each."""
         counts = []
         for number in batch["part"].tolist():
-            part, file = self._part(number * self.size), self.output / f"part-{number:06d}.parquet"
-            write_recommendations(self.model, part, file, options=self.options, identity=self.identity)
-            counts.append(part.n)
+            asked = self.users.part(number * self.size, (number + 1) * self.size)
+            write_part(self.model.answer(asked, **self.options), self.output / f"part-{number:06d}.parquet")
+            counts.append(len(asked))
         return {"part": batch["part"], "users": np.array(counts)}
-
-    def _part(self, first: int) -> Question:
-        def users(start: int, stop: int) -> Asked:
-            return self.users.part(first + start, first + stop)
-
-        return Question(min(self.size, self.users.n - first), users, {**self.users.content, "first": first})
 
 
 def _claim(output: Path, asked: Mapping[str, Any]) -> None:

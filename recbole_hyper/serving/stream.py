@@ -167,7 +167,7 @@ def write_recommendations(
                 if not part.is_file():
                     asked = question.part(start, stop)
                     unknown_users += asked.unknown_users
-                    _write(model.answer(asked, **seen, allowed=allowed), part)
+                    write_part(model.answer(asked, **seen, allowed=allowed), part)
                 bar.update(stop - start)
         tell_skipped(0, unknown_users)  # of histories nothing is skipped any more
         _join(parts, output)
@@ -202,7 +202,8 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     write_json(file, plan)
 
 
-def _write(frame: pd.DataFrame, part: Path) -> None:
+def write_part(frame: pd.DataFrame, part: Path) -> None:
+    """Write some answers as a parquet file, or as lines of csv without a header; whole or not at all."""
     names = {"user_id": frame["user_id"].astype(str), "item_id": frame["item_id"].astype(str)}
     table = pa.Table.from_pandas(frame.assign(**names), schema=_SCHEMA, preserve_index=False)
     table = table.replace_schema_metadata(None)

@@ -17,16 +17,14 @@ from recbole_hyper.files import digest, locked, plain, read_json, write_json
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
-SPLIT_ARRAYS = ("train_lengths", "refit_lengths", "catalogue", "valid_catalogue")
-SPLIT_VALUES = ("points", "counts")
-CASE_ARRAYS = ("rows", "ends", "starts", "candidates", "places")
 # configuration keys that decide what is read and how it is split
 DATA_KEYS = sorted(
     {*dataset_arguments, *keys.deciding(keys.DATA, keys.SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"}
 )
 
-# of what is saved: raised when a field is added, so that a resumed sweep does not map data without it
-FORMAT = 3
+# of what is saved: raised when a field is added or its file is called otherwise, so that a resumed sweep does not map
+# data without it
+FORMAT = 4
 
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
 
@@ -37,21 +35,21 @@ def data_key(config: Any) -> str:
     return digest({**keys, "format": FORMAT})
 
 
-def shared_data(config: Any, folder: Path, *, test: bool = False) -> tuple[SequenceDataset, Split]:
-    """Return data and split of ``config`` from the one of ``folder``'s subfolders where they are saved already.
+def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
+    """Return data and split of ``config``, without its test cases and its refit part.
 
-    The first process reads the atomic files and saves; others wait for it and map its arrays. Data with features of
-    users or items beside the interactions cannot be held in a store: they are read anew by every process. ``test``
-    keeps test cases and the refit part; trials of a sweep never do.
+    They come from the one of ``folder``'s subfolders where they are saved already. The first process reads the atomic
+    files and saves; others wait for it and map its arrays. Data with features of users or items beside the interactions
+    cannot be held in a store: they are read anew by every process.
     """
-    target = folder / (data_key(config) + ("-test" if test else ""))
+    target = folder / data_key(config)
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".lock"):
         if not (target / "split.json").is_file():
-            dataset, split = _read(config, test)
+            dataset, split = _read(config, test=False)
             if share(dataset, split, target):
                 return dataset, split
-    return mapped(config, target, test=test)
+    return mapped(config, target, test=False)
 
 
 def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
@@ -67,15 +65,13 @@ def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
         if id(store) not in saved:
             store.save(target / name)
             saved[id(store)] = name
-    arrays = {name: getattr(split, name) for name in SPLIT_ARRAYS}
-    for part, cases in (("valid", split.valid), ("test", split.test)):
-        arrays |= {f"{part}_{name}": getattr(cases, name) for name in CASE_ARRAYS}
-    for name, array in arrays.items():
-        if array is not None:
-            write_array(target / f"{name}.npy", array)
+    for part, owner in (("split", split), ("valid", split.valid), ("test", split.test)):
+        for name, value in vars(owner).items():
+            if isinstance(value, np.ndarray):
+                write_array(target / f"{part}.{name}.npy", value)
     places = {name: saved[id(store)] for name, store in stores.items()}
-    meta = {"stores": places, "has_features": has_features, **{name: getattr(split, name) for name in SPLIT_VALUES}}
-    write_json(target / "split.json", meta)
+    values = {name: value for name, value in vars(split).items() if isinstance(value, dict)}
+    write_json(target / "split.json", {"stores": places, "has_features": has_features, "values": values})
     return has_features
 
 
@@ -85,7 +81,7 @@ def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, S
     Data with features are read anew; ``test`` then says whether test cases are kept.
     """
     if read_json(target / "split.json")["has_features"]:
-        return _read(config, test)
+        return _read(config, test=test)
     if target not in _mapped:
         _mapped.clear()  # a process runs one trial at a time
         _mapped[target] = (SequenceStore.load(target / "data"), load_split(target))
@@ -94,7 +90,7 @@ def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, S
     return SequenceDataset(config, store), dataclasses.replace(split, counts=dict(split.counts))
 
 
-def _read(config: Any, test: bool) -> tuple[SequenceDataset, Split]:
+def _read(config: Any, *, test: bool) -> tuple[SequenceDataset, Split]:
     dataset, split = read_data(config)
     return dataset, split if test else split.without_test()
 
@@ -105,17 +101,9 @@ def load_split(folder: Path) -> Split:
     places = meta["stores"]
     stores = {place: SequenceStore.load(folder / place) for place in set(places.values())}
 
-    def array(name: str) -> Any:
-        path = folder / f"{name}.npy"
-        return np.load(path, mmap_mode="r", allow_pickle=False) if path.is_file() else None
+    def arrays(part: str) -> dict[str, Any]:
+        files = {path.name.split(".")[1]: path for path in folder.glob(f"{part}.*.npy")}
+        return {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in files.items()}
 
-    valid, test = (
-        Cases(stores[places[part]], *(array(f"{part}_{name}") for name in CASE_ARRAYS)) for part in ("valid", "test")
-    )
-    return Split(
-        store=stores[places["train"]],
-        valid=valid,
-        test=test,
-        **{name: meta[name] for name in SPLIT_VALUES},
-        **{name: array(name) for name in SPLIT_ARRAYS},
-    )
+    valid, test = (Cases(stores[places[part]], **arrays(part)) for part in ("valid", "test"))
+    return Split(stores[places["train"]], valid=valid, test=test, **meta["values"], **arrays("split"))

@@ -15,7 +15,7 @@ from recbole_hyper.data.prepare import recipe as filters
 from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
-from recbole_hyper.data.prepare.statistics import Published, describe, notes
+from recbole_hyper.data.prepare.statistics import Published, describe, notes, rows
 from tests.reference import filters as reference
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=120)
@@ -237,3 +237,8 @@ def test_statistics_by_hand() -> None:
     other = Published("other", users=4, note="misprint")
     assert notes(found, [same]) == []
     assert notes(found, [same, other]) == ["* differs from this file", "other: misprint"]
+    users, items, *_, first, last = rows(found, [same, other])
+    assert users == {"": "users", "this file": "3", "same": "3", "other": "4 *"}
+    assert items == {"": "items", "this file": "3", "same": "3", "other": None}
+    assert (first["this file"], last["this file"]) == ("1970-01-01 00:00:00", "1970-01-01 00:00:30")
+    assert rows(found, [], positions=True)[-1] == {"": "times", "this file": "positions"}

@@ -263,14 +263,14 @@ import sys, time
 from recbole_hyper.cli import main
 from recbole_hyper.serving import stream
 
-stream._BATCH, write = 7, stream._write
+stream._BATCH, write = 7, stream.write_part
 folder, output, *on = sys.argv[1:]
 
 def slow(frame, part):
     write(frame, part)
     time.sleep(600 if not on and part.stem > "00000000" else 0)
 
-stream._write = slow
+stream.write_part = slow
 sys.exit(main(["recommend", folder, "--k=4", f"--output={output}"]))
 """
     output = tmp_path / "recs.parquet"

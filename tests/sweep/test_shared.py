@@ -61,8 +61,13 @@ def test_candidates_of_validation_are_those_of_the_split(keys: dict, tmp_path: P
     expected = make_split(SequenceDataset(config).store, config)
     if refit:
         assert expected.candidates("valid").sum() < expected.candidates("test").sum()
+    shared.share(SequenceDataset(config), expected, tmp_path / "whole")
     for _ in range(2):
-        _, split = shared.shared_data(config, tmp_path / "shared", test=test)
+        _, split = (
+            shared.mapped(config, tmp_path / "whole", test=True)
+            if test
+            else shared.shared_data(config, tmp_path / "shared")
+        )
         for part in ("valid", "test"):
             np.testing.assert_array_equal(split.candidates(part), expected.candidates(part))
 

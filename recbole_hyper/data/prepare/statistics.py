@@ -3,9 +3,9 @@
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from rich.table import Column, Table
 
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.recipe import repeated
@@ -62,28 +62,28 @@ def describe(data: Interactions) -> Statistics:
     )
 
 
-def table(name: str, statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> Table:
-    """Return our counts as a table for a terminal, a column per paper beside them.
+def rows(statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> list[dict[str, Any]]:
+    """Return our counts as the rows of a table, with a column per paper beside them.
 
     ``positions``: the times are positions in a sequence, not dates.
     """
-    result = Table("", Column("this file", justify="right"), title=name, title_justify="left")
-    for paper in published:
-        result.add_column(paper.paper, justify="right")
+    found: list[dict[str, Any]] = []
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
-        theirs = [getattr(paper, label) for paper in published]
-        # densities are printed rounded, so only counts are marked
-        marks = [" *" if label in _differing(statistics, paper) else "" for paper in published]
-        cells = ["" if v is None else format(v, form) + mark for v, mark in zip(theirs, marks, strict=True)]
-        result.add_row(label, format(getattr(statistics, label), form), *cells)
-    result.add_row("mean length", f"{statistics.mean_length:.2f}")
-    result.add_row("min - max", f"{statistics.min_length} - {statistics.max_length:,}")
-    result.add_row("repeated pairs", f"{statistics.repeated:,}")
-    result.add_row("ties in time", f"{statistics.tied:.1%}")
+        found.append({"": label, "this file": format(getattr(statistics, label), form)})
+        for paper in published:
+            value = getattr(paper, label)
+            # densities are printed rounded, so only counts are marked
+            mark = " *" if label in _differing(statistics, paper) else ""
+            found[-1][paper.paper] = None if value is None else format(value, form) + mark
+    own = {
+        "mean length": f"{statistics.mean_length:.2f}",
+        "min - max": f"{statistics.min_length} - {statistics.max_length:,}",
+        "repeated pairs": f"{statistics.repeated:,}",
+        "ties in time": f"{statistics.tied:.1%}",
+    }
     times = {"first": _date(statistics.first_time), "last": _date(statistics.last_time)}
-    for label, text in ({"times": "positions"} if positions else times).items():
-        result.add_row(label, text)
-    return result
+    own |= {"times": "positions"} if positions else times
+    return [*found, *({"": label, "this file": text} for label, text in own.items())]
 
 
 def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:

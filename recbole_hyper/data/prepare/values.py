@@ -12,7 +12,7 @@ Good = npt.NDArray[np.bool_]
 
 # times that are numbers: how many of them make a second
 UNITS = {"unix": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
-_LATEST = 1e11  # no seconds lie beyond (the year 5138), so larger numbers are of a smaller unit
+_LATEST = 1e11  # the year 5138 in seconds, March 1973 in the next smaller unit, of which larger numbers are
 # dates, and moments, that are written as numbers
 _COMPACT = {
     r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])" + more: "%Y%m%d" + time
@@ -76,6 +76,11 @@ def to_numbers(values: pa.Array) -> tuple[npt.NDArray[np.float64], Good]:
     return result, np.isfinite(result)
 
 
+def unit_of(time: float) -> str:
+    """Return the unit of a Unix time by its size: a name in ``UNITS``."""
+    return next((name for name, unit in UNITS.items() if time <= _LATEST * unit), "unix_ns")
+
+
 def to_seconds(values: pa.Array, time_format: str) -> tuple[npt.NDArray[np.float64], Good]:
     """Return the Unix seconds of numbers, text or Arrow timestamps (without a zone UTC), and which entries are times.
 
@@ -124,7 +129,6 @@ def guessed_time_format(values: pa.Array) -> str | None:
         for written, form in _COMPACT.items():
             if as_mask(pc.match_substring_regex(text, written)).mean() >= 0.5:
                 return form
-        size = float(np.median(np.abs(seconds[good])))
-        return next((name for name, unit in UNITS.items() if size < _LATEST * unit), "unix_ns")
+        return unit_of(float(np.median(np.abs(seconds[good]))))
     _, good = to_seconds(values, "iso")
     return "iso" if len(good) and good.mean() >= 0.5 else None
