@@ -87,6 +87,11 @@ NO_EFFECT = (
         _one_step,
     ),
     NoEffect(
+        ("lr_plateau", "lr_schedule", "warmup_ratio"),
+        "its trainer of RecBole has optimizers of its own for encoder and decoder",
+        lambda m: m.__name__ == "RecVAE",
+    ),
+    NoEffect(
         ("ema_decay",),
         "it is fitted in one step, or by a trainer of RecBole with steps of its own",
         lambda m: _one_step(m) or m.__name__ in ("RaCT", "RecVAE", "S3Rec"),
