@@ -11,6 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from recbole_hyper.evaluation.results import markdown_table, markdown_text
+
 # head and frame of every page
 FRAME = Path(__file__).with_name("page.html")
 LONG_COLUMNS = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
@@ -148,16 +150,9 @@ def _breakable(text: str) -> str:
 def markdown(frame: pd.DataFrame) -> str:
     """Return rows as a markdown table."""
     frame = frame.dropna(axis="columns", how="all")
-    names = [_escaped(str(name)) for name in frame]
-    rows = [[_escaped(cell(value)) for value in row] for row in frame.itertuples(index=False)]
-    marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [names, marks, *rows]) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
-    shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
-    return " ".join(shown.split("\n")).replace("\r", " ")
+    rows = ([markdown_text(cell(value)) for value in row] for row in frame.itertuples(index=False))
+    right = {str(name) for name in frame if pd.api.types.is_numeric_dtype(frame[name])}
+    return markdown_table([str(name) for name in frame], rows, right) + "\n"
 
 
 def cell(value: Any) -> str:
