@@ -14,7 +14,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, headline, metrics_table, versions, write_cases
+from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
 from recbole_hyper.evaluation.scorers import require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
@@ -275,7 +275,7 @@ def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     compiled = result["seconds"].get("compile")
     once = f"{compiled:.1f} s compiling kernels once, " if compiled else ""
     print(
-        f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
+        f"{result['parameters']:,} parameters, {epochs_text(result)}, "
         f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
     print(metrics_table(result))
