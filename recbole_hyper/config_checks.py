@@ -9,6 +9,7 @@ from typing import Any
 from recbole.evaluator.register import metric_information, metric_types
 
 from recbole_hyper import components, keys
+from recbole_hyper.config_parts import CURVATURE
 from recbole_hyper.errors import ConfigError, did_you_mean
 
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
@@ -26,7 +27,8 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
                 if not keys.matches(wanted, value):
                     raise ConfigError(f"{key}={value!r}: {keys.in_words(wanted)} is expected (default: {default!r})")
                 break
-    keys.check(final, defaults)
+    # a curvature also where nothing is curved
+    keys.check({**final, **{key: given[key] for key in CURVATURE if key in given}}, defaults)
     for key, value in final.items():
         # models of RecBole have rates of their own names
         if key.endswith("dropout_prob") and value != keys.AUTO and not keys.matches("float in [0, 1)", value):
