@@ -189,6 +189,12 @@ class _Sweep:
         """Bind the values of the space; any that cannot run ends the sweep before it begins."""
         if not trials:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
+        if self.space.domains and not any(trial.settings for trial in trials):
+            keys = ", ".join(self.space.domains)
+            raise ConfigError(
+                f"the space varies nothing of {self.plan.model}: no condition of {keys} holds; give a space of keys "
+                "that it reads, which 'recbole-hyper keys MODEL' lists"
+            )
         try:
             warnings = bind_values(self.plan, self.space, [trial.settings for trial in trials], self.draws[1])
         except ConfigError as error:

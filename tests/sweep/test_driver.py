@@ -303,6 +303,10 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
             "'n_layer', which is no key of a trial; did you mean n_layers",
         ),
         ({"learning_rate": {"grid": []}}, "the grid is empty"),
+        (
+            {"reg_weight": {"grid": [1.0, 2.0], "when": {"model": "EASER"}}},
+            "varies nothing of SASRecCE: no condition of",
+        ),
         ({"seed": {"grid": [1]}}, "in the space and fixed"),
         ({"topk": {"grid": [[1], [5]]}}, "could not be compared"),
         ({"output_dir": {"grid": ["a"]}}, "no key of a trial"),
