@@ -28,6 +28,7 @@ from recbole_hyper.config_checks import (
     check_auto,
     check_combinations,
     check_eval_args,
+    check_learner,
     check_load_col,
     check_metrics,
     check_valid_metric,
@@ -165,6 +166,7 @@ class Config(RecBoleConfig):
         check_values(self.external_config_dict, self.final_config_dict, self.internal_config_dict)
         check_combinations(self.final_config_dict)
         check_auto(self.final_config_dict, self.model_class)
+        check_learner(self.final_config_dict["learner"], self.model_class)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
         if issubclass(self.model_class, components.Model):
             self.model_class.check_config(self)

@@ -57,6 +57,13 @@ def check_auto(config: Mapping[str, Any], model: type) -> None:
             raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
 
 
+def check_learner(learner: Any, model: type) -> None:
+    """Raise ConfigError for a learner that the model's trainer does not have: RecBole's takes adam in its place."""
+    allowed = keys.LEARNERS if components.parts_of(model) else keys.RECBOLE_LEARNERS
+    if str(learner).lower() not in allowed:
+        raise ConfigError(f"learner={learner!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
+
+
 def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys by which the learning rate follows a schedule over ``epochs``; {} where it does not."""
     # no .get: RecBole's Config has none

@@ -27,12 +27,16 @@ from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.trainer import Evaluation, make_trainer
+from recbole_hyper.training.trainer import NOT_RESUMABLE, Evaluation, make_trainer
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
 
-LONGER = "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
+LONGER = "the best epoch is the last: train longer, as with "
+RESUMED, ANEW = (
+    "recbole-hyper run --resume=True --output_dir=%s --epochs=%d",
+    "another output_dir than %s and --epochs=%d",
+)
 
 
 def run(
@@ -201,7 +205,8 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
     if trainer.is_best_last:
-        logger.info(LONGER, trainer.output_dir, 2 * trainer.epochs)
+        how = ANEW if trainer.config["model"] in NOT_RESUMABLE else RESUMED
+        logger.info(LONGER + how, trainer.output_dir, 2 * trainer.epochs)
     trainer.load_best()
 
 
