@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from recbole_hyper.errors import ConfigError, did_you_mean
+from recbole_hyper.keys import KEYS, in_words, matches
 
 T = TypeVar("T", bound=type)
 
@@ -216,12 +217,25 @@ def options(cls: type[Part], values: Mapping[str, Any], *prefixes: str) -> dict[
     """Pick from flat configuration ``values`` the options of the part ``cls``.
 
     The argument ``x`` is looked up as ``<prefix>_x`` for each prefix in turn, then as ``x``. Arguments that the
-    configuration does not name (or leaves as None) keep the default of the constructor.
+    configuration does not name (or leaves as None) keep the default of the constructor. ConfigError for a value that is
+    no number, whole number or bool where the annotation, or else the default, is one.
     """
     found = {}
-    for argument in cls.option_parameters():
+    for argument, parameter in cls.option_parameters().items():
         for key in option_keys(argument, *prefixes):
             if values.get(key) is not None:
                 found[argument] = values[key]
+                _check_kind(key, values[key], parameter)
                 break
     return found
+
+
+def _check_kind(key: str, value: Any, parameter: inspect.Parameter) -> None:
+    """Raise ConfigError for a ``value`` of another kind than an option has; declared keys are checked by ``keys``."""
+    said, default = parameter.annotation, parameter.default
+    # an annotation is text under ``from __future__ import annotations``; a default of 2 may stand for 2.0
+    name = said if isinstance(said, str) else getattr(said, "__name__", "")
+    if said is inspect.Parameter.empty:
+        name = "bool" if isinstance(default, bool) else "float" if isinstance(default, int | float) else ""
+    if name in ("bool", "int", "float") and key not in KEYS and not matches(name, value):
+        raise ConfigError(f"{key}={value!r}: {in_words(name)} is expected (default: {default!r})")

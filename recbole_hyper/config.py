@@ -28,12 +28,13 @@ from recbole_hyper.config_checks import (
     check_auto,
     check_combinations,
     check_eval_args,
+    check_learner,
     check_load_col,
     check_metrics,
     check_valid_metric,
     check_values,
 )
-from recbole_hyper.config_parts import PARTS, part_keys, part_name, settings_of_model
+from recbole_hyper.config_parts import CURVATURE, PARTS, is_curved, part_keys, part_name, settings_of_model
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import recbole_folder, recbole_models
@@ -165,6 +166,7 @@ class Config(RecBoleConfig):
         check_values(self.external_config_dict, self.final_config_dict, self.internal_config_dict)
         check_combinations(self.final_config_dict)
         check_auto(self.final_config_dict, self.model_class)
+        check_learner(self.final_config_dict["learner"], self.model_class)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
         if issubclass(self.model_class, components.Model):
             self.model_class.check_config(self)
@@ -175,6 +177,8 @@ class Config(RecBoleConfig):
     parameters: dict[str, list[str]]
     # by key that the model does not read although RecBole or this package documents it: why
     without_effect: dict[str, str]
+    # what is said of keys whose meaning another key takes away
+    remarks: list[str]
 
     # --- RecBole's hooks ---------------------------------------------------------------------------------------------
     def compatibility_settings(self) -> None:
@@ -254,7 +258,8 @@ class Config(RecBoleConfig):
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
         read = {key: value for key, value in self.external_config_dict.items() if not self.ignores(key)}
         merge(final, copy.deepcopy(read))
-        for text in translate(read, final, self.internal_config_dict):
+        self.remarks = translate(read, final, self.internal_config_dict)
+        for text in self.remarks:
             logger.warning("%s", text)
         check_load_col(final.get("load_col"))
         if final.get("load_col") is None:
@@ -302,24 +307,34 @@ class Config(RecBoleConfig):
 
     def _unread(self) -> dict[str, str]:
         """Return the documented keys that the model does not read, and why."""
-        return without_effect(self.model_class)
+        found = without_effect(self.model_class)
+        if self._parts() and not is_curved(self.internal_config_dict):
+            found |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
+        return found
 
-    def _known_keys(self) -> frozenset[str]:
+    def known_keys(self) -> frozenset[str]:
+        """Return every key that may be set: of RecBole, of this package, and of the parts that the model has."""
         known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
         return known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
 
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
-        known = self._known_keys()
-        for key, value in self.external_config_dict.items():
-            if key in known:
-                # what asks for the default, as the configuration of an earlier run does, is no mistake
-                default = (None, self.internal_config_dict.get(key))
-                if key not in REFUSED and self.ignores(key) and value not in default:
-                    why = self.without_effect.get(key, "it belongs to other models or parts")
-                    logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
-                continue
+        known = self.known_keys()
+        for key in (key for key in self.external_config_dict if key not in known):
             raise ConfigError(f"unknown key {key!r}{did_you_mean(key, known)}")
+        for key, why in self.given_in_vain().items():
+            logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
+
+    def given_in_vain(self) -> dict[str, str]:
+        """Return the keys that are given and that a run of this model does not read, and why.
+
+        What asks for the default, as the configuration of an earlier run does, is no mistake.
+        """
+        return {
+            key: self.without_effect.get(key, "it belongs to other models or parts")
+            for key, value in self.external_config_dict.items()
+            if key not in REFUSED and self.ignores(key) and value not in (None, self.internal_config_dict.get(key))
+        }
 
     def _check_dataset(self, root: str) -> None:
         if self.final_config_dict["interactions"] == "given":

@@ -9,6 +9,7 @@ from typing import Any
 from recbole.evaluator.register import metric_information, metric_types
 
 from recbole_hyper import components, keys
+from recbole_hyper.config_parts import CURVATURE
 from recbole_hyper.errors import ConfigError, did_you_mean
 
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
@@ -26,7 +27,8 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
                 if not keys.matches(wanted, value):
                     raise ConfigError(f"{key}={value!r}: {keys.in_words(wanted)} is expected (default: {default!r})")
                 break
-    keys.check(final, defaults)
+    # a curvature also where nothing is curved
+    keys.check({**final, **{key: given[key] for key in CURVATURE if key in given}}, defaults)
     for key, value in final.items():
         # models of RecBole have rates of their own names
         if key.endswith("dropout_prob") and value != keys.AUTO and not keys.matches("float in [0, 1)", value):
@@ -53,6 +55,13 @@ def check_auto(config: Mapping[str, Any], model: type) -> None:
     for key, value in config.items():
         if value == keys.AUTO and key in keys.KEYS and not keys.is_text(key):
             raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
+
+
+def check_learner(learner: Any, model: type) -> None:
+    """Raise ConfigError for a learner that the model's trainer does not have: RecBole's takes adam in its place."""
+    allowed = keys.LEARNERS if components.parts_of(model) else keys.RECBOLE_LEARNERS
+    if str(learner).lower() not in allowed:
+        raise ConfigError(f"learner={learner!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
 
 
 def schedule_keys(config: Mapping[str, Any]) -> dict[str, Any]:

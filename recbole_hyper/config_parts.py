@@ -16,6 +16,8 @@ from recbole_hyper.yaml_files import properties_folder, read_yaml
 PARTS = {"encoder": ("encoders", "encoder"), "geometry": ("geometry", "geometry"), "loss_type": ("losses", "loss")}
 # of an encoder from outside the package that has no YAML: the item vectors have a width whatever encodes them
 WIDTH = {"hidden_size": 64}
+# keys of what is curved
+CURVATURE = ("curvature", "curvature_init", "curvature_learning_rate")
 
 
 def part_settings(key: str, name: str) -> dict[str, Any]:
@@ -35,6 +37,13 @@ def part_keys(key: str, name: str) -> frozenset[str]:
     options = components.resolve(family, name).option_parameters()
     spelled = {spelling for option in options for spelling in components.option_keys(option, name, prefix)}
     return frozenset(spelled | set(part_settings(key, name)))
+
+
+def is_curved(config: Any) -> bool:
+    """Return whether the geometry or the encoder that ``config`` names has a curvature."""
+    encoder = components.resolve("encoders", config["encoder"])
+    curved = components.resolve("geometry", config["geometry"]).curved
+    return curved or "curvature" in encoder.option_parameters()
 
 
 def reads_times(config: Any) -> bool:

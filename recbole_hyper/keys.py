@@ -23,6 +23,10 @@ METRICS = "metrics"  # of these, what is computed of the ranks alone
 PLACE = "place"  # where, how fast and how loud: no number of the result
 GROWS = "grows"  # a resumed run may raise it, never lower it
 
+# optimizers of the models of this package, and of RecBole's
+LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop", "riemannian_adam", "riemannian_sgd")
+RECBOLE_LEARNERS = (*LEARNERS[:5], "sparse_adam")
+
 AUTO = "auto"  # the value that says: find one in the training data
 
 
@@ -88,7 +92,7 @@ _declare(
     ("geometry", "part", "scores states against items"),
     ("loss_type", "part", "what is learned from the scores"),
     ("seed", "int >= 0", "of every random number in training"),
-    ("learner", "str", "adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
+    ("learner", "str", ", ".join(LEARNERS)),
     ("learning_rate", "float > 0 or auto", "of the learner"),
     ("adam_betas", "two floats in [0, 1)", "of adam and adamw"),
     ("weight_decay", "float >= 0, auto or ~", "L2 inside the learner"),

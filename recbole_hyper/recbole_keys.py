@@ -80,10 +80,15 @@ NO_EFFECT = (
     NoEffect(
         (
             "epochs", "train_batch_size", "learner", "learning_rate", "eval_step", "stopping_step", "clip_grad_norm",
-            "weight_decay", "enable_amp", "enable_scaler", "lr_plateau", "lr_schedule", "warmup_ratio",
+            "weight_decay", "enable_amp", "enable_scaler",
         ),
         "the model is fitted in one step",
         _one_step,
+    ),
+    NoEffect(
+        ("lr_plateau", "lr_schedule", "warmup_ratio"),
+        "it is fitted in one step, or by a trainer of RecBole with optimizers of its own",
+        lambda m: _one_step(m) or m.__name__ == "RecVAE",
     ),
     NoEffect(
         ("ema_decay",),

@@ -346,3 +346,13 @@ def test_a_key_that_the_sweep_sets_is_no_misspelling_of_itself(cycle: Path) -> N
 
 def test_the_encoding_that_an_error_asks_for_is_a_key(cycle: Path) -> None:
     assert make(cycle, encoding="latin-1")["encoding"] == "latin-1"
+
+
+@pytest.mark.parametrize(
+    ("model", "learner"),
+    [("SASRecCE", "sgdx"), ("SASRecCE", "sparse_adam"), ("BPR", "adamm"), ("GRU4Rec", "riemannian_adam")],
+)
+def test_a_learner_that_the_trainer_does_not_have_is_refused(cycle: Path, model: str, learner: str) -> None:
+    with pytest.raises(ConfigError, match=f"learner='{learner}' is unknown to {model}; allowed: adam, adamw, sgd"):
+        make(cycle, model=model, learner=learner)
+    assert make(cycle, model=model, learner="AdamW")["learner"] == "AdamW"

@@ -11,6 +11,7 @@ import pytest
 from recbole_hyper import components
 from recbole_hyper.config import Config, model_class, properties_folder, read_yaml
 from recbole_hyper.config_parts import PARTS, part_keys, part_settings, settings_of_model
+from recbole_hyper.key_tables import of_model
 
 MODELS = [name for name in components.names("models") if components.parts_of(model_class(name))]
 
@@ -75,3 +76,17 @@ def test_every_loss_is_bound_with_its_own_settings(cycle: Path, model: str, loss
     config = Config(model, "cycle", config_dict={"data_path": str(cycle), "loss_type": loss})
     stated = part_settings("loss_type", loss)
     assert {key: config[key] for key in stated} == stated
+
+
+def test_a_curvature_of_what_is_flat_has_no_effect(random_data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = {"data_path": str(random_data), "curvature": 0.5, "curvature_learning_rate": 0.1}
+    flat = Config("SASRecCE", "random", config_dict=keys)
+    for key in ("curvature", "curvature_learning_rate"):
+        said = f"SASRecCE does not read {key}: the key has no effect in this run; neither the geometry nor the encoder"
+        assert said in caplog.text
+        assert key not in flat.plain()
+    assert not {"curvature", "curvature_init"} & {row["key"] for row in of_model(flat)}
+    caplog.clear()
+    for own in ({"geometry": "poincare"}, {"encoder": "moebius_gru"}):
+        assert Config("SASRecCE", "random", config_dict={**keys, **own})["curvature"] == 0.5
+    assert caplog.text == ""

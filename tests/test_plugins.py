@@ -157,3 +157,25 @@ def test_what_is_no_part_is_one_error(
     components.resolve("losses", "ce")
     with pytest.raises(ConfigError, match=message):
         Config("SASRecCE", "cycle", config_dict={"data_path": str(cycle), **keys})
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [("abc", "factor='abc': a number is"), ("1,5", r"factor=\[1, 5\]: a number is")]
+)
+def test_an_option_of_another_kind_is_refused_before_data_are_read(random_data: Path, value: str, says: str) -> None:
+    keys = {"data_path": str(random_data), "loss_type": Doubled}
+    with pytest.raises(ConfigError, match=says + r" expected \(default: 2.0\)"):
+        Config("SASRecCE", "random", config_dict={**keys, "loss_factor": value})
+    assert Config("SASRecCE", "random", config_dict={**keys, "loss_factor": "3"})["loss_factor"] == 3
+
+
+def test_the_kind_of_an_option_is_that_of_its_annotation_or_its_default() -> None:
+    class Options(components.Part):
+        def __init__(self, *, a=2, b=True, c: int = 1, d: float | None = None, e="x") -> None:  # type: ignore[no-untyped-def]
+            pass
+
+    good = {"a": 0.5, "b": False, "c": 3, "d": "any", "e": 1}
+    assert components.options(Options, good) == good
+    for name, value in (("a", "x"), ("b", 1), ("c", 0.5)):
+        with pytest.raises(ConfigError, match=f"{name}={value!r}: .* is expected"):
+            components.options(Options, {name: value})

@@ -10,7 +10,7 @@ from typing import Any
 
 from recbole.evaluator.register import smaller_metrics
 
-from recbole_hyper.evaluation.results import candidates_text, headline
+from recbole_hyper.evaluation.results import candidates_text, headline, markdown_table, markdown_text
 from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_cases, holm, pooled_cases
 from recbole_hyper.files import write_csv, write_text
 
@@ -206,11 +206,11 @@ def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: s
 
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Return a markdown table with the best value of each metric in bold."""
-    sides = (" --- " if column in ("model", "metric", "note") else " ---: " for column in columns)
-    lines = ["| " + " | ".join(columns) + " |", "|" + "|".join(sides) + "|"]
-    for cells in text_rows(rows, columns):
-        lines.append("| " + " | ".join(cells[column].replace("|", "\\|") for column in columns) + " |")
-    return "\n".join(lines)
+    plain = [
+        {name: markdown_text(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows
+    ]
+    lines = ([cells[column] for column in columns] for cells in text_rows(plain, columns))
+    return markdown_table(columns, lines, {*columns} - {"model", "metric", "note"})
 
 
 def caption(result: Mapping[str, Any], metric: str, part: str = "test", seeds: Sequence[int] = ()) -> str:

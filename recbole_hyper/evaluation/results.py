@@ -1,9 +1,10 @@
 """What a result says of its origin, the rank of every case, and the table that a run ends with."""
 
+import html
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -84,11 +85,33 @@ def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
 
 
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str]) -> str:
+    """Return cells as a markdown table without a last line break; the columns ``right`` are set right.
+
+    Cells are markdown: what is not meant as such goes through :func:`markdown_text` before.
+    """
+    head = [markdown_text(name) for name in columns]
+    marks = ["---:" if name in right else "---" for name in columns]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, marks, *rows))
+
+
+def markdown_text(text: str) -> str:
+    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
+    shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
+    return " ".join(shown.split("\n")).replace("\r", " ")
+
+
 def headline(result: Mapping[str, Any]) -> str:
     """Return what was run and how it was ranked, in a line without the seed."""
     seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
     ranked = candidates_text(result["eval_args"]["mode"])
     return f"{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}"
+
+
+def epochs_text(result: Mapping[str, Any]) -> str:
+    """Return which epoch is the best, counted from 0 as in train.csv and in RecBole, and how many there were."""
+    best = result.get("best_epoch")
+    return "no epoch" if best is None or best < 0 else f"best epoch {best} (from 0) of {result.get('epochs')}"
 
 
 def metrics_table(result: Mapping[str, Any]) -> str:

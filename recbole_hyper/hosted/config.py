@@ -98,7 +98,7 @@ class HostedConfig(Config):
         return found
 
     def _check_keys(self) -> None:
-        known = self._known_keys()
+        known = self.known_keys()
         for key in [key for key in self.cmd_config_dict if key not in known]:
             logger.warning("--%s of the command line is no key of this configuration, and is not read", key)
             self.external_config_dict.pop(key, None)

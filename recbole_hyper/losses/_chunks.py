@@ -27,7 +27,7 @@ class Tiles:
 
 
 def default_budget(device: torch.device) -> int:
-    """Return the default loss_memory_budget in bytes: 256 MiB, or 1/32 of the device's memory if that is less.
+    """Return the default memory_budget in bytes: 256 MiB, or 1/32 of the device's memory if that is less.
 
     It depends on the memory that exists, not on what happens to be free, so that equal runs are cut equally and give
     equal numbers.
@@ -78,9 +78,9 @@ def cut(
             budget = fixed + max(budget, row)
     if budget < least:
         raise ValueError(
-            f"memory budget {budget} bytes is under one row of logits: the lifts of {n} states take {fixed} bytes and "
-            f"one row of {n_items} items {row}; set loss_memory_budget to {least} bytes ({math.ceil(least / 2**20)} "
-            "MiB) or more, or leave it out"
+            f"memory_budget={budget} (the key loss_memory_budget of a run) is under one row of logits: the lifts of "
+            f"{n} states take {fixed} bytes and one row of {n_items} items {row}; set it to {least} bytes "
+            f"({math.ceil(least / 2**20)} MiB) or more, or leave it out"
         )
 
     # the compiled kernels work in place: only a link has one tile beside what is kept

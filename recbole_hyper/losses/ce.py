@@ -135,7 +135,7 @@ def check_smoothing(label_smoothing: float) -> None:
 def check_budget(memory_budget: int | None) -> None:
     """Raise ValueError for a budget that is not above 0."""
     if memory_budget is not None and memory_budget <= 0:
-        raise ValueError(f"loss_memory_budget must be above 0 bytes, got {memory_budget}")
+        raise ValueError(f"memory_budget must be above 0 bytes, got {memory_budget}")
 
 
 @component("losses", "ce")

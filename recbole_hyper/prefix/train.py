@@ -83,11 +83,12 @@ def train_prefix(
 ) -> dict[str, Any]:
     """Train, keep the best epoch by validation accuracy (the first of equal ones), test it once; return the result.
 
-    ``folder`` gets curve.csv (a row per epoch), checkpoint.pt (after each epoch), best.pt and result.json. A folder
-    with a checkpoint of the same settings is continued: an epoch's order depends on seed and epoch alone, so a
-    stopped and resumed run gives the same numbers as one that was not stopped. ValueError: a setting out of range
-    (nothing is written then), another process at work in ``folder``, or a checkpoint that is damaged or was made with
-    other settings. FloatingPointError: the loss is not finite; the last checkpoint is kept.
+    ``folder`` gets curve.csv (a row per epoch, counted from 1 here and in result.json), checkpoint.pt (after each
+    epoch), best.pt and result.json. A folder with a checkpoint of the same settings is continued: an epoch's order
+    depends on seed and epoch alone, so a stopped and resumed run gives the same numbers as one that was not stopped.
+    ValueError: a setting out of range (nothing is written then), another process at work in ``folder``, or a checkpoint
+    that is damaged or was made with other settings. FloatingPointError: the loss is not finite; the last checkpoint is
+    kept.
     """
     steps: dict[str, Any] = {"learning_rate": learning_rate, "manifold_learning_rate": manifold_learning_rate}
     steps["stabilize"] = stabilize

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from recbole_hyper.curvature.disk import delta_rel_of
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.results import metrics_table, table
+from recbole_hyper.evaluation.results import epochs_text, metrics_table, table
 from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
@@ -90,8 +90,7 @@ def facts(result: Mapping[str, Any], curvature: float | None) -> str:
         "parts": parts,
         "data": ", ".join(f"{count:,} {name[2:]}" for name, count in counts.items() if count is not None),
         "protocol": protocol_text(dict(result)),
-        "training": f"best epoch {result.get('best_epoch')} of {result.get('epochs')}, seed {result.get('seed')}, "
-        f"{seconds.get('train', float('nan')):.1f} s",
+        "training": f"{epochs_text(result)}, seed {result.get('seed')}, {seconds.get('train', float('nan')):.1f} s",
         "parameters": f"{result['parameters']:,}" if result.get("parameters") is not None else "",
         "commit": str(result.get("commit") or ""),
     }

@@ -11,6 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from recbole_hyper.evaluation.results import markdown_table, markdown_text
+
 # head and frame of every page
 FRAME = Path(__file__).with_name("page.html")
 LONG_COLUMNS = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
@@ -121,7 +123,10 @@ def table_html(frame: pd.DataFrame, *, best: Sequence[str] = (), smaller: Sequen
 
 
 def column_texts(column: pd.Series) -> list[str]:
-    """Return the values of a column as a reader wants them; numbers with as many digits as tell most of them apart."""
+    """Return the values of a column as a reader wants them; numbers with as many digits as tell most of them apart.
+
+    A number that these digits would make 0 or round by much, such as a rate of 1e-5 beside one of 1e-3, has its own.
+    """
     values = column.tolist()
     numbers = [float(value) for value in values if isinstance(value, int | float) and not is_missing(value)]
     if not pd.api.types.is_float_dtype(column) or not numbers or any(abs(n) == math.inf for n in numbers):
@@ -134,10 +139,13 @@ def column_texts(column: pd.Series) -> list[str]:
     else:
         digits = 4 if largest < 10 else 1
     least = 10.0**-digits
-    return [
-        "-" if is_missing(v) else f"<{least:g}" if 0 < v < least / 2 and digits == 1 else f"{v:,.{digits}f}"
-        for v in values
-    ]
+
+    def text(value: float) -> str:
+        if digits == 1 and 0 < value < least / 2:
+            return f"<{least:g}"
+        return cell(value) if is_missing(value) or (digits == 4 and 0 < abs(value) < 0.001) else f"{value:,.{digits}f}"
+
+    return [text(value) for value in values]
 
 
 def _breakable(text: str) -> str:
@@ -148,16 +156,10 @@ def _breakable(text: str) -> str:
 def markdown(frame: pd.DataFrame) -> str:
     """Return rows as a markdown table."""
     frame = frame.dropna(axis="columns", how="all")
-    names = [_escaped(str(name)) for name in frame]
-    rows = [[_escaped(cell(value)) for value in row] for row in frame.itertuples(index=False)]
-    marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [names, marks, *rows]) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
-    shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
-    return " ".join(shown.split("\n")).replace("\r", " ")
+    columns = [[markdown_text(text) for text in column_texts(frame[name])] for name in frame]
+    rows = zip(*columns, strict=True)
+    right = {str(name) for name in frame if pd.api.types.is_numeric_dtype(frame[name])}
+    return markdown_table([str(name) for name in frame], rows, right) + "\n"
 
 
 def cell(value: Any) -> str:

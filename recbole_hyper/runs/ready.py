@@ -6,9 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper import components
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config_parts import reads_times
+from recbole_hyper.config_parts import is_curved, reads_times
 from recbole_hyper.data.data_defaults import TrainingStatistics, settled, unsettled
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source
@@ -80,12 +79,7 @@ def settle_curvature(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
 ) -> dict[str, Any]:
     """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
-    if not issubclass(config.model_class, HyperRecommender):
-        return {}
-    encoder = components.resolve("encoders", config["encoder"])
-    if not (components.resolve("geometry", config["geometry"]).curved or "curvature" in encoder.option_parameters()):
-        if config["curvature"] == "auto":
-            config["curvature"] = 1.0  # nothing is curved: no estimate is worth its time
+    if not issubclass(config.model_class, HyperRecommender) or not is_curved(config):
         return {}
     value, kept = config["curvature"], output_dir / CURVATURE if output_dir else None
     if value != "auto":

@@ -15,7 +15,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, headline, metrics_table, versions, write_cases
+from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
 from recbole_hyper.evaluation.scorers import require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
@@ -28,14 +28,18 @@ from recbole_hyper.threads import use_threads
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.trainer import Evaluation, make_trainer
+from recbole_hyper.training.trainer import NOT_RESUMABLE, Evaluation, make_trainer
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
 # random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
 _ONE_RUN = threading.RLock()
 
-LONGER = "the best epoch is the last: train longer, as with recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
+LONGER = "the best epoch is the last: train longer, as with "
+RESUMED, ANEW = (
+    "recbole-hyper run --resume=True --output_dir=%s --epochs=%d",
+    "another output_dir than %s and --epochs=%d",
+)
 
 
 def run(
@@ -206,7 +210,8 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
         logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
     if trainer.is_best_last:
-        logger.info(LONGER, trainer.output_dir, 2 * trainer.epochs)
+        how = ANEW if trainer.config["model"] in NOT_RESUMABLE else RESUMED
+        logger.info(LONGER + how, trainer.output_dir, 2 * trainer.epochs)
     trainer.load_best()
 
 
@@ -280,7 +285,7 @@ def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     compiled = result["seconds"].get("compile")
     once = f"{compiled:.1f} s compiling kernels once, " if compiled else ""
     print(
-        f"{result['parameters']:,} parameters, best epoch {result['best_epoch']} of {result['epochs']}, "
+        f"{result['parameters']:,} parameters, {epochs_text(result)}, "
         f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
     print(metrics_table(result))

@@ -2,19 +2,24 @@
 
 import contextlib
 import errno
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError, all_known_keys
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config_parts import PARTS, part_keys
 from recbole_hyper.errors import NoSpaceError, did_you_mean
 from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
 from recbole_hyper.keys import KEYS, SCORE, deciding, is_number
 from recbole_hyper.runs.folder import alone_in
 from recbole_hyper.sweep.executors import SCHEDULERS
 from recbole_hyper.sweep.space import Space
+from recbole_hyper.sweep.trial import quiet
 from recbole_hyper.yaml_files import merged
+
+logger = logging.getLogger("recbole_hyper")
 
 SEARCHES, EXECUTORS = ("grid", "random", "optuna"), ("ray", "local")
 ASKED = "sweep.yaml"
@@ -53,11 +58,14 @@ def most_epochs(base: Config, space: Space) -> int:
 
 def bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) -> Config:
     """Bind the fixed keys alone, and refuse keys of the space that nothing knows."""
-    base = Config(model, dataset, config_dict=dict(fixed))
+    with quiet():
+        base = Config(model, dataset, config_dict=dict(fixed))
+    for text in base.remarks:
+        logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
     # a condition may name any key of the package: it is not met where the model has none such
-    known = all_known_keys() | set(base.internal_config_dict) | (set(KEYS) - set(space.domains))
+    known = base.known_keys() | (set(KEYS) - set(space.domains)) | _keys_of_parts(space)
     # a condition may name the model and the data set, a domain may not
     set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
     for key in space.keys:
@@ -70,6 +78,16 @@ def bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) 
         if key in COMPARED and key in space.domains:
             raise ConfigError(f"the space varies {key}: scores of its trials could not be compared; give it one value")
     return base
+
+
+def _keys_of_parts(space: Space) -> set[str]:
+    """Return the keys of every part that the space names; of a name that is no part the binding of values tells."""
+    found: set[str] = set()
+    for key in PARTS.keys() & space.domains.keys():
+        for name in (name for domain in space.domains[key] for name in domain.values):
+            with contextlib.suppress(ConfigError):
+                found |= part_keys(key, str(name))
+    return found
 
 
 def with_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:

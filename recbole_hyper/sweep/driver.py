@@ -30,7 +30,7 @@ from recbole_hyper.sweep.asked import (
     read_asked,
     with_fits,
 )
-from recbole_hyper.sweep.executors import Executor, Local, RayTune
+from recbole_hyper.sweep.executors import OUT_OF_TIME, Executor, Local, RayTune
 from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
@@ -155,8 +155,8 @@ class _Sweep:
             write_json(self.folder / OUTCOME, outcome)
             reasons = Counter([*outcome["failures"].values(), *outcome["unfinished"].values()]).most_common(3)
             raise ConfigError(
-                f"none of {len(self.records)} trials finished; see {self.folder / 'trials.csv'}. "
-                + "; ".join(f"{reason} ({count} times)" for reason, count in reasons)
+                f"none of {self.total} trials finished; see {self.folder / 'trials.csv'}: "
+                + ("; ".join(f"{reason} ({count} times)" for reason, count in reasons) or OUT_OF_TIME)
             )
         outcome.update(self._test(best))
         outcome["seconds"]["total"] = perf_counter() - self.start
@@ -189,14 +189,20 @@ class _Sweep:
         """Bind the values of the space; any that cannot run ends the sweep before it begins."""
         if not trials:
             raise ConfigError("the space holds no setting at all: its conditions exclude each other")
+        if self.space.domains and not any(trial.settings for trial in trials):
+            keys = ", ".join(self.space.domains)
+            raise ConfigError(
+                f"the space varies nothing of {self.plan.model}: no condition of {keys} holds; give a space of keys "
+                "that it reads, which 'recbole-hyper keys MODEL' lists"
+            )
         try:
-            warning = bind_values(self.plan, self.space, [trial.settings for trial in trials], self.draws[1])
+            warnings = bind_values(self.plan, self.space, [trial.settings for trial in trials], self.draws[1])
         except ConfigError as error:
             if not self.records:
                 raise
-            warning = str(error)  # the space of a sweep that has begun cannot be changed: those trials will fail
-        if warning:
-            print(f"warning: {warning}")
+            warnings = [str(error)]  # the space of a sweep that has begun cannot be changed: those trials will fail
+        for text in warnings:
+            print(f"warning: {text}")
 
     def _proposals(self, trials: list[Trial]) -> tuple[Proposals, int]:
         """Return what proposes the trials that are left, and how many there are in all."""

@@ -1,6 +1,6 @@
 """Every value of a space bound before the first trial, so that a bad later one ends the sweep before any long work."""
 
-import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,30 +19,30 @@ DRAWS = 50
 TRIES = 5
 
 
-def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapping[str, Any]) -> str:
+def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapping[str, Any]) -> list[str]:
     """Bind the configuration of each value of a space, both ends of a range included, and of a few ``trials`` all.
 
-    Return what to say of the trials that cannot run although each of their values can, "" for nothing; ConfigError
-    for a value with which no setting can run, or no trial that can.
+    Return what to say of keys that some of these do not read, and of the trials that cannot run although each of their
+    values can; ConfigError for a value with which no setting can run, or no trial that can.
     """
     found: dict[str, ValueError | None] = {}
+    # by key: how many of the settings that have it do not read it
+    given, vain = Counter[str](), Counter[str]()
 
     def error_of(settings: Settings) -> ValueError | None:
-        """Return why ``settings`` cannot run, None where they can; keys without effect are logged for the first."""
+        """Return why ``settings`` cannot run, None where they can."""
         name = repr(settings)
         if name not in found:
-            before = logging.root.manager.disable
-            logging.disable(max(before, logging.WARNING if found else logging.NOTSET))
             try:
-                plan.config(settings)
+                config = plan.config(settings)
                 found[name] = None
+                given.update([*plan.fixed, *settings])
+                vain.update(key for key in settings if config.ignores(key))
+                vain.update(plan.fixed.keys() & config.given_in_vain().keys())
             except ValueError as error:
                 found[name] = error
-            finally:
-                logging.disable(before)
         return found[name]
 
-    error_of(trials[0])
     for key, alternatives in space.domains.items():
         for domain in alternatives:
             for value in _values(domain):
@@ -53,17 +53,22 @@ def bind_values(plan: Plan, space: Space, trials: Sequence[Settings], base: Mapp
                         break
                 if errors and errors[-1] is not None:
                     raise ConfigError(f"the space: {key}={value!r} cannot run: {errors[0]}") from errors[0]
-    if len(trials) > ALL_TRIALS:
-        return ""
-    bad = [(settings, error) for settings in trials if (error := error_of(settings)) is not None]
-    if not bad:
-        return ""
-    settings, error = bad[0]
-    text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-    text = f"{len(bad)} of {len(trials)} settings cannot run, such as {text}: {error}"
-    if len(bad) == len(trials):
-        raise ConfigError(f"the space: {text}") from error
-    return text
+    bad = []
+    if len(trials) <= ALL_TRIALS:
+        bad = [(settings, error) for settings in trials if (error := error_of(settings)) is not None]
+    said = [f"no trial reads {key}: it has no effect" for key, count in vain.items() if count == given[key]]
+    said += [
+        f"not every trial reads {key}, and those that do not may be equal; 'when' says where a key counts"
+        for key, count in vain.items()
+        if count < given[key] and key not in plan.fixed
+    ]
+    if bad:
+        settings, error = bad[0]
+        text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        said.append(f"{len(bad)} of {len(trials)} settings cannot run, such as {text}: {error}")
+        if len(bad) == len(trials):
+            raise ConfigError(f"the space: {said[-1]}") from error
+    return said
 
 
 def probes(space: Space, base: Mapping[str, Any], key: str, wanted: Domain, value: Any) -> Iterator[Settings]:

@@ -18,7 +18,9 @@ A space is a YAML mapping from configuration keys to domains::
     small:                                         # the space in the place of all this with --budget=small
       learning_rate: {grid: [0.001, 0.01]}
 
-A condition names keys of the space or of the configuration; a key whose condition fails keeps its default.
+A condition names keys of the space or of the configuration; a key whose condition fails keeps its default. What
+``encoder``, ``geometry`` and ``loss_type`` must be may be said by a key that the part reads: ``when: {encoder: {reads:
+dropout_prob}}``.
 RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read as well.
 """
 
@@ -27,7 +29,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.config import RECBOLE_PROPERTIES, parse_value, read_yaml, stated_values
+from recbole_hyper.config_parts import PARTS, part_keys
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import KEYS, takes_list
 from recbole_hyper.yaml_files import properties_file
@@ -44,6 +47,8 @@ Choose = Callable[[str, "Domain"], Any]
 
 # what a space is asked for: all of it, or what it holds under "small"
 BUDGETS = ("full", "small")
+# in a condition on a part: a key that it reads
+READS = "reads"
 
 # number of bounds of each kind; None for a list of values
 KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "loguniform": 2, "quniform": 3, "value": 0}
@@ -97,7 +102,19 @@ class Domain:
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
         """Whether the condition holds for ``settings``."""
-        return all(settings.get(key) in allowed for key, allowed in self.when.items())
+        return all(any(_is(key, settings.get(key), one) for one in allowed) for key, allowed in self.when.items())
+
+
+def _is_drawn(alternatives: Iterable[Domain]) -> bool:
+    """Return whether a grid search draws a key that has these domains."""
+    return any(domain.kind not in ("grid", "value") for domain in alternatives)
+
+
+def _is(key: str, value: Any, wanted: Any) -> bool:
+    """Return whether ``value`` of ``key`` is what a condition wants: equal to it, or a part that reads a key."""
+    if isinstance(wanted, dict):
+        return value is not None and wanted[READS] in part_keys(key, value)
+    return value == wanted
 
 
 @dataclass(frozen=True)
@@ -109,8 +126,11 @@ class Space:
     @property
     def keys(self) -> list[str]:
         """Every key that a domain or a condition names."""
-        conditions = [key for alternatives in self.domains.values() for domain in alternatives for key in domain.when]
-        return list(dict.fromkeys([*self.domains, *conditions]))
+        found = [*self.domains]
+        for domain in (domain for alternatives in self.domains.values() for domain in alternatives):
+            for key, allowed in domain.when.items():
+                found += [key, *(one[READS] for one in allowed if isinstance(one, dict))]
+        return list(dict.fromkeys(found))
 
     @property
     def content(self) -> dict[str, Any]:
@@ -120,7 +140,7 @@ class Space:
     @property
     def draws(self) -> bool:
         """Whether a grid search draws anything."""
-        return any(d.kind not in ("grid", "value") for alternatives in self.domains.values() for d in alternatives)
+        return any(map(_is_drawn, self.domains.values()))
 
     def split_constants(self) -> tuple[Settings, Space]:
         """Return the keys that have one value whatever the others are, and the space without them."""
@@ -136,17 +156,24 @@ class Space:
 
         A domain of the kind "value" is not asked for; ``base`` has the keys that conditions name beside the space's.
         """
-        return next(self._walk(lambda key, domain: (choose(key, domain),), base))
+        return next(self._walk(lambda key, domain: (choose(key, domain),), base, self.domains))
 
     def grid(self, base: Mapping[str, Any], generator: np.random.Generator) -> Iterator[Settings]:
-        """Yield every combination of the grids, the last key fastest; all else is drawn anew for each."""
-        return self._walk(
-            lambda key, domain: domain.values if domain.kind == "grid" else (domain.draw(generator),), base
-        )
+        """Yield every combination of the grids, the last key fastest; all else is drawn anew for each.
 
-    def _walk(self, options: Callable[[str, Domain], Sequence[Any]], base: Mapping[str, Any]) -> Iterator[Settings]:
+        Where a grid has a condition on a drawn key, its values share one draw of that key.
+        """
+
+        def options(key: str, domain: Domain) -> Sequence[Any]:
+            return domain.values if domain.kind == "grid" else (domain.draw(generator),)
+
+        return self._walk(options, base, sorted(self.domains, key=lambda key: _is_drawn(self.domains[key])))
+
+    def _walk(
+        self, options: Callable[[str, Domain], Sequence[Any]], base: Mapping[str, Any], keys: Iterable[str]
+    ) -> Iterator[Settings]:
         """Yield a setting for every combination of the values that ``options`` gives for (key, domain)."""
-        order = self._order()
+        order = self._order(keys)
 
         def walk(index: int, found: Settings) -> Iterator[Settings]:
             if index == len(order):
@@ -169,8 +196,8 @@ class Space:
     def _domain(self, key: str, settings: Mapping[str, Any]) -> Domain | None:
         return next((domain for domain in self.domains[key] if domain.holds(settings)), None)
 
-    def _order(self) -> list[str]:
-        """Return the keys so that every condition comes before what depends on it, else in the order of the file."""
+    def _order(self, keys: Iterable[str]) -> list[str]:
+        """Return the keys so that every condition comes before what depends on it, else in the order of ``keys``."""
         order: list[str] = []
 
         def visit(key: str, path: tuple[str, ...]) -> None:
@@ -183,7 +210,7 @@ class Space:
                     visit(condition, (*path, key))
             order.append(key)
 
-        for key in self.domains:
+        for key in keys:
             visit(key, ())
         return order
 
@@ -219,7 +246,7 @@ def parse_space(
             for key, value in content.items()
         }
     )
-    space._order()
+    space._order(space.domains)
     return space
 
 
@@ -309,7 +336,13 @@ def _when(condition: Any, where: str) -> dict[str, tuple[Any, ...]]:
         return {}
     if not isinstance(condition, dict) or not condition:
         raise ConfigError(f"{where}: 'when' needs {{key: value}} or {{key: [values]}}, got {condition!r}")
-    return {str(key): tuple(value) if isinstance(value, list) else (value,) for key, value in condition.items()}
+    found = {str(key): tuple(value) if isinstance(value, list) else (value,) for key, value in condition.items()}
+    for key, allowed in found.items():
+        for one in (one for one in allowed if isinstance(one, dict)):
+            if key not in PARTS or set(one) != {READS} or not isinstance(one[READS], str):
+                parts = ", ".join(PARTS)
+                raise ConfigError(f"{where}: 'when' has {key}: {one!r}; {{{READS}: KEY}} is expected, of {parts} alone")
+    return found
 
 
 def _read_recbole(file: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gc
+import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +70,8 @@ class Plan:
 
     def config(self, settings: Settings, **more: Any) -> Config:
         """Bind the configuration of a trial; raises ConfigError where it cannot run."""
-        return Config(self.model, self.dataset, config_dict={**self.fixed, **settings, **more})
+        with quiet():
+            return Config(self.model, self.dataset, config_dict={**self.fixed, **settings, **more})
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,17 @@ def _out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(
         phrase in text for phrase in ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
     )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Log no warning within a block, such as of a key that is read by other trials than this one."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextlib.contextmanager

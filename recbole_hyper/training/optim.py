@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from recbole_hyper import keys
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config_checks import schedule_keys
 from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer, without_curvatures
@@ -82,7 +83,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
-    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join([*FUSED, *PLAIN, *LEARNERS])}")
+    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join(keys.LEARNERS)}")
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:

@@ -82,7 +82,7 @@ def alone(by_name: dict[str, Any]) -> dict[str, dict[None, Any]]:
 
 def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
-    rows = comparison(alone(results), alone(folders), "ndcg@5", failed={"Broken": "no | memory"})
+    rows = comparison(alone(results), alone(folders), "ndcg@5", failed={"Broken": "no | memory for <1 tensor>"})
     by_name = {row["model"]: row for row in rows}
     assert list(by_name) == ["Good", "Near", "Bad", "Broken"]
     assert by_name["Good"]["train_seconds"] == 3.5
@@ -105,13 +105,13 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     assert lines[0] == "| " + " | ".join(columns) + " |"
     assert lines[2] == f"| Good | **{results['Good']['test']['ndcg@5']:.4f}** | 7.0000 | 3.5 | 3 | 12,345 |  |  |"
     assert "| **3.0000** |" in lines[3]  # less popular items are better
-    assert lines[5].endswith("| failed: no \\| memory |")
+    assert lines[5].endswith("| failed: no \\| memory for &lt;1 tensor&gt; |")
     save_tables(tmp_path, rows, columns, "note")
     with open(tmp_path / "compare.csv", newline="") as file:
         saved = list(csv.DictReader(file))
     assert [row["model"] for row in saved] == list(by_name)
     assert float(saved[0]["ndcg@1"]) == results["Good"]["test"]["ndcg@1"]
-    assert saved[3]["note"] == "failed: no | memory"
+    assert saved[3]["note"] == "failed: no | memory for <1 tensor>"
     assert (tmp_path / "compare.md").read_text().startswith(lines[0])
 
 

@@ -341,9 +341,9 @@ def test_module_is_the_function(geometry: str) -> None:
 
 def test_budget_under_a_row_is_one_clear_error() -> None:
     states, targets, weight, *_ = problem(6, 900, 3, 0)
-    with pytest.raises(ValueError, match=r"under one row of logits.*900 items.*set loss_memory_budget to"):
+    with pytest.raises(ValueError, match=r"^memory_budget=5000 .*under one row of logits.*900 items 7200; set it to"):
         cross_entropy(states, targets, weight, memory_budget=5000)
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match=r"^memory_budget must be above 0"):
         cross_entropy(states, targets, weight, memory_budget=0)
     with pytest.raises(ValueError, match="above 0"):
         CrossEntropy(memory_budget=-1)

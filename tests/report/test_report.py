@@ -277,6 +277,15 @@ def test_columns_of_numbers_are_aligned() -> None:
     assert column_texts(pd.Series([3706, 146422100])) == ["3,706", "146,422,100"]
     assert column_texts(pd.Series([1e-5, 2e-4])) == ["1e-05", "0.0002"]
     assert column_texts(pd.Series(["a", None, True])) == ["a", "-", "yes"]
+    # a sweep over rates, and a key that some trials do not have
+    assert column_texts(pd.Series([1e-5, 0.00086, 0.001, 0.0, -1e-5])) == [
+        "1e-05",
+        "0.00086",
+        "0.0010",
+        "0.0000",
+        "-1e-05",
+    ]
+    assert markdown(pd.DataFrame({"n_layers": [1, None]})).splitlines()[2:] == ["| 1 |", "| - |"]
 
 
 def test_a_deviation_stands_behind_its_number() -> None:

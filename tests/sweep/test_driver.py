@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -297,7 +298,15 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
     ("space", "message"),
     [
         ({"learning_rat": {"grid": [1]}}, "did you mean learning_rate"),
+        (
+            {"learning_rate": {"grid": [1], "when": {"encoder": {"reads": "n_layer"}}}},
+            "'n_layer', which is no key of a trial; did you mean n_layers",
+        ),
         ({"learning_rate": {"grid": []}}, "the grid is empty"),
+        (
+            {"reg_weight": {"grid": [1.0, 2.0], "when": {"model": "EASER"}}},
+            "varies nothing of SASRecCE: no condition of",
+        ),
         ({"seed": {"grid": [1]}}, "in the space and fixed"),
         ({"topk": {"grid": [[1], [5]]}}, "could not be compared"),
         ({"output_dir": {"grid": ["a"]}}, "no key of a trial"),
@@ -319,6 +328,42 @@ def test_faults_of_the_space_end_the_sweep_before_it_begins(
     with pytest.raises(ConfigError, match=message):
         local(keys, tmp_path / "s", space, seed=3)
     assert not (tmp_path / "s" / "trials").exists()
+
+
+def test_keys_that_trials_do_not_read_are_told(
+    keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    space = {"loss_type": ["ce", "sce"], "sce_mix": [True, False], "reg_weight": [1.0, 2.0]}
+    with pytest.raises(ConfigError, match=r"none of 8 trials finished; .*: the time budget ran out$"):
+        local(keys, tmp_path / "s", space, sce_n_buckets=2, n_negatives=9, time_budget=1e-9)
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert said == [
+        "warning: no trial reads reg_weight: it has no effect",
+        "warning: no trial reads n_negatives: it has no effect",
+        "warning: not every trial reads sce_mix, and those that do not may be equal; 'when' says where a key counts",
+    ]
+    assert "sce_n_buckets" not in caplog.text
+
+
+def test_a_space_may_vary_what_a_part_of_a_plugin_reads(keys: dict, tmp_path: Path) -> None:
+    code = """
+        from recbole_hyper.components import component
+        from recbole_hyper.losses.ce import CrossEntropy
+        @component("losses", "damped")
+        class Damped(CrossEntropy):
+            def __init__(self, *, share: float = 0.5) -> None:
+                super().__init__()
+                self.share = share
+            def forward(self, states, targets, head, negatives=None):
+                return self.share * super().forward(states, targets, head)
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code))
+    plugins = [str(tmp_path / "mine.py")]
+    fixed = {"learning_rate": {"grid": [0.01]}, "damped_share": {"grid": [0.1, 0.9]}}
+    first = local(keys, tmp_path / "one", fixed, plugins=plugins, loss_type="damped")
+    assert first["trials"] == {"finished": 2}
+    varied = {"loss_type": ["ce", "damped"], "damped_share": {"grid": [0.1], "when": {"loss_type": "damped"}}}
+    assert local(keys, tmp_path / "two", varied, plugins=plugins)["trials"] == {"finished": 2}
 
 
 def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

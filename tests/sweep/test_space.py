@@ -39,6 +39,24 @@ def test_condition_on_the_configuration_and_alternatives() -> None:
     assert grid(content, {"geometry": "euclidean"}) == [{"size": 256}]
 
 
+def test_a_condition_may_ask_for_what_a_part_reads() -> None:
+    content = {"dropout_prob": {"grid": [0.1, 0.2], "when": {"encoder": {"reads": "dropout_prob"}}}}
+    assert grid(content, {"encoder": "gru"}) == [{"dropout_prob": 0.1}, {"dropout_prob": 0.2}]
+    assert grid(content, {"encoder": "transformer"}) == grid(content, {}) == [{}]
+    # of the space itself, beside a name
+    content["dropout_prob"]["when"] = {"encoder": [{"reads": "dropout_prob"}, "fmlp"]}
+    found = grid({"encoder": ["moebius_gru", "fmlp", "ligr"], **content})
+    assert [entry["encoder"] for entry in found] == ["moebius_gru", "moebius_gru", "fmlp", "fmlp", "ligr"]
+    assert parse_space(parse_space(content).content) == parse_space(content)
+    assert parse_space(content).keys == ["dropout_prob", "encoder"]
+
+
+@pytest.mark.parametrize("when", [{"n_layers": {"reads": "a"}}, {"encoder": {"read": "a"}}, {"encoder": {"reads": 3}}])
+def test_a_condition_of_another_form_is_refused(when: dict) -> None:
+    with pytest.raises(ConfigError, match=r"'when' has .* \{reads: KEY\} is expected, of encoder, geometry, loss_type"):
+        parse_space({"dropout_prob": {"grid": [0.1], "when": when}})
+
+
 def test_value_with_condition_and_plain_values_that_look_like_domains() -> None:
     content = {
         "curvature": {"value": "auto", "when": {"geometry": "poincare"}},
@@ -56,6 +74,17 @@ def test_grid_search_draws_what_is_no_grid() -> None:
     rates = [entry["rate"] for entry in found]
     assert len(set(rates)) == 50
     assert all(1e-5 <= rate <= 1e-2 for rate in rates)
+
+
+def test_a_draw_is_new_for_every_combination_wherever_it_stands() -> None:
+    rate = {"loguniform": [1e-5, 1e-2]}
+    found = grid({"rate": rate, "a": {"grid": [1, 2]}, "b": {"grid": [3, 4], "when": {"a": 2}}})
+    assert [(entry["a"], entry.get("b")) for entry in found] == [(1, None), (2, 3), (2, 4)]
+    assert len({entry["rate"] for entry in found}) == 3
+    assert [list(entry) for entry in found][1] == ["rate", "a", "b"]
+    # a draw that decides which grids there are comes before them
+    split = {"kind": {"choice": ["x", "y"]}, "a": {"grid": [1, 2], "when": {"kind": ["x", "y"]}}}
+    assert len({entry["kind"] for entry in grid(split)}) == 1
 
 
 @settings(deadline=None)

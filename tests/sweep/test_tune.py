@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recbole_hyper.cli import main
@@ -70,3 +72,21 @@ def test_a_model_without_an_encoder_has_its_own_keys(keys: dict[str, Any], tmp_p
     assert main([*asked, *(f"--{key}={value}" for key, value in kept.items()), f"--output_dir={tmp_path / 't'}"]) == 0
     outcome = json.loads((tmp_path / "t" / "sweep.json").read_text())
     assert set(outcome["best"]["settings"]) == {"reg_weight"}
+
+
+def test_an_encoder_of_a_plugin_is_thought_of(tmp_path: Path) -> None:
+    code = """
+        from recbole_hyper.components import component
+        from recbole_hyper.encoders.base import Encoder
+        @component("encoders", "dropped")
+        class Dropped(Encoder):
+            def __init__(self, item_embedding, *, dropout_prob: float = 0.1) -> None:
+                super().__init__(item_embedding)
+            def forward(self, items, lengths):
+                return self.item_embedding(items)
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code))
+    given = {"interactions": "given", "plugins": [str(tmp_path / "mine.py")], "encoder": "dropped"}
+    base = Config("SASRecCE", config_dict=given).final_config_dict
+    found = read_space("tune").sample(base, np.random.default_rng(0))
+    assert set(found) == {"learning_rate", "train_batch_size", "hidden_size", "weight_decay", "dropout_prob"}

@@ -194,3 +194,5 @@ def test_the_best_epoch_at_the_end_is_told(random_data: Path, tmp_path: Path, mo
     assert told("SASRecCE", [0.2, 0.1], epochs=2) == (False, "")
     assert told("SASRecCE", [0.2, 0.1, 0.1, 0.3], epochs=4, stopping_step=1) == (False, "")
     assert told("EASER", []) == (True, "")
+    anew = "the best epoch is the last: train longer, as with another output_dir than DIR and --epochs=4"
+    assert told("RecVAE", [0.1, 0.2], epochs=2) == (True, anew)

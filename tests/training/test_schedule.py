@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper.config import ConfigError
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.runs.run import run
 from recbole_hyper.training.optim import RateSchedule
 from recbole_hyper.training.trainer import RunTrainer, load_state
@@ -91,3 +91,13 @@ def test_a_warm_up_alone_goes_with_no_plateau_either(random_data: Path, tmp_path
     keys = {"warmup_ratio": 0.25, "lr_plateau": {"factor": 0.5}}
     with pytest.raises(ConfigError, match=r"warmup_ratio=0.25 and lr_plateau=.* both set the rate"):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path, **keys))
+
+
+@pytest.mark.parametrize("key", ["lr_schedule", "lr_plateau", "warmup_ratio"])
+def test_a_trainer_with_optimizers_of_its_own_says_that_it_reads_no_rule(
+    key: str, random_data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    value = {"lr_schedule": "cosine", "lr_plateau": {"factor": 0.5}, "warmup_ratio": 0.1}[key]
+    config = Config("RecVAE", "random", config_dict={"data_path": str(random_data), key: value})
+    assert f"RecVAE does not read {key}: the key has no effect" in caplog.text
+    assert not config[key]
