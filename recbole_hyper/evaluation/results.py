@@ -109,9 +109,9 @@ def headline(result: Mapping[str, Any]) -> str:
 
 
 def epochs_text(result: Mapping[str, Any]) -> str:
-    """Return which epoch is the best, counted from 0 as in train.csv and in RecBole, and how many there were."""
+    """Return which epoch is the best and which there were, counted from 0 as in train.csv and in RecBole."""
     best = result.get("best_epoch")
-    return "no epoch" if best is None or best < 0 else f"best epoch {best} (from 0) of {result.get('epochs')}"
+    return "no epoch" if best is None or best < 0 else f"best epoch {best} of 0 to {result['epochs'] - 1}"
 
 
 def metrics_table(result: Mapping[str, Any]) -> str:
