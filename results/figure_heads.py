@@ -30,6 +30,11 @@ PANELS = {
         "euclidean": ["ml-1m_curve_SASRecCE_*"],
         "flat": ["ml-1m_quarter_SASRecCE_*"],
     },
+    "MovieLens-1M, leave-one-out\nFMLPRecCE, 20 epochs": {
+        "poincare": ["ml-1m_heads_poincare_*"],
+        "euclidean": ["ml-1m_heads_euclidean_*", "ml-1m_FMLPRecCE_start*"],
+        "flat": ["ml-1m_heads_quarter_*"],
+    },
     "Amazon Beauty, leave-one-out\nFMLPRecCE, 20 epochs": {
         "poincare": ["amazon-beauty-sequences_heads_poincare_*"],
         "euclidean": ["amazon-beauty-sequences_heads_euclidean_*", "amazon-beauty-sequences_FMLPRecCE_start*"],
@@ -77,12 +82,13 @@ def draw(axes: plt.Axes, files: dict[str, list[str]]) -> None:
 
 def main() -> None:
     """Draw."""
-    figure, panels = plt.subplots(1, len(PANELS), figsize=(4.4 * len(PANELS), 3.4))
-    for axes, (title, files) in zip(panels, PANELS.items(), strict=True):
+    figure, panels = plt.subplots(2, 2, figsize=(8.8, 6.8))
+    for axes, (title, files) in zip(panels.flat, PANELS.items(), strict=True):
         draw(axes, files)
         axes.set_title(title, fontsize=9)
-    panels[0].set_ylabel("NDCG@10, test")
-    panels[1].legend(frameon=False, fontsize=8)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("NDCG@10, test")
+    panels[0, 0].legend(frameon=False, fontsize=8)
     figure.tight_layout()
     figure.savefig(HERE / "heads.png", dpi=150)
 
