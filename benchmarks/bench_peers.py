@@ -213,7 +213,7 @@ def write_results(results: list[dict[str, Any]], arguments: argparse.Namespace, 
     head = (
         f"`{command}`\n\n{arguments.dataset} (data {split.meta['data_fingerprint'][:12]}), "
         f"{arguments.minutes:g} minutes of training for each peer, "
-        f"{arguments.threads} threads of {place['cores']}, {place['processor']}, "
+        f"{arguments.threads} of {place['cores']} threads, {place['processor']}, "
         f"seed {arguments.seed}, commit {short(commit())}."
     )
     write_text(output.with_suffix(".md"), f"{head}\n\n{text}\n")
