@@ -41,7 +41,7 @@ class Protocol(components.Part, ABC):
         """Return the split of ``store``; raises ProtocolError where a part would be empty."""
 
     def check_argument(self) -> None:
-        """Raise ProtocolError for an argument that no data could make right; called before any data are read."""
+        """Raise ProtocolError for an argument or options that no data make right; called before any data are read."""
         if self.by_rows:
             self.sizes(np.zeros(1, dtype=np.int64))
 
@@ -75,6 +75,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     options = {"successive": bool(arguments.get("successive", False)), "refit": bool(config["refit"])}
     options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
     protocol = cls(argument, **options)
+    protocol.check_argument()
     title, timed = protocol.title, protocol.timed
     if arguments["order"] == "TO":
         split = protocol.split(store)
