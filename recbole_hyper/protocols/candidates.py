@@ -33,6 +33,8 @@ def draw_candidates(
     allowed[0] = 0.0
     if catalogue is not None:
         allowed[~catalogue] = 0.0
+    if (some := np.count_nonzero(allowed)) < count:
+        raise ValueError(f"{count} candidates cannot be drawn from {some} items; use a smaller number or mode: full")
     cumulative = np.cumsum(allowed)
     keys = np.unique(store.row_of * store.n_items + store.items)
     result = np.zeros((store.n_rows, count), dtype=np.int32)
