@@ -272,7 +272,8 @@ class Config(RecBoleConfig):
         root = self.final_config_dict["data_path"]
         # RecBole looks these up right away
         check_metrics(self.final_config_dict["metrics"], self.final_config_dict["topk"])
-        check_eval_args(self.final_config_dict["eval_args"], sequential=self.model_class.type == ModelType.SEQUENTIAL)
+        sequential, refit = self.model_class.type == ModelType.SEQUENTIAL, bool(self.final_config_dict.get("refit"))
+        check_eval_args(self.final_config_dict["eval_args"], sequential=sequential, refit=refit)
         super()._set_default_parameters()
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             self.final_config_dict["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")

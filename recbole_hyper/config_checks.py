@@ -95,10 +95,11 @@ def check_combinations(config: Mapping[str, Any]) -> None:
         raise ConfigError("log_wandb: true needs the package wandb: 'pip install wandb', or leave log_wandb out")
 
 
-def check_eval_args(arguments: Any, *, sequential: bool) -> None:
+def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) -> None:
     """Raise ConfigError for words of ``eval_args`` that have no meaning, or would be ignored.
 
-    ``sequential`` says whether the model is asked for the item that comes next.
+    ``sequential`` says whether the model is asked for the item that comes next, ``refit`` whether it is trained anew
+    on train + validation.
     """
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")
@@ -109,14 +110,15 @@ def check_eval_args(arguments: Any, *, sequential: bool) -> None:
     split = arguments.get("split", {})
     if not isinstance(split, Mapping) or len(split) > 1:
         raise ConfigError(f"eval_args split={split!r}: one entry is expected, such as {{LS: valid_and_test}}")
+    if not isinstance(arguments.get("successive", False), bool):
+        raise ConfigError(f"eval_args successive={arguments['successive']!r}: true or false is expected")
     for name, argument in split.items():
         _check_order(str(name), arguments, sequential=sequential)
         try:
-            components.resolve("protocols", str(name))(argument).check_argument()
+            protocol = components.resolve("protocols", str(name))
+            protocol(argument, successive=arguments.get("successive", False), refit=refit).check_argument()
         except ValueError as error:
             raise ConfigError(f"eval_args {error}") from error
-    if not isinstance(arguments.get("successive", False), bool):
-        raise ConfigError(f"eval_args successive={arguments['successive']!r}: true or false is expected")
     mode = arguments.get("mode", "full")
     modes = mode if isinstance(mode, Mapping) else {"valid": mode}
     if not set(modes) <= {"valid", "test"}:

@@ -136,6 +136,11 @@ def is_smaller_better(metric: str) -> bool:
     return metric.partition("@")[0] in smaller_metrics
 
 
+def is_metric(column: str) -> bool:
+    """Return whether a column of a table is a metric: "ndcg@10", or "gauc", the one without a cut-off."""
+    return "@" in column or column == "gauc"
+
+
 def metric_rows(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row per metric: metric, mean and deviation (``valid``, ``valid std``, ...), and the value of each seed.
 
@@ -164,9 +169,9 @@ def metric_caption(results: Mapping[int, Mapping[str, Any]]) -> str:
 
 
 def shown_columns(rows: Sequence[Mapping[str, Any]], topk: Sequence[int]) -> list[str]:
-    """Return the columns of the short table: metrics at the largest cut-off, costs, and the test."""
+    """Return the columns of the short table: metrics at the largest cut-off or without one, costs, and the test."""
     largest = f"@{max(topk)}"
-    metrics = [name for name in _union(rows) if "@" in name and name.endswith(largest)]
+    metrics = [name for name in _union(rows) if is_metric(name) and ("@" not in name or name.endswith(largest))]
     rest = ["train_seconds", "peak_memory_mib", "parameters", "p_value_holm", "note"]
     return ["model", *metrics, *(name for name in rest if name in _union(rows))]
 
@@ -188,7 +193,7 @@ def text_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], bold: s
     """
     best: dict[str, float] = {}
     for column in columns:
-        values = [row[column] for row in rows if "@" in column and row.get(column) is not None]
+        values = [row[column] for row in rows if is_metric(column) and row.get(column) is not None]
         if values:
             best[column] = min(values) if is_smaller_better(column) else max(values)
     result = []

@@ -107,7 +107,9 @@ def compare_cases(
     left, right = _paired(first, second)
     values = [case_values(metric, frame["rank"].to_numpy(dtype=np.int64)) for frame in (left, right)]
     if values[0] is None or values[1] is None:
-        raise StatisticsError(f"metric {metric!r} is not a mean over cases; hit, ndcg, mrr, recall and precision are")
+        raise StatisticsError(
+            f"metric {metric!r} is not a mean over cases at a cut-off; hit, ndcg, mrr, map, recall and precision are"
+        )
     _, user = np.unique(left["user_id"].to_numpy(dtype=str), return_inverse=True)
     sums = _sums(user, values[0] - values[1])
     counts = np.bincount(user).astype(np.float64)

@@ -41,7 +41,7 @@ class Protocol(components.Part, ABC):
         """Return the split of ``store``; raises ProtocolError where a part would be empty."""
 
     def check_argument(self) -> None:
-        """Raise ProtocolError for an argument that no data could make right; called before any data are read."""
+        """Raise ProtocolError for an argument or options that no data make right; called before any data are read."""
         if self.by_rows:
             self.sizes(np.zeros(1, dtype=np.int64))
 
@@ -75,6 +75,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     options = {"successive": bool(arguments.get("successive", False)), "refit": bool(config["refit"])}
     options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
     protocol = cls(argument, **options)
+    protocol.check_argument()
     title, timed = protocol.title, protocol.timed
     if arguments["order"] == "TO":
         split = protocol.split(store)
@@ -96,7 +97,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
     seed, modes = config["candidate_seed"], arguments["mode"]
-    drawn = {part: _with_candidates(part, modes[part], split, seed) for part in ("valid", "test")}
+    drawn = {part: _with_candidates(part, modes[part], split, store, seed) for part in ("valid", "test")}
     split = dataclasses.replace(split, **drawn)
     return sampled(split, int(config["eval_cases"]), seed) if config["eval_cases"] else split
 
@@ -197,7 +198,8 @@ def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:
     return store.counts(lengths) > 0
 
 
-def _with_candidates(part: str, mode: str, split: Split, seed: int) -> Cases:
+def _with_candidates(part: str, mode: str, split: Split, store: SequenceStore, seed: int) -> Cases:
+    """Return the cases of ``part`` with the candidates of ``mode``; what ``store`` has of a user is none of them."""
     cases = split.valid if part == "valid" else split.test
     if mode == "full" or not len(cases):
         return cases
@@ -206,5 +208,9 @@ def _with_candidates(part: str, mode: str, split: Split, seed: int) -> Cases:
     weights = None
     if mode[:3] == "pop":
         weights = split.store.counts(split.train_lengths).astype(np.float64)
-    drawn = draw_candidates(split.store, int(mode[3:]), seed, weights=weights, catalogue=split.candidates(part))
+    catalogue = split.candidates(part)
+    if cases.candidates is not None:  # the protocol ranks among these
+        catalogue = np.zeros(store.n_items, dtype=bool)
+        catalogue[cases.candidates] = catalogue[cases.targets] = True
+    drawn = draw_candidates(store, int(mode[3:]), seed, weights=weights, catalogue=catalogue)
     return dataclasses.replace(cases, candidates=drawn[cases.rows])

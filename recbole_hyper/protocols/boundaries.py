@@ -13,6 +13,33 @@ _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(minute|hour|day|week|month|year)
 _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
 
+def read_point(where: Any) -> float | pd.Timestamp | pd.DateOffset | pd.Timedelta:
+    """Return the quantile, the date or the duration from the end that ``where`` names, see :func:`boundary`.
+
+    ValueError for anything that is none of them, whatever the data are.
+    """
+    if isinstance(where, int | float) and not isinstance(where, bool):
+        if not 0 < where < 1:
+            raise ValueError(f"{where!r}: a quantile lies between 0 and 1")
+        return float(where)
+    try:
+        if not (match := _DURATION.match(str(where))):
+            date = pd.Timestamp(str(where))
+            if date is pd.NaT:
+                raise ValueError(where)
+            return date
+        amount, name = float(match[1]), match[2]
+        if name not in ("month", "year"):
+            return pd.Timedelta(amount * _SECONDS[name], unit="s")
+    except ValueError as error:
+        raise ValueError(
+            f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
+        ) from error
+    if amount != int(amount):
+        raise ValueError(f"{where!r}: months and years are whole numbers")
+    return pd.DateOffset(months=int(amount) * (12 if name == "year" else 1))
+
+
 def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
     """Return the first time that belongs to the part that starts at ``where``; ValueError for a point outside the data.
 
@@ -20,31 +47,18 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
     or a duration from the end such as "4 months" or "6 weeks" (calendar months and years). With dates or durations
     ``times`` are Unix seconds, milliseconds, microseconds or nanoseconds, recognised by the size of the latest.
     """
-    if isinstance(where, int | float) and not isinstance(where, bool):
-        if not 0 < where < 1:
-            raise ValueError(f"{where!r}: a quantile lies between 0 and 1")
-        return float(np.quantile(times, where, method="nearest"))
+    said = read_point(where)
+    if isinstance(said, float):
+        return float(np.quantile(times, said, method="nearest"))
     unit = UNITS[unit_of(times.max())]
     try:
         latest = pd.Timestamp(times.max() / unit, unit="s")
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where!r} needs Unix times, but they reach {times.max():g}: give a quantile") from error
-    match = _DURATION.match(str(where))
-    if match:
-        amount, name = float(match[1]), match[2]
-        if name in ("month", "year"):
-            if amount != int(amount):
-                raise ValueError(f"{where!r}: months and years are whole numbers")
-            point = latest - pd.DateOffset(months=int(amount) * (12 if name == "year" else 1))
-        else:
-            point = latest - pd.Timedelta(amount * _SECONDS[name], unit="s")
-    else:
-        try:
-            point = pd.Timestamp(str(where))
-        except ValueError as error:
-            raise ValueError(
-                f"{where!r} is no quantile (0.95), no date ('2003-01-31') and no duration from the end ('4 months')"
-            ) from error
+    try:
+        point = said if isinstance(said, pd.Timestamp) else latest - said
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{where!r} before {latest} is outside every calendar") from error
     start = point.timestamp() * unit
     if not times.min() < start <= times.max():
         first = _shown(times.min() / unit) or f"{times.min():g}"

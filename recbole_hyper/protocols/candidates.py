@@ -9,6 +9,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.types import Cases
 
 _CHUNK = 1 << 22  # drawn numbers at one time
+_ROUNDS = 16  # of draws, until what is left is looked up
 
 
 def draw_candidates(
@@ -32,29 +33,35 @@ def draw_candidates(
     allowed[0] = 0.0
     if catalogue is not None:
         allowed[~catalogue] = 0.0
+    if (some := np.count_nonzero(allowed)) < count:
+        raise ValueError(f"{count} candidates cannot be drawn from {some} items; use a smaller number or mode: full")
     cumulative = np.cumsum(allowed)
     keys = np.unique(store.row_of * store.n_items + store.items)
     result = np.zeros((store.n_rows, count), dtype=np.int32)
     width = 2 * count + 8
     for start in range(0, store.n_rows, step := max(1, _CHUNK // width)):
         rows = np.arange(start, min(start + step, store.n_rows))
-        draws = np.searchsorted(cumulative, generator.random((len(rows), width)) * cumulative[-1], side="right")
-        pairs = rows[:, None] * store.n_items + draws
-        at = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
-        good = (keys[at] != pairs) & ~_repeats(draws)
-        rank = np.cumsum(good, axis=1)
-        full = rank[:, -1] >= count
-        chosen = good & (rank <= count)
-        result[rows[full]] = draws[full][chosen[full]].reshape(-1, count)
-        for row in rows[~full]:  # a user who knows most of the catalogue: draw from what is left
+        for _ in range(_ROUNDS):
+            draws = np.searchsorted(cumulative, generator.random((len(rows), width)) * cumulative[-1], side="right")
+            draws = np.hstack([result[rows], draws])
+            pairs = rows[:, None] * store.n_items + draws
+            at = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+            good = (draws > 0) & (keys[at] != pairs) & ~_repeats(draws)
+            rank = np.cumsum(good, axis=1)
+            chosen = good & (rank <= count)
+            result[rows[np.nonzero(chosen)[0]], rank[chosen] - 1] = draws[chosen]
+            if not len(rows := rows[rank[:, -1] < count]):
+                break
+        for row in rows.tolist():  # a user who knows most of what is drawn: from what is left
             left = allowed.copy()
-            left[store.row(row)] = 0.0
-            if np.count_nonzero(left) < count:
+            left[store.row(row)] = left[result[row]] = 0.0
+            had, there = np.count_nonzero(result[row]), np.count_nonzero(left)
+            if had + there < count:
                 raise ValueError(
-                    f"user {str(store.user_tokens[store.users[row]])!r} leaves {np.count_nonzero(left)} items to draw "
+                    f"user {str(store.user_tokens[store.users[row]])!r} leaves {had + there} items to draw "
                     f"{count} candidates from; use a smaller number or mode: full"
                 )
-            result[row] = generator.choice(store.n_items, count, replace=False, p=left / left.sum())
+            result[row, had:] = generator.choice(store.n_items, count - had, replace=False, p=left / left.sum())
     return result
 
 

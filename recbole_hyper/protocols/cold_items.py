@@ -31,6 +31,9 @@ class ColdItems(Protocol):
 
     title = "cold items"
 
+    def check_argument(self) -> None:
+        self._read()
+
     def split(self, store: SequenceStore) -> Split:
         shares, seed, among = self._read()
         drawn = draw_items(store, shares, seed)

@@ -4,8 +4,9 @@ import numpy as np
 
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.keys import matches
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
-from recbole_hyper.protocols.boundaries import boundary, date, latest_start
+from recbole_hyper.protocols.boundaries import boundary, date, latest_start, read_point
 from recbole_hyper.types import Cases, Split
 
 
@@ -24,18 +25,25 @@ class GlobalTimepoint(Protocol):
 
     title = "global timepoint"
 
-    def split(self, store: SequenceStore) -> Split:
+    def check_argument(self) -> None:
         points = self.argument
         if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= {"valid", "test", "max_cases"}):
             raise ProtocolError(f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected (and max_cases)")
+        limit = points.get("max_cases")
+        if not matches("int >= 1 or ~", limit):
+            raise ProtocolError(f"split {{GT: ...}}: max_cases={limit!r}; a whole number of at least 1 is expected")
+        try:
+            read_point(points["valid"]), read_point(points["test"])
+        except ValueError as error:
+            raise ProtocolError(f"split {{GT: {points!r}}}: {error}") from error
+
+    def split(self, store: SequenceStore) -> Split:
+        points = self.argument
         try:
             first, second = boundary(store.times, points["valid"]), boundary(store.times, points["test"])
         except ValueError as error:
             raise ProtocolError(f"split {{GT: {points!r}}}: {error}") from error
-        if points.get("max_cases") is not None:
-            limit = points["max_cases"]
-            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-                raise ProtocolError(f"split {{GT: ...}}: max_cases={limit!r}; a whole number of at least 1 is expected")
+        if (limit := points.get("max_cases")) is not None:
             second = latest_start(store.times, second, np.inf, limit)
             first = latest_start(store.times, first, second, limit)
         if first >= second:

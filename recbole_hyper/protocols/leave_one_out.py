@@ -27,8 +27,13 @@ class LeaveOneOut(Protocol):
         # by user whatever group_by says, as in RecBole
         super().__init__(argument, successive=successive, refit=refit)
 
+    def check_argument(self) -> None:
+        super().check_argument()
+        if self.refit and self.argument != "valid_and_test":
+            raise ProtocolError(f"refit: True needs a validation part, which {{LS: {self.argument}}} does not have")
+
     def sizes(self, totals: Int64) -> Int64:
-        if self.argument not in PARTS:
+        if str(self.argument) not in PARTS:
             raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
         held_out = np.minimum(PARTS[self.argument], np.maximum(totals - 1, 0))
         valid = held_out >= (1 if self.argument == "valid_only" else 2)
@@ -37,8 +42,6 @@ class LeaveOneOut(Protocol):
     def split(self, store: SequenceStore) -> Split:
         # RecBole splits (prefix, target) rows, of which a user has one less than interactions
         held_out = self.sizes(np.maximum(store.lengths - 1, 0))[:, 1:].sum(axis=1)
-        if self.refit and self.argument != "valid_and_test":
-            raise ProtocolError(f"refit: True needs a validation part, which {{LS: {self.argument}}} does not have")
         lengths = store.lengths
         train_lengths = lengths - held_out
         last = np.flatnonzero(held_out >= 1)

@@ -6,6 +6,7 @@ import numpy as np
 
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.keys import is_number
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.types import Cases, Int64, Split
 
@@ -46,7 +47,7 @@ class Ratio(Protocol):
         if not (
             isinstance(ratios, list | tuple)
             and len(ratios) == 3
-            and all(value >= 0 for value in ratios)
+            and all(is_number(value) and value >= 0 for value in ratios)
             and sum(ratios)
         ):
             raise ProtocolError(f"split {{RS: {ratios!r}}}: three shares such as [0.8, 0.1, 0.1] are expected")

@@ -1,11 +1,14 @@
 """Temporal users split (SCE paper, section 4.1): users active after a point in time are held out altogether."""
 
+from typing import Any
+
 import numpy as np
 
 from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.keys import matches
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
-from recbole_hyper.protocols.boundaries import boundary, date
+from recbole_hyper.protocols.boundaries import boundary, date, read_point
 from recbole_hyper.types import Cases, Split
 
 DEFAULTS = {"point": 0.95, "history": "after", "min_item_users": 5, "min_user_items": 20}
@@ -25,16 +28,30 @@ class TemporalUsers(Protocol):
 
     title = "temporal users"
 
-    def split(self, store: SequenceStore) -> Split:
-        given = self.argument if isinstance(self.argument, dict) else {"point": self.argument}
-        if not set(given) <= set(DEFAULTS):
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the split: those that are given, else the defaults."""
+        return DEFAULTS | (self.argument if isinstance(self.argument, dict) else {"point": self.argument})
+
+    def check_argument(self) -> None:
+        settings = self.settings
+        if settings.keys() != DEFAULTS.keys():
             raise ProtocolError(f"split {{TU: {self.argument!r}}}: known settings are {', '.join(DEFAULTS)}")
-        settings = {**DEFAULTS, **given}
         if settings["history"] not in ("after", "full"):
             raise ProtocolError(f"split {{TU: ...}}: history={settings['history']!r}; allowed are after, full")
+        for name in ("min_item_users", "min_user_items"):
+            if not matches("int >= 0", settings[name]):
+                raise ProtocolError(f"split {{TU: ...}}: {name}={settings[name]!r}; a whole number is expected")
+        try:
+            read_point(settings["point"])
+        except ValueError as error:
+            raise ProtocolError(f"split {{TU: {self.argument!r}}}: {error}") from error
         if self.refit:
             raise ProtocolError("refit: True needs a split by time (GT); held-out users are not trained on")
-        filtered = _filter(store, int(settings["min_item_users"]), int(settings["min_user_items"]))
+
+    def split(self, store: SequenceStore) -> Split:
+        settings = self.settings
+        filtered = _filter(store, settings["min_item_users"], settings["min_user_items"])
         if not len(filtered.items):
             raise ProtocolError("split {TU: ...}: no interaction is left after min_item_users and min_user_items")
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from recbole_hyper.evaluation.compare import is_metric, is_smaller_better
 from recbole_hyper.files import write_text
 from recbole_hyper.report.collect import FIGURES, FINAL, PAGE, RUN, TRIAL, Collection, collect
 from recbole_hyper.report.figures import (
@@ -114,7 +115,8 @@ def _leaderboard(page: _Report, found: Collection) -> None:
         shown = _board_columns(part.assign(settings=part["folder"].map(own)).drop(columns=once), part["selected by"])
         tested = [str(name) for name in shown if str(name).startswith("test ") and not str(name).endswith(" std")]
         valid = [str(name) for name in shown if str(name).startswith("valid ")]
-        page.table(shown, best=[*valid, *tested], smaller=list(_UNITS.values()))
+        smaller = [name for name in (*valid, *tested) if is_smaller_better(name.split()[-1].lower())]
+        page.table(shown, best=[*valid, *tested], smaller=[*smaller, *_UNITS.values()])
         for model, rows in part.groupby("model", sort=False):
             common = dict.fromkeys(usual.get(str(folder), "") for folder in rows["folder"])
             page.small("".join(f"Usual settings of {model}: {text}." for text in common if text))
@@ -133,7 +135,7 @@ def _board_columns(part: pd.DataFrame, selected_by: pd.Series) -> pd.DataFrame:
     dropped = ["dataset", "protocol", "folder"]
     for name in map(str, part):
         metric = name.removesuffix(" std")
-        if "@" in metric or metric == "gauc":  # the one metric without a cut-off
+        if is_metric(metric):
             names[name] = f"test {name}"
             dropped += [name] if "@" in metric and not metric.endswith(f"@{cut}") else []
     shown = part.drop(columns=dropped).rename(columns=names)

@@ -10,7 +10,7 @@ from recbole_hyper import keys
 from recbole_hyper.config import ConfigError, merge, parse_keys
 from recbole_hyper.config_checks import check_metrics
 from recbole_hyper.evaluation.results import metrics_table
-from recbole_hyper.files import digest, plain, write_json
+from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.run import evaluate_part, evaluations, provenance
 from recbole_hyper.training.trainer import make_trainer
@@ -32,9 +32,9 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
 
     Returns:
         the metrics as ``valid`` and ``test``, with ``confidence`` their intervals, ``changes`` (the given keys), and
-            what
-        result.json says of its origin. The same is written to the folder of the run as ``evaluation_<mode>.json``, or
-        ``evaluation_<mode>-<keys>-<digest>.json`` where more than the mode is given.
+        what result.json says of its origin. The same is written to the folder of the run as ``evaluation_<mode>.json``,
+        a file of candidates as its name and digest, or ``evaluation_<mode>-<keys>-<digest>.json`` where more than the
+        mode is given.
 
     Raises:
         ConfigError: no finished run there, or a key that changes more than the ranking.
@@ -69,7 +69,9 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
 
 def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
     """Return a name that another ranking of the same run does not have."""
-    names = dict.fromkeys(Path(str(one)).stem for one in (mode.values() if isinstance(mode, Mapping) else [mode]))
+    modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
+    # files of candidates may share a name, and may change
+    names = [f"{Path(one).stem}-{file_digest(Path(one))[:8]}" if Path(one).is_file() else one for one in modes]
     stem = f"evaluation_{'_'.join(names)}"
     more = {key: plain(value) for key, value in sorted(changes.items()) if key != "eval_args"}
     if not more:

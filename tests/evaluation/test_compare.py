@@ -25,6 +25,7 @@ from recbole_hyper.evaluation.compare import (
     require_one_split,
     save_tables,
     shown_columns,
+    text_rows,
 )
 from recbole_hyper.evaluation.results import candidates_text
 from recbole_hyper.evaluation.statistics import StatisticsError, compare_cases, pooled_cases
@@ -113,6 +114,16 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     assert float(saved[0]["ndcg@1"]) == results["Good"]["test"]["ndcg@1"]
     assert saved[3]["note"] == "failed: no | memory for <1 tensor>"
     assert (tmp_path / "compare.md").read_text().startswith(lines[0])
+
+
+def test_a_metric_without_a_cut_off_has_a_column(tmp_path: Path) -> None:
+    results, folders = results_of(tmp_path)
+    for name, value in (("Good", 0.25), ("Near", 0.75), ("Bad", 0.5)):
+        results[name]["test"] = {"gauc": value}
+    rows = comparison(alone(results), alone(folders), "gauc")
+    columns = shown_columns(rows, [1, 5])
+    assert columns == ["model", "gauc", "train_seconds", "peak_memory_mib", "parameters", "note"]
+    assert [cells["gauc"] for cells in text_rows(rows, columns)] == ["0.2500", "**0.7500**", "0.5000"]
 
 
 def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,21 @@ def test_draws_are_uniform_or_by_popularity() -> None:
     first = np.bincount(draw_candidates(store, 1, 0, weights=weights).ravel(), minlength=20)
     np.testing.assert_allclose(first[2:6] / 6000, [0.1, 0.2, 0.3, 0.4], atol=0.025)
     assert first[6:].sum() == 0
+
+
+def test_users_whose_first_draws_do_not_suffice_draw_on() -> None:
+    # most draws hit the items that all users know, or the popular one again
+    weights = np.zeros(20)
+    weights[1:12] = [9, 9, 9, 100, 40, 20, 10, 5, 2, 1, 1]
+    expected = np.zeros(20)
+    for order in itertools.permutations(range(4, 12), 4):
+        share, left = 1.0, weights[4:].sum()
+        for item in order:
+            share, left = share * weights[item] / left, left - weights[item]
+        expected[list(order)] += share
+    drawn = draw_candidates(store_of([[1, 2, 3]] * 20000), 4, 7, weights=weights)
+    found = np.bincount(drawn.ravel(), minlength=20) / 20000
+    np.testing.assert_allclose(found, expected, atol=0.006)  # the standard error is at most .0035
 
 
 def test_a_user_who_leaves_too_few_items_is_named() -> None:

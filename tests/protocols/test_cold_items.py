@@ -100,6 +100,27 @@ def test_candidates_are_the_other_items_of_the_draw() -> None:
         assert cold_targets(cases, split) == len(cases)
 
 
+@pytest.mark.parametrize("among", ["all", "cold"])
+def test_drawn_candidates_are_of_those_and_never_what_the_user_did(among: str) -> None:
+    rows = [(np.random.default_rng(user).permutation(30)[:12] + 1).tolist() for user in range(60)]
+    store, argument = store_of(rows), {"valid": 0.3, "test": 0.4, "among": among}
+    config = {"refit": False, "candidate_seed": 1, "eval_cases": None}
+    config["eval_args"] = {"split": {"CI": argument}, "order": "TO", "mode": {"valid": "uni2", "test": "uni2"}}
+    split, drawn = make_split(store, config), draw_items(store, {"valid": 0.3, "test": 0.4}, 2020)
+    for part, cases in (("valid", split.valid), ("test", split.test)):
+        assert len(cases) > 20
+        assert cases.candidates is not None
+        assert cases.candidates.shape == (len(cases), 2)
+        assert not any(
+            {*rows[row]} & {*found} for row, found in zip(cases.rows, cases.candidates.tolist(), strict=True)
+        )
+        assert drawn[part][cases.candidates].all() == (among == "cold")
+    config["eval_args"]["mode"]["test"] = "pop2"  # nothing cold is popular
+    if among == "cold":
+        with pytest.raises(ValueError, match="2 candidates cannot be drawn from 0 items"):
+            make_split(store, config)
+
+
 def test_the_split_passes_every_check_and_runs(random_data: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "output_dir": str(tmp_path / "run")}
     keys |= {"eval_args": {"split": {"CI": {"valid": 0.2, "test": 0.3, "among": "cold"}}}}

@@ -376,6 +376,7 @@ def test_check_refuses_dishonest_splits() -> None:
         ({"GT": {"valid": "2031-01-01", "test": "2032-01-01"}}, r"'2031-01-01' is 2031.*outside the data"),
         ({"GT": {"valid": "1969-01-01", "test": 0.9}}, r"outside the data, which reach from 1970"),
         ({"GT": {"valid": "9 years", "test": 0.9}}, r"'9 years'.*outside the data"),
+        ({"GT": {"valid": "999999999999999 years", "test": 0.9}}, "is outside every calendar"),
         ({"GT": {"valid": 1.5, "test": 0.9}}, "a quantile lies between 0 and 1"),
         ({"GT": {"valid": "soon", "test": 0.9}}, r"no quantile.*no date.*no duration"),
         ({"GT": {"valid": 0.9, "test": 0.5}}, "must start before test"),

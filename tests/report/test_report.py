@@ -245,6 +245,17 @@ def test_names_are_text_in_markdown_and_html(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt; \\`rm\\` \\| \\[x\\](javascript:1) new \\*line\\*" in board
 
 
+def test_the_best_of_a_metric_that_should_be_small_is_the_smallest(tmp_path: Path) -> None:
+    for name, value in (("SASRecCE", 7.5), ("Pop", 12.5)):
+        scores = {"valid": {"averagepopularity@10": value + 1}, "test": {"averagepopularity@10": value}}
+        config = {"valid_metric": "AveragePopularity@10"}
+        write_run(tmp_path / "saved" / name, model=name, best_valid_score=value + 1, config=config, **scores)
+    page = build_report([tmp_path / "saved"], tmp_path / "report").read_text(encoding="utf-8")
+    assert 'class="number best" data-value="7.5"' in page
+    assert 'class="number best" data-value="8.5"' in page
+    assert 'class="number best" data-value="12.5"' not in page
+
+
 def test_nothing_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ReportError, match="is no folder"):
         collect([tmp_path / "nothing"])

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from recbole_hyper import run
@@ -152,3 +153,21 @@ def test_command_line(random_data: Path, tmp_path: Path, capsys: pytest.CaptureF
     run("Pop", "random", config_dict=settings(random_data, tmp_path / "pop"))
     assert main(["evaluate", str(tmp_path / "pop"), "--topk=[3]"]) == 0
     assert "ndcg@3" in capsys.readouterr().out
+
+
+def test_files_of_candidates_that_share_a_name_have_a_result_each(random_data: Path, tmp_path: Path) -> None:
+    run("Pop", "random", config_dict={"data_path": str(random_data), "output_dir": str(tmp_path / "run")})
+    cases = pd.read_parquet(tmp_path / "run" / "cases_test.parquet")
+    targets = {*cases.item_id, *pd.read_parquet(tmp_path / "run" / "cases_valid.parquet").item_id}
+    inter = pd.read_csv(random_data / "random" / "random.inter", sep="\t", dtype=str)
+    others = sorted({*inter.iloc[:, 1]} - targets)
+    assert len(others) >= 2
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        file = tmp_path / str(number) / "negatives.txt"
+        file.write_text("".join(f"{user} {' '.join(others[:number])}\n" for user in cases.user_id))
+        evaluate(tmp_path / "run", {"eval_args": {"mode": str(file)}})
+    found = [json.loads(file.read_text()) for file in (tmp_path / "run").glob("evaluation_negatives-*.json")]
+    assert sorted(one["eval_args"]["mode"]["test"] for one in found) == [
+        str(tmp_path / name / "negatives.txt") for name in "12"
+    ]
