@@ -374,6 +374,8 @@ class Config(RecBoleConfig):
         # whether a run may go on is read from its epochs, whatever the model makes of them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
+        if issubclass(self.model_class, components.Model):
+            content["model"] = components.lasting_name("models", self.model_class)
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
             content["train_neg_sample_args"] = None
