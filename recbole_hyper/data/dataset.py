@@ -246,7 +246,7 @@ class FeatureDataset(SequenceDataset):
                 raise ConfigError(f"{key}={names!r}: a list of columns is expected")
             for name in names:
                 if name not in ids:
-                    raise DataError(f"{key} names {name!r}, which is no loaded column of ids; these are {', '.join(ids)}")
+                    raise DataError(f"{key} names {name!r}, no loaded column of ids; these are {', '.join(ids)}")
         super()._init_alias()
 
     def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:

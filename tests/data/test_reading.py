@@ -191,8 +191,8 @@ def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"alias_of_item_id": ["liked"]}, "names 'liked', which is no loaded column of ids; these are user_id, item_id"),
-        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', which is no loaded column of ids"),
+        ({"alias_of_item_id": ["liked"]}, "names 'liked', no loaded column of ids; these are user_id, item_id"),
+        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', no loaded column of ids"),
         ({"alias_of_item_id": "liked"}, "alias_of_item_id='liked': a list of columns is expected"),
     ],
 )
