@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # who read it has enough (head, less); what is left in the buffer goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         if getattr(arguments, "traceback", False):
             raise
         print(f"error: {error}", file=sys.stderr)

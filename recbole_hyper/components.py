@@ -155,6 +155,17 @@ def name_of(family: str, part: str | type) -> str:
     return name
 
 
+def lasting_name(family: str, cls: type) -> str:
+    """Return the text by which another process with the same plugins finds ``cls``: its name, or else its path."""
+    name = next((name for name, known in _registry[family].items() if known is cls and ":" not in name), "")
+    brought = cls.__module__.startswith((_PLUGIN, "recbole_hyper.")) or name in {p.name for p in _entry_points(family)}
+    try:
+        path = "" if name and brought else path_of(cls)
+        return path if path and _imported(family, path) is cls else name or cls.__name__
+    except ConfigError:  # a class of a function, say, has no path
+        return name or cls.__name__
+
+
 def path_of(cls: type) -> str:
     """Return ``module:Class``, by which another process can import a class."""
     return f"{cls.__module__}:{cls.__qualname__}"

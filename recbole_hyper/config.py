@@ -38,7 +38,7 @@ from recbole_hyper.config_parts import CURVATURE, PARTS, is_curved, part_keys, p
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import recbole_folder, recbole_models
-from recbole_hyper.recbole_keys import REFUSED, TRANSLATED, check_refused, translate, without_effect
+from recbole_hyper.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
 from recbole_hyper.yaml_files import Loader, config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
@@ -256,7 +256,9 @@ class Config(RecBoleConfig):
         self.without_effect = self._unread()
         self._check_keys()
         final: dict[str, Any] = copy.deepcopy(self.internal_config_dict)
-        read = {key: value for key, value in self.external_config_dict.items() if not self.ignores(key)}
+        off = self.switched_off()
+        given = self.external_config_dict.items()
+        read = {key: value for key, value in given if key not in off and not self.ignores(key)}
         merge(final, copy.deepcopy(read))
         self.remarks = translate(read, final, self.internal_config_dict)
         for text in self.remarks:
@@ -331,10 +333,26 @@ class Config(RecBoleConfig):
 
         What asks for the default, as the configuration of an earlier run does, is no mistake.
         """
-        return {
+        vain = {
             key: self.without_effect.get(key, "it belongs to other models or parts")
-            for key, value in self.external_config_dict.items()
-            if key not in REFUSED and self.ignores(key) and value not in (None, self.internal_config_dict.get(key))
+            for key in self.external_config_dict
+            if key not in REFUSED and self.ignores(key)
+        }
+        given = {**self.switched_off(), **vain}
+        defaults = self.internal_config_dict
+        return {
+            key: why for key, why in given.items() if self.external_config_dict[key] not in (None, defaults.get(key))
+        }
+
+    def switched_off(self) -> dict[str, str]:
+        """Return the keys that are given but do not count with the value of another key, and that value."""
+        values = self.internal_config_dict | self.external_config_dict
+        return {
+            key: f"{other} is {values.get(other)!r}"
+            for keys, other, counts in SWITCHED
+            if not counts(values.get(other))
+            for key in keys
+            if key in self.external_config_dict
         }
 
     def _check_dataset(self, root: str) -> None:
@@ -375,6 +393,8 @@ class Config(RecBoleConfig):
         # whether a run may go on is read from its epochs, whatever the model makes of them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
+        if issubclass(self.model_class, components.Model):
+            content["model"] = components.lasting_name("models", self.model_class)
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
             content["train_neg_sample_args"] = None

@@ -16,6 +16,21 @@ EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
 
 
+# by key that is a mapping: what its entries may be, those that it needs, and how it looks
+_MAPPINGS: dict[str, tuple[dict[str, str], set[str], str]] = {
+    "clip_grad_norm": (
+        {"max_norm": "float > 0", "norm_type": "float > 0 or inf"},  # inf: also the number
+        {"max_norm"},
+        "{'max_norm': 5.0, 'norm_type': 2}",
+    ),
+    "lr_plateau": (
+        {"factor": "float in (0, 1)", "patience": "int >= 0", "threshold": "float in [0, 1)"},
+        set(),
+        "{factor: 0.5, patience: 5, threshold: 0}, factor in (0, 1),",
+    ),
+}
+
+
 def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Raise ConfigError for a ``given`` value that its key may not have; one of RecBole has the type of its default."""
     for key, value in given.items():
@@ -33,19 +48,12 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
         # models of RecBole have rates of their own names
         if key.endswith("dropout_prob") and value != keys.AUTO and not keys.matches("float in [0, 1)", value):
             raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
-    clip = final.get("clip_grad_norm")
-    if clip is not None and not set(clip) <= {"max_norm", "norm_type"}:
-        raise ConfigError(f"clip_grad_norm={clip!r}: {{'max_norm': 5.0, 'norm_type': 2}} is expected")
-    plateau = final.get("lr_plateau")
-    if plateau and not (
-        set(plateau) <= {"factor", "patience", "threshold"}
-        and 0 < plateau.get("factor", 0.5) < 1
-        and plateau.get("patience", 5) >= 0
-        and 0 <= plateau.get("threshold", 0) < 1
-    ):
-        raise ConfigError(
-            f"lr_plateau={plateau!r}: {{factor: 0.5, patience: 5, threshold: 0}} is expected, factor in (0, 1)"
-        )
+    for key, (inside, needed, expected) in _MAPPINGS.items():
+        value = final.get(key)
+        right = needed <= set(value or needed) <= set(inside)
+        entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
+        if not right or not all(keys.matches(inside[name], entry) for name, entry in entries.items()):
+            raise ConfigError(f"{key}={value!r}: {expected} is expected")
 
 
 def check_auto(config: Mapping[str, Any], model: type) -> None:

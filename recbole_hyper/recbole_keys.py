@@ -106,6 +106,18 @@ NO_EFFECT = (
     ),
 )  # fmt: skip
 
+# keys that count only with some values of another key: they, the other key, and whether a value of it lets them count
+SWITCHED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
+    (("adam_betas",), "learner", lambda value: str(value).lower() in ("adam", "adamw")),
+    (("manifold_learning_rate", "stabilize"), "learner", lambda value: str(value).lower().startswith("riemannian_")),
+    (("curvature_init",), "curvature", lambda value: value == "learn"),
+    (
+        ("pooling_mode", "feature_fusion", "feature_output", "feature_standardize", "feature_id_dropout"),
+        "selected_features",
+        bool,
+    ),
+)
+
 # keys that no run takes: the values that ask for nothing, and why no other is taken
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "dataset_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),

@@ -114,6 +114,36 @@ def test_models_and_protocols_of_ones_own(cycle: Path, tmp_path: Path) -> None:
     assert (result["model"], result["protocol"]) == ("Own", "last two")
     again = run(Own, "cycle", config_dict={**keys, "output_dir": str(tmp_path / "b")})
     assert again["test"] == result["test"]
+    for name in ("a", "b"):
+        assert isinstance(load(tmp_path / name).model, Own)
+
+
+@pytest.mark.parametrize("decorator", ['@component("models")', ""])
+def test_a_run_of_a_model_by_its_path_is_found_by_another_process(
+    decorator: str, cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = 'parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}'
+    lines = "from recbole_hyper.components import component\nfrom recbole_hyper.models.base import HyperRecommender\n"
+    lines += f"{decorator}\nclass Theirs(HyperRecommender):\n    {parts}\n"
+    (tmp_path / "their_models.py").write_text(lines)
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = {**SMALL, "data_path": str(cycle), "epochs": 0, "output_dir": str(tmp_path / "run")}
+    assert run("their_models:Theirs", "cycle", config_dict=keys)["config"]["model"] == "their_models:Theirs"
+    # as another process begins
+    components._registry["models"].pop("Theirs", None)
+    monkeypatch.delitem(sys.modules, "their_models")
+    assert type(load(tmp_path / "run").model).__name__ == "Theirs"
+
+
+def test_a_model_of_a_plugin_is_found_by_the_name_it_registered(cycle: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from recbole_hyper.components import component\nfrom recbole_hyper.models.pop import Pop\n"
+        '@component("models", "mine")\nclass Named(Pop):\n    pass\n'
+    )
+    keys = {"data_path": str(cycle), "plugins": [str(file)], "output_dir": str(tmp_path / "run")}
+    assert run("mine", "cycle", config_dict=keys)["config"]["model"] == "mine"
+    assert type(load(tmp_path / "run").model).__name__ == "Named"
 
 
 def test_the_defaults_of_a_replacing_part_hold(cycle: Path) -> None:

@@ -80,6 +80,28 @@ def test_what_has_no_effect_is_warned_of_and_not_recorded(
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "why", "counts"),
+    [
+        ("adam_betas", [0.5, 0.5], "learner is 'riemannian_adam'", {"learner": "adamw"}),
+        ("stabilize", 3, "learner is 'adam'", {"learner": "riemannian_sgd"}),
+        ("curvature_init", 0.5, "curvature is 0.0153", {"curvature": "learn"}),
+        ("feature_fusion", "concat", "selected_features is None", {"selected_features": ["kind"]}),
+    ],
+)
+def test_a_key_that_another_switches_off(
+    cycle: Path, key: str, value: Any, why: str, counts: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    learner = {"learner": "riemannian_adam"} if key == "adam_betas" else {}
+    config = bound(cycle, "HSASRecCE", **{key: value}, **learner)
+    assert f"HSASRecCE does not read {key}: the key has no effect in this run; {why}" in caplog.text
+    assert config[key] == bound(cycle, "HSASRecCE")[key]
+    caplog.clear()
+    Config(config_dict=config.plain())
+    assert bound(cycle, "HSASRecCE", **{key: value}, **counts)[key] == value
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize("model", ["SASRecCE", "EASER", "BPR", "SASRec"])
 @pytest.mark.parametrize("key", sorted(REFUSED))
 def test_what_no_run_takes_is_refused(cycle: Path, model: str, key: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +41,8 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.prefix.train import plot_curves
 
     geometries, learners = arguments.geometry.split(","), arguments.optimizer.split(",")
-    try:
-        _check(vars(arguments), geometries, learners)
-        results, curves = _train_all(arguments, geometries, learners)
-    except (ValueError, FloatingPointError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    _check(vars(arguments), geometries, learners)
+    results, curves = _train_all(arguments, geometries, learners)
     figure = arguments.output_dir / f"prefix-{arguments.noise}-seed{arguments.seed}.png"
     plot_curves(curves, figure, f"PREFIX-{arguments.noise}%")
     shown = ["noise", "geometry", "learner", "epochs", "best_epoch", "valid_accuracy", "test_accuracy", "train_seconds"]

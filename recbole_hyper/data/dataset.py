@@ -238,6 +238,17 @@ class FeatureDataset(SequenceDataset):
             lines = [line + 2 for line in self.inter_feat.index[bad[:5]]]
             raise without_time(self._file, self.time_field, len(bad), len(times), lines)
 
+    def _init_alias(self) -> None:
+        ids = [name for name, kind in self.field2type.items() if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ)]
+        for key in ("alias_of_user_id", "alias_of_item_id"):
+            names = self.config[key] or []
+            if not isinstance(names, list):
+                raise ConfigError(f"{key}={names!r}: a list of columns is expected")
+            for name in names:
+                if name not in ids:
+                    raise DataError(f"{key} names {name!r}, no loaded column of ids; these are {', '.join(ids)}")
+        super()._init_alias()
+
     def _get_load_and_unload_col(self, source: Any) -> tuple[set[str] | None, set[str] | None]:
         loaded, left_out = super()._get_load_and_unload_col(source)
         # what val_interval looks at is read for it, and dropped when it has done so

@@ -188,6 +188,20 @@ def test_a_column_of_val_interval_that_the_file_lacks(made: type, tmp_path: Path
         made(configured(tmp_path, val_interval={"rating": "[3,inf)"}))
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"alias_of_item_id": ["liked"]}, "names 'liked', no loaded column of ids; these are user_id, item_id"),
+        ({"alias_of_user_id": ["timestamp"]}, "names 'timestamp', no loaded column of ids"),
+        ({"alias_of_item_id": "liked"}, "alias_of_item_id='liked': a list of columns is expected"),
+    ],
+)
+def test_an_alias_that_is_no_column_of_ids(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    write_inter(tmp_path, "d", cycle_rows())
+    with pytest.raises(ValueError, match=said):
+        read_dataset(configured(tmp_path, **keys))
+
+
 def test_recboles_models_get_the_features_that_are_loaded(tmp_path: Path) -> None:
     write_inter(tmp_path, "d", cycle_rows())
     (tmp_path / "d" / "d.item").write_text("item_id:token\tkind:token\n" + "".join(f"i{n}\tx\n" for n in range(12)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper import cli
 from recbole_hyper.commands import prefix as command
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import locked
@@ -255,9 +255,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 
 
 def run_command(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.main(parser.parse_args(arguments))
+    return cli.main(["prefix", *arguments])
 
 
 def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,15 +268,30 @@ def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.Capture
     assert "test_accuracy" in capsys.readouterr().out
 
 
+def test_a_loss_that_is_not_finite_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def diverged(*_arguments: object) -> None:
+        raise FloatingPointError("the loss is nan")
+
+    monkeypatch.setattr(command, "_train_all", diverged)
+    assert run_command() == 1
+    assert capsys.readouterr().err == "error: the loss is nan\n"
+    with pytest.raises(FloatingPointError):
+        run_command("--traceback")
+
+
 @pytest.mark.parametrize("bad", ["--geometry=sphere", "--optimizer=adam", "--noise=120", "--embedding_type=flat"])
 def test_command_names_what_is_wrong(bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         run_command(
             bad, "--n_train=20", "--n_valid=20", "--n_test=20", f"--data_path={tmp_path}", f"--output_dir={tmp_path}"
         )
-        == 2
+        == 1
     )
-    assert bad.split("=")[1] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert bad.split("=")[1] in said
 
 
 @pytest.mark.parametrize(
@@ -294,7 +307,7 @@ def test_the_command_refuses_numbers_out_of_range_before_drawing_pairs(
     bad: str, geometry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = [f"--data_path={tmp_path}", f"--output_dir={tmp_path}"]
-    assert run_command(bad, f"--geometry={geometry}", "--n_train=20", "--n_valid=20", "--n_test=20", *places) == 2
+    assert run_command(bad, f"--geometry={geometry}", "--n_train=20", "--n_valid=20", "--n_test=20", *places) == 1
     name, value = bad.removeprefix("--").split("=")
     assert f"{name}={float(value) if 'rate' in name or name == 'curvature' else value}: a " in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
