@@ -162,7 +162,7 @@ _declare(
     ("feature_standardize", "bool", "float features get mean 0 and standard deviation 1"),
     ("feature_id_dropout", _PROBABILITY, "share of items that a step sees by their features alone"),
     ("loss_memory_budget", "int >= 1 or ~", "bytes of logits alive at once in exact cross-entropy"),
-    ("label_smoothing", "float in [0, 1) or auto", "share of the target that cross-entropy spreads over all items"),
+    ("label_smoothing", _PROBABILITY, "share of the target that exact cross-entropy spreads evenly over all items"),
     ("n_negatives", "int >= 1", "negatives per position or sequence"),
     ("gbce_t", "float in [0, 1]", "calibration: 0 is BCE+, 1 fully calibrated"),
     ("sce_n_buckets", "int >= 1 or ~", "buckets per batch"),

@@ -19,7 +19,7 @@ from recbole_hyper.types import Split
 # the keys that may be ``auto``
 RULES = (
     *("hidden_dropout_prob", "attn_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size"),
-    *("learning_rate", "weight_decay", "hidden_size", "label_smoothing"),
+    *("learning_rate", "weight_decay", "hidden_size"),
 )
 _WINDOWS = (50, 100, 200)
 # log2 of the interactions of an item
@@ -49,11 +49,10 @@ class TrainingStatistics:
         )
 
 
-def settled(keys: Sequence[str], statistics: TrainingStatistics, *, curved: bool = False) -> dict[str, Any]:
+def settled(keys: Sequence[str], statistics: TrainingStatistics) -> dict[str, Any]:
     """Return what ``auto`` is for each of ``keys``, of ``RULES``.
 
-    From sparse data to dense, the width is 64 and then 128, labels are smoothed by .1 and then not (not with a
-    ``curved`` head either, of which that takes far longer), dropout falls from .5 to .3, weight decay from 1e-4 to 0,
+    From sparse data to dense, the width is 64 and then 128, dropout falls from .5 to .3, weight decay from 1e-4 to 0,
     and the rate, which is the highest of a cosine, for Adam, from .005 to .002. The window is the least of 50, 100 and
     200 that holds three quarters of the sequences whole (200 where none does), the batch the power of two, from 32 to
     512, that makes an epoch about a hundred steps.
@@ -71,7 +70,6 @@ def settled(keys: Sequence[str], statistics: TrainingStatistics, *, curved: bool
         "learning_rate": round(0.005 - 0.003 * density, 6),
         "weight_decay": round(1e-4 * (1 - density), 6),
         "hidden_size": 64 if density < 0.5 else 128,
-        "label_smoothing": 0.1 if density < 0.5 and not curved else 0.0,
     }
     return {key: values[key] for key in keys}
 

@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper import components
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config_parts import is_curved, reads_times
 from recbole_hyper.data.data_defaults import TrainingStatistics, settled, unsettled
@@ -62,7 +61,7 @@ def settle_data_defaults(config: Config, split: Split, output_dir: Path | None =
     if not (asked := unsettled(config)):
         return {"data_defaults": read_json(kept)} if config["resume"] and kept and kept.is_file() else {}
     statistics = TrainingStatistics.of(split)
-    found = settled(asked, statistics, curved=components.resolve("geometry", config["geometry"]).curved)
+    found = settled(asked, statistics)
     for key, value in found.items():
         config[key] = value
     logger.info(
