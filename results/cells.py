@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 import yaml
 
 from recbole_hyper.config import Config, config_files
+from recbole_hyper.config_parts import PARTS
 from recbole_hyper.report.differences import canonical, read_settings
 
 HERE = Path(__file__).parent
@@ -32,7 +33,12 @@ def command(result: dict[str, Any]) -> str:
     model, dataset, asked = result["model"], result["dataset"], result["config"]
     protocol = FILES.get(result["protocol"], "")
     default = Config(model, dataset, config_files(protocol), {"interactions": "given"})
-    usual = read_settings(model, default.plain())
+    parts = {key: asked[key] for key in PARTS if key in asked and key in default}
+    # options of a part have their defaults beside it
+    usual = read_settings(
+        model, Config(model, dataset, config_files(protocol), {"interactions": "given", **parts}).plain()
+    )
+    usual |= {key: default[key] for key in parts}
     differing = {
         key: value
         for key, value in read_settings(model, asked).items()

@@ -32,7 +32,7 @@ PANELS = {
     },
     "MovieLens-1M, leave-one-out\nFMLPRecCE, 20 epochs": {
         "poincare": ["ml-1m_heads_poincare_*"],
-        "euclidean": ["ml-1m_heads_euclidean_*", "ml-1m_FMLPRecCE_start*"],
+        "euclidean": ["ml-1m_heads_euclidean_*", "ml-1m_FMLPRecCE_start_seed*"],
         "flat": ["ml-1m_heads_quarter_*"],
     },
     "Amazon Beauty, leave-one-out\nFMLPRecCE, 20 epochs": {
