@@ -120,11 +120,10 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
         raise ConfigError(f"eval_args split={split!r}: one entry is expected, such as {{LS: valid_and_test}}")
     if not isinstance(arguments.get("successive", False), bool):
         raise ConfigError(f"eval_args successive={arguments['successive']!r}: true or false is expected")
-    for name, argument in split.items():
+    for name in split:
         _check_order(str(name), arguments, sequential=sequential)
         try:
-            protocol = components.resolve("protocols", str(name))
-            protocol(argument, successive=arguments.get("successive", False), refit=refit).check_argument()
+            checked_protocol(arguments, refit=refit)
         except ValueError as error:
             raise ConfigError(f"eval_args {error}") from error
     mode = arguments.get("mode", "full")
@@ -143,6 +142,20 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
                 f"eval_args mode {value!r} is not offered; allowed: full, uniN or popN (N sampled candidates: uni99), "
                 "or the path of a file with the candidates of each user"
             )
+
+
+def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
+    """Build the protocol that the one entry of ``split`` in ``eval_args`` names.
+
+    UnknownComponentError for an unknown one; ProtocolError for an argument or options that no data make right.
+    """
+    ((name, argument),) = arguments["split"].items()
+    cls = components.resolve("protocols", str(name))
+    options = {"successive": bool(arguments.get("successive", False)), "refit": refit}
+    options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
+    protocol = cls(argument, **options)
+    protocol.check_argument()
+    return protocol
 
 
 def grouped_by_user(arguments: Mapping[str, Any]) -> bool:

@@ -24,8 +24,9 @@ PLACE = "place"  # where, how fast and how loud: no number of the result
 GROWS = "grows"  # a resumed run may raise it, never lower it
 
 # optimizers of the models of this package, and of RecBole's
-LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop", "riemannian_adam", "riemannian_sgd")
-RECBOLE_LEARNERS = (*LEARNERS[:5], "sparse_adam")
+PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")
+RIEMANNIAN_LEARNERS = ("riemannian_adam", "riemannian_sgd")
+LEARNERS, RECBOLE_LEARNERS = (*PLAIN_LEARNERS, *RIEMANNIAN_LEARNERS), (*PLAIN_LEARNERS, "sparse_adam")
 
 AUTO = "auto"  # the value that says: find one in the training data
 

@@ -12,6 +12,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper.components import parts_of
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.keys import RIEMANNIAN_LEARNERS
 
 
 def is_ours(model: Any) -> bool:
@@ -109,7 +110,7 @@ NO_EFFECT = (
 # keys that count only with some values of another key: they, the other key, and whether a value of it lets them count
 SWITCHED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
     (("adam_betas",), "learner", lambda value: str(value).lower() in ("adam", "adamw")),
-    (("manifold_learning_rate", "stabilize"), "learner", lambda value: str(value).lower().startswith("riemannian_")),
+    (("manifold_learning_rate", "stabilize"), "learner", lambda value: str(value).lower() in RIEMANNIAN_LEARNERS),
     (("curvature_init",), "curvature", lambda value: value == "learn"),
     (
         ("pooling_mode", "feature_fusion", "feature_output", "feature_standardize", "feature_id_dropout"),

@@ -53,11 +53,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _check(values: dict[str, Any], geometries: list[str], learners: list[str]) -> None:
     """Raise ValueError for a value out of range, before the pairs are drawn."""
+    from recbole_hyper.keys import RIEMANNIAN_LEARNERS
     from recbole_hyper.prefix.model import GEOMETRIES
     from recbole_hyper.prefix.train import check_settings
-    from recbole_hyper.training.riemannian import LEARNERS
 
-    for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", LEARNERS)):
+    for given, name, known in ((geometries, "geometry", GEOMETRIES), (learners, "optimizer", RIEMANNIAN_LEARNERS)):
         if wrong := [entry for entry in given if entry not in known]:
             raise ValueError(f"--{name}={wrong[0]}: allowed are {', '.join(known)}, or several with a comma")
     check_settings(values)

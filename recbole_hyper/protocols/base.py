@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from recbole_hyper import components
-from recbole_hyper.config_checks import grouped_by_user
+from recbole_hyper.config_checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.protocols.parts import dealt, split_of_parts
@@ -70,12 +70,7 @@ def make_split(store: SequenceStore, config: Any) -> Split:
         raise ProtocolError(
             f"eval_args split must be one entry such as {{LS: valid_and_test}}; got {arguments['split']!r}"
         )
-    ((name, argument),) = arguments["split"].items()
-    cls = components.resolve("protocols", name)
-    options = {"successive": bool(arguments.get("successive", False)), "refit": bool(config["refit"])}
-    options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
-    protocol = cls(argument, **options)
-    protocol.check_argument()
+    protocol = checked_protocol(arguments, refit=bool(config["refit"]))
     title, timed = protocol.title, protocol.timed
     if arguments["order"] == "TO":
         split = protocol.split(store)

@@ -10,7 +10,7 @@ from torch import nn
 from recbole_hyper import keys
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config_checks import schedule_keys
-from recbole_hyper.training.riemannian import LEARNERS, riemannian_optimizer, without_curvatures
+from recbole_hyper.training.riemannian import riemannian_optimizer, without_curvatures
 from recbole_hyper.training.rowwise import RowwiseAdam
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -59,7 +59,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     no weight decay.
     """
     learner = config["learner"].lower()
-    if learner in LEARNERS:
+    if learner in keys.RIEMANNIAN_LEARNERS:
         return riemannian_optimizer(
             model,
             learner=learner,

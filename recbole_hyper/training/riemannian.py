@@ -9,7 +9,8 @@ from geoopt.optim.mixin import OptimMixin
 from torch import nn
 from torch.optim import Optimizer
 
-LEARNERS = ("riemannian_adam", "riemannian_sgd")
+from recbole_hyper.keys import RIEMANNIAN_LEARNERS
+
 # how the names of learned curvatures end: a head's, and that of a ball which shares none
 CURVATURES = ("log_curvature", "isp_c")
 
@@ -55,8 +56,8 @@ def riemannian_optimizer(
     Raises:
         ValueError: unknown learner, a rate out of range, no trainable parameter.
     """
-    if learner not in LEARNERS:
-        raise ValueError(f"learner={learner!r}: allowed are {', '.join(LEARNERS)}")
+    if learner not in RIEMANNIAN_LEARNERS:
+        raise ValueError(f"learner={learner!r}: allowed are {', '.join(RIEMANNIAN_LEARNERS)}")
     rates = {
         "learning_rate": learning_rate,
         "manifold_learning_rate": learning_rate if manifold_learning_rate is None else manifold_learning_rate,

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.training.optim import build_optimizer, build_scheduler
+from recbole_hyper.keys import PLAIN_LEARNERS
+from recbole_hyper.training.optim import FUSED, PLAIN, build_optimizer, build_scheduler
 
 KEYS: dict[str, Any] = {
     "learner": "adam",
@@ -53,6 +54,7 @@ def test_steps_are_the_formula(learner: str) -> None:
 def test_an_unknown_learner_is_named() -> None:
     with pytest.raises(ConfigError, match="learner='adamax' is unknown; allowed: adam, adamw"):
         build_optimizer(nn.Linear(2, 2), {**KEYS, "learner": "adamax"})
+    assert (*FUSED, *PLAIN) == PLAIN_LEARNERS
 
 
 @pytest.mark.parametrize("bigger", [True, False])
