@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HELP = "train the noisy-prefix classifier (PREFIX-Z%%) and draw its learning curves"
 _SIZES = ("embedding_size", "hidden_size", "projection_size", "n_layers")
 _SWITCHES = ("share_encoder", "use_distance", "embedding_type", "decision_type")
-MODEL_KEYS = ("n_words", *_SIZES, *_SWITCHES, "curvature")
+MODEL_KEYS = ("n_words", *_SIZES, *_SWITCHES, "curvature", "initializer_range")
 DATA_KEYS = ("noise", "n_words", "max_words", "n_train", "n_valid", "n_test")
 TRAIN_KEYS = ("learning_rate", "manifold_learning_rate", "stabilize", "train_batch_size", "epochs", "seed")
 

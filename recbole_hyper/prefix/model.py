@@ -39,6 +39,7 @@ class PrefixClassifier(nn.Module):
         embedding_type: str = "hyp",
         decision_type: str = "hyp",
         curvature: float = 1.0,
+        initializer_range: float = 0.1,
     ) -> None:
         super().__init__()
         if geometry not in GEOMETRIES:
@@ -52,11 +53,13 @@ class PrefixClassifier(nn.Module):
                 raise ValueError(f"{name}={size}: a whole number of at least 1 is needed")
         if not 0 < curvature < math.inf:
             raise ValueError(f"curvature={curvature}: a finite number above 0 is needed")
+        if not 0 < initializer_range < math.inf:
+            raise ValueError(f"initializer_range={initializer_range}: a finite number above 0 is needed")
         self.curved = geometry == "poincare"
         self.curved_words = self.curved and embedding_type == "hyp"
         self.curved_decision = self.curved and decision_type == "hyp"
         self.curvature = curvature
-        start = torch.randn(n_words + 1, embedding_size) / 10
+        start = initializer_range * torch.randn(n_words + 1, embedding_size)
         self.words: nn.Parameter
         if self.curved_words:
             self.ball = poincare_ball(curvature)

@@ -121,6 +121,19 @@ def test_logits_ignore_padding_and_the_rest_of_the_batch(options: dict) -> None:
 
 
 @pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
+def test_words_start_as_wide_as_asked(geometry: str) -> None:
+    def words(**options: float) -> torch.Tensor:
+        torch.manual_seed(0)
+        return PrefixClassifier(geometry=geometry, **options).words.detach().as_subclass(torch.Tensor)
+
+    wide, narrow = words(), words(initializer_range=1e-4)
+    assert wide.std() == pytest.approx(0.1, rel=0.1)
+    torch.testing.assert_close(narrow, 1e-3 * words(initializer_range=0.1), rtol=0.2, atol=1e-8)
+    with pytest.raises(ValueError, match=r"initializer_range=0\.0: a finite number above 0 is needed"):
+        words(initializer_range=0.0)
+
+
+@pytest.mark.parametrize("geometry", ["poincare", "euclidean"])
 def test_the_classifier_learns_short_sentences(geometry: str, tmp_path: Path) -> None:
     # three words and sentences of up to three words: a prefix is told from a random sentence in a few seconds
     sizes = {"n_train": 4000, "n_valid": 500, "n_test": 500, "n_words": 12, "max_words": 2}
