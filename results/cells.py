@@ -8,6 +8,7 @@ cannot name another command than the one that it ran.
 
 from __future__ import annotations
 
+import csv
 import json
 import statistics
 from pathlib import Path
@@ -18,14 +19,17 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import yaml
+from scipy.stats import binomtest
 
 from recbole_hyper.config import Config, config_files
 from recbole_hyper.config_parts import PARTS
 from recbole_hyper.report.differences import canonical, read_settings
+from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 HERE = Path(__file__).parent
 FILES = {"global timepoint": "global_timepoint", "temporal users": "temporal_users"}
-SHOWN = {"ndcg@10": "NDCG@10", "hit@10": "HR@10", "mrr@100": "MRR", "itemcoverage@10": "COV@10"}
+SHOWN = {"ndcg@5": "NDCG@5", "hit@5": "HR@5", "ndcg@10": "NDCG@10", "hit@10": "HR@10"}
+SHOWN |= {"mrr@100": "MRR", "itemcoverage@10": "COV@10"}
 
 
 def command(result: dict[str, Any]) -> str:
@@ -82,13 +86,38 @@ def row_text(row: dict[str, Any], metrics: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def prefix_lines() -> list[str]:
+    """Return the lines of the table of the noisy-prefix runs, from prefix_table.csv."""
+    lines = []
+    defaults = read_yaml(properties_folder() / "prefix" / "prefix.yaml")
+    with (HERE / "prefix_table.csv").open() as file:
+        runs = list(csv.DictReader(file))
+    for run in sorted(runs, key=lambda run: (int(run["noise"]), run["geometry"], -float(run["valid_accuracy"]))):
+        accuracy = float(run["test_accuracy"])
+        interval = binomtest(round(accuracy * 100), defaults["n_test"]).proportion_ci(method="wilson")
+        published = {"Ganea et al.": run["ganea_2018_test"], "the report": run["report_table_1"]}
+        published = {name: float(value) for name, value in published.items() if value}
+        share = accuracy / max(published.values())
+        words = ["recbole-hyper prefix"]
+        for key, value in run.items():
+            if (key in defaults and yaml.safe_load(value.lower()) != defaults[key]) or key == "noise":
+                words.append(f"--{key}={value}")
+        cells = [f"PREFIX-{run['noise']}", run["geometry"]]
+        cells += [f"{accuracy:.2f} ({100 * interval.low:.2f}-{100 * interval.high:.2f})", run["valid_accuracy"]]
+        cells += [", ".join(f"{value:.2f} ({name})" for name, value in published.items()), "1"]
+        cells += [f"{run['best_epoch']} of {run['epochs']}", f"{float(run['train_seconds']) / 60:.0f}"]
+        cells += ["reached" if share >= 1 else f"{100 * share:.1f} %", f"`{' '.join(words)}`"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
 def draw(groups: list[dict[str, Any]], file: Path) -> None:
     """Draw ours over the published value, a dot for each NDCG@10 (or MRR where that is what is published)."""
     points = []
     for group in groups:
         for row in group["rows"]:
             results = row["results"]
-            metric = next((name for name in ("ndcg@10", "mrr@100") if name in row.get("published", {})), None)
+            metric = next((name for name in ("ndcg@10", "mrr@100", "ndcg@5") if name in row.get("published", {})), None)
             if metric is not None:
                 ours = statistics.fmean(result["test"][metric] for result in results)
                 interval = results[0].get("test_intervals", {}).get(metric, (ours, ours))
@@ -105,7 +134,7 @@ def draw(groups: list[dict[str, Any]], file: Path) -> None:
     axes.grid(axis="x", color="#dddddd", lw=0.6)
     axes.set_axisbelow(True)
     axes.set_yticks(range(len(points)), [name for name, *_ in points], fontsize=8)
-    axes.set_xlabel("ours / published, test NDCG@10 or MRR; bars: 95 % intervals", fontsize=8)
+    axes.set_xlabel("ours / published, test NDCG@10, MRR or NDCG@5; bars: 95 % intervals", fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -127,6 +156,11 @@ def main() -> None:
         lines += [group["about"].strip(), ""] if "about" in group else []
         lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
         lines += [row_text(row, metrics) for row in group["rows"]]
+    head = ["task", "geometry", "test accuracy, %", "validation", "published", "seeds", "epochs", "minutes"]
+    head += ["verdict", "command"]
+    lines += ["", "## Noisy prefixes (hyperbolic neural networks report; Ganea et al., 2018)", ""]
+    lines += [content["prefix"].strip(), ""]
+    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *prefix_lines()]
     lines += ["", "## Not reached", "", content["missing"].strip(), ""]
     (HERE / "cells.md").write_text("\n".join(lines))
     draw(content["groups"], HERE / "cells.png")

@@ -10,7 +10,9 @@ HELP = "make a published table again: ours, published, difference, verdict"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or a recipe file of your own")
     parser.add_argument("--list", action="store_true", help="list the recipes, then stop")
-    parser.add_argument("--budget", default="full", help="full (default), or small: a few epochs, no verdict")
+    parser.add_argument(
+        "--budget", default="full", help="full (default); short: quicker settings; small: a few epochs, no verdict"
+    )
     parser.add_argument("--rows", type=words, default="", help="rows to run, separated by commas; default: all")
     parser.add_argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; what is there is not run again")
     parser.add_argument("--data_path", help="folder that holds the data set's folder; default: dataset/")

@@ -13,9 +13,9 @@ from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.yaml_files import config_file, merged, properties_file, properties_folder, read_yaml
 
 # the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
-TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "rows", "published_only"}
+TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "short", "rows", "published_only"}
 RECIPE_KEYS = {*TABLE_KEYS, "dataset", "prepare"}
-DATASET_KEYS = {"title", "dataset", "prepare", "settings", "rows", "published_only"}
+DATASET_KEYS = {"title", "dataset", "prepare", "settings", "short", "rows", "published_only"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Row:
     search: str = "grid"
     num_samples: int | None = None
     small: Mapping[str, Any] = field(default_factory=dict)  # keys of this row under the small budget
+    short: Mapping[str, Any] = field(default_factory=dict)  # and under the short one, in place of the search space
     # RecBole's metric name to the printed value; nothing for a row that was not published
     published: Mapping[str, float] = field(default_factory=dict)
     note: str = ""  # what the reader must know
@@ -45,6 +46,7 @@ class Recipe:
     rows: Mapping[str, Row]  # rows that are made again, by their printed name
     tolerance: float = 0.05  # relative difference up to which a value counts as reproduced
     small: Mapping[str, Any] = field(default_factory=dict)  # keys of every row under the small budget
+    short: Mapping[str, Any] = field(default_factory=dict)  # and under the short one: a quicker way of training
     # rows that are printed for comparison
     published_only: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -106,14 +108,14 @@ def _of_dataset(table: Mapping[str, Any], name: str, own: Mapping[str, Any], pat
         "about": str(table.get("about", "")).replace("{title}", str(own.get("title", name))),
         "dataset": name,
         **{key: own[key] for key in ("dataset", "prepare", "published_only") if key in own},
-        "settings": merged(table.get("settings") or {}, own.get("settings") or {}),
+        **{key: merged(table.get(key) or {}, own.get(key) or {}) for key in ("settings", "short")},
         "rows": {title: _over(row or {}, others.get(title) or {}) for title, row in common.items()},
     }
 
 
 def _over(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row as a data set has it: its settings are added to, all else is replaced."""
-    added = {key: merged(row.get(key) or {}, own[key] or {}) for key in ("settings", "small") if key in own}
+    added = {key: merged(row.get(key) or {}, own[key] or {}) for key in ("settings", "small", "short") if key in own}
     return {**row, **own, **added}
 
 

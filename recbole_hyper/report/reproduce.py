@@ -1,6 +1,7 @@
 """Make a published table again: run or sweep every row of a recipe, and set ours beside the published value."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from recbole_hyper.report.recipes import Recipe, Row, read_recipe
 from recbole_hyper.runs.folder import plan_runs, seed_folder
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import sweep
-from recbole_hyper.sweep.space import BUDGETS, read_space
+from recbole_hyper.sweep.space import read_space
 from recbole_hyper.yaml_files import merged
+
+BUDGETS = ("full", "short", "small")
 
 
 def reproduce(
@@ -34,8 +37,9 @@ def reproduce(
 
     Args:
         name: recipe.
-        budget: "full", or "small" for a few epochs that show that everything runs; small values get no verdict.
-        rows: printed names of the rows to run; none for all.
+        budget: "full" for the paper's way; "short" for the rows' own quicker settings, chosen on validation, where a
+            recipe has them; "small" for a few epochs that show that everything runs: small values get no verdict.
+        rows: printed names of the rows to run; none for all (that have short settings, under that budget).
         output_dir: folder of the runs and of table.csv, table.md and table.html.
         data_path: folder that holds the data set's folder.
         n_seeds: seeds of every row.
@@ -53,7 +57,7 @@ def reproduce(
         raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
     if unknown := [row for row in rows if row not in recipe.rows]:
         raise ConfigError(f"{recipe.name} has no row {unknown[0]!r}; its rows: {', '.join(recipe.rows)}")
-    chosen = {title: row for title, row in recipe.rows.items() if not rows or title in rows}
+    chosen = _chosen(recipe, rows, budget)
     keys = {title: _keys(recipe, row, budget, data_path) for title, row in chosen.items()}
     folder = Path(output_dir or Path("saved") / f"reproduce-{recipe.name}-{budget}")
     plans = {}
@@ -75,7 +79,7 @@ def reproduce(
             results = [seed_folder(place, seed) for seed in plans[title]]
             for left in filter(None, plans[title].values()):
                 run(row.model, recipe.dataset, config_dict=left)
-        cells += compare(title, row, results, recipe.tolerance, comparable=budget == "full")
+        cells += compare(title, row, results, recipe.tolerance, comparable=budget != "small")
         _write(recipe, budget, pd.DataFrame(cells), folder)
     frame = pd.DataFrame(cells)
     shown = [{key: value for key, value in cell.items() if key != "note"} for cell in cells]
@@ -83,9 +87,21 @@ def reproduce(
     return frame
 
 
+def _chosen(recipe: Recipe, rows: Sequence[str], budget: str) -> dict[str, Row]:
+    """Return the rows to run; those of the short budget without a search space."""
+    chosen = {title: row for title, row in recipe.rows.items() if not rows or title in rows}
+    if budget != "short":
+        return chosen
+    have = [title for title, row in recipe.rows.items() if recipe.short or row.short]
+    if missing := [title for title in rows if title not in have] or ([] if have else list(chosen)):
+        hint = f"rows that have them: {', '.join(have)}" if have else "no row of the recipe has; leave --budget out"
+        raise ConfigError(f"{recipe.name}, row {missing[0]!r}: there are no settings for --budget=short; {hint}")
+    return {title: replace(row, space="") for title, row in chosen.items() if title in have}
+
+
 def _keys(recipe: Recipe, row: Row, budget: str, data_path: str | None) -> dict[str, Any]:
-    small = (recipe.small, row.small) if budget == "small" else ()
-    keys = merged(recipe.settings, row.settings, {"show_progress": False}, *small)
+    over = {"short": (recipe.short, row.short), "small": (recipe.small, row.small)}.get(budget, ())
+    keys = merged(recipe.settings, row.settings, {"show_progress": False}, *over)
     if data_path:
         keys["data_path"] = data_path
     return keys
@@ -184,6 +200,8 @@ def _write(recipe: Recipe, budget: str, frame: pd.DataFrame, folder: Path) -> No
     page.section("Ours beside the published values", "95% intervals: bootstrap over users.")
     if budget == "small":
         page.notes(["The small budget shows that the recipe runs; its values cannot be compared with published ones."])
+    if budget == "short":
+        page.notes(["The short budget trains by quicker settings than the paper's, chosen on validation."])
     page.table(frame)
     if recipe.published_only:
         page.section("Published rows that are not made again")

@@ -27,7 +27,7 @@ def test_every_recipe_is_read_and_its_models_and_keys_are_known(name: str) -> No
     known = all_known_keys()
     for title, row in recipe.rows.items():
         assert model_class(row.model)
-        for keys in (recipe.settings, recipe.small, row.settings, row.small):
+        for keys in (recipe.settings, recipe.small, recipe.short, row.settings, row.small, row.short):
             assert set(keys) <= known, (title, set(keys) - known)
         topk = {**recipe.settings, **row.settings}["topk"]
         assert bool(row.published) != name.startswith(("dualrec-ablations", "records"))
@@ -189,6 +189,27 @@ def test_small_budget_gives_no_verdict(recipe: dict, tmp_path: Path) -> None:
     config = read_yaml(tmp_path / "out" / "plain" / "seed-2020" / "config.yaml")
     assert (config["epochs"], config["hidden_size"]) == (1, 4)
     assert "cannot be compared" in (tmp_path / "out" / "table.html").read_text()
+
+
+def test_the_short_budget_runs_the_rows_that_have_short_settings(recipe: dict, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="row 'plain': there are no settings for --budget=short; no row of the"):
+        reproduce(**recipe, budget="short")
+    content = json.loads(Path(recipe["name"]).read_text())
+    content["rows"]["tuned"]["short"] = {"epochs": 3, "learning_rate": 0.03}
+    Path(recipe["name"]).write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"row 'plain': .* rows that have them: tuned"):
+        reproduce(**recipe, budget="short", rows=["plain", "tuned"])
+    frame = reproduce(**recipe, budget="short")
+    assert frame[["row", "verdict"]].to_numpy().tolist() == [["tuned", "above the published value"]]
+    config = read_yaml(tmp_path / "out" / "tuned" / "seed-2020" / "config.yaml")
+    assert (config["epochs"], config["learning_rate"]) == (3, 0.03)
+    assert "quicker settings" in (tmp_path / "out" / "table.html").read_text()
+    # settings for all rows, of the table and of its data set
+    content["short"] = {"epochs": 2, "learning_rate": 0.02}
+    content["datasets"] = {content.pop("dataset"): {"short": {"weight_decay": 0.5}}}
+    Path(recipe["name"]).write_text(json.dumps(content))
+    both = read_recipe(f"{recipe['name'].removesuffix('.yaml')}-tiny")
+    assert both.short == {"epochs": 2, "learning_rate": 0.02, "weight_decay": 0.5}
 
 
 def test_the_small_budget_sweeps_the_small_space(recipe: dict, tmp_path: Path) -> None:
