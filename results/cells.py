@@ -112,17 +112,27 @@ def prefix_lines() -> list[str]:
 
 
 def draw(groups: list[dict[str, Any]], file: Path) -> None:
-    """Draw ours over the published value, a dot for each NDCG@10 (or MRR where that is what is published)."""
-    points = []
+    """Draw ours over the published value, a dot for each NDCG@10 (or MRR, or NDCG@5, where that is what is published).
+
+    Of several runs at one cell, ways of training the same parts, the best on validation is drawn.
+    """
+    drawn: dict[tuple[Any, ...], tuple[float, Any]] = {}
     for group in groups:
         for row in group["rows"]:
-            results = row["results"]
-            metric = next((name for name in ("ndcg@10", "mrr@100", "ndcg@5") if name in row.get("published", {})), None)
-            if metric is not None:
-                ours = statistics.fmean(result["test"][metric] for result in results)
-                interval = results[0].get("test_intervals", {}).get(metric, (ours, ours))
-                label = row.get("label", row["row"])
-                points.append((f"{group['short']}: {label}", ours, interval, row["published"][metric]))
+            results, published = row["results"], row.get("published", {})
+            metric = next((name for name in ("ndcg@10", "mrr@100", "ndcg@5") if name in published), None)
+            if metric is None:
+                continue
+            ours, valid = (statistics.fmean(result[part][metric] for result in results) for part in ("test", "valid"))
+            interval = (
+                results[0].get("test_intervals", {}).get(metric, (ours, ours)) if len(results) == 1 else (ours, ours)
+            )
+            point = (f"{group['short']}: {row.get('label', row['row'])}", ours, interval, published[metric])
+            parts = tuple(str(results[0]["config"].get(key)) for key in PARTS)
+            cell = (group["short"], *parts, *published.items())
+            if cell not in drawn or valid > drawn[cell][0]:
+                drawn[cell] = (valid, point)
+    points = [point for _, point in drawn.values()]
     points.reverse()
     figure, axes = plt.subplots(figsize=(8, 0.24 * len(points) + 0.9))
     for place, (_, ours, (low, high), published) in enumerate(points):
