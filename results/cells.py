@@ -58,6 +58,11 @@ def command(result: dict[str, Any]) -> str:
     return "recbole-hyper run " + " ".join(words)
 
 
+def interval(results: list[dict[str, Any]], metric: str) -> tuple[float, float] | None:
+    """Return the interval of a test metric of a run; None where it kept none, or where there are several seeds."""
+    return results[0].get("test_intervals", {}).get(metric) if len(results) == 1 else None
+
+
 def figure_text(results: list[dict[str, Any]], metric: str) -> str:
     """Return the mean of a test metric, with its interval (one seed) or deviation (several)."""
     values = [result["test"][metric] for result in results if metric in result["test"]]
@@ -66,8 +71,8 @@ def figure_text(results: list[dict[str, Any]], metric: str) -> str:
     text = _short(statistics.fmean(values))
     if len(values) > 1:
         return f"{text} ± {_short(statistics.stdev(values))}"
-    low, high = results[0].get("test_intervals", {}).get(metric, (None, None))
-    return text if low is None else f"{text} ({_short(low)}-{_short(high)})"
+    bounds = interval(results, metric)
+    return f"{text} ({_short(bounds[0])}-{_short(bounds[1])})" if bounds else text
 
 
 def _short(value: float) -> str:
@@ -111,6 +116,13 @@ def prefix_lines() -> list[str]:
     return lines
 
 
+def section(title: str, about: str, head: list[str], rows: list[str]) -> list[str]:
+    """Return the lines of a table with its title, and what is to be said before it."""
+    head = [*head, "published", "seeds", "epochs", "minutes", "verdict", "command"]
+    above = ["", f"## {title}", "", *([about.strip(), ""] if about else [])]
+    return [*above, "| " + " | ".join(head) + " |", "|---" * len(head) + "|", *rows]
+
+
 def draw(groups: list[dict[str, Any]], file: Path) -> None:
     """Draw ours over the published value, a dot for each NDCG@10 (or MRR, or NDCG@5, where that is what is published).
 
@@ -124,10 +136,8 @@ def draw(groups: list[dict[str, Any]], file: Path) -> None:
             if metric is None:
                 continue
             ours, valid = (statistics.fmean(result[part][metric] for result in results) for part in ("test", "valid"))
-            interval = (
-                results[0].get("test_intervals", {}).get(metric, (ours, ours)) if len(results) == 1 else (ours, ours)
-            )
-            point = (f"{group['short']}: {row.get('label', row['row'])}", ours, interval, published[metric])
+            bounds = interval(results, metric) or (ours, ours)
+            point = (f"{group['short']}: {row.get('label', row['row'])}", ours, bounds, published[metric])
             parts = tuple(str(results[0]["config"].get(key)) for key in PARTS)
             cell = (group["short"], *parts, *published.items())
             if cell not in drawn or valid > drawn[cell][0]:
@@ -160,17 +170,10 @@ def main() -> None:
     lines = ["# Every published cell that was reached for", "", content["about"].strip()]
     for group in content["groups"]:
         metrics = group["metrics"]
-        head = ["row", *(SHOWN[name] for name in metrics), "published", "seeds", "epochs", "minutes"]
-        head += ["verdict", "command"]
-        lines += ["", f"## {group['title']}", ""]
-        lines += [group["about"].strip(), ""] if "about" in group else []
-        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += [row_text(row, metrics) for row in group["rows"]]
-    head = ["task", "geometry", "test accuracy, %", "validation", "published", "seeds", "epochs", "minutes"]
-    head += ["verdict", "command"]
-    lines += ["", "## Noisy prefixes (hyperbolic neural networks report; Ganea et al., 2018)", ""]
-    lines += [content["prefix"].strip(), ""]
-    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *prefix_lines()]
+        rows = [row_text(row, metrics) for row in group["rows"]]
+        lines += section(group["title"], group.get("about", ""), ["row", *(SHOWN[name] for name in metrics)], rows)
+    title = "Noisy prefixes (hyperbolic neural networks report; Ganea et al., 2018)"
+    lines += section(title, content["prefix"], ["task", "geometry", "test accuracy, %", "validation"], prefix_lines())
     lines += ["", "## Not reached", "", content["missing"].strip(), ""]
     (HERE / "cells.md").write_text("\n".join(lines))
     draw(content["groups"], HERE / "cells.png")

@@ -51,10 +51,9 @@ class PrefixClassifier(nn.Module):
         for name, size in {**sizes, "projection_size": projection_size, "n_layers": n_layers}.items():
             if size < 1:
                 raise ValueError(f"{name}={size}: a whole number of at least 1 is needed")
-        if not 0 < curvature < math.inf:
-            raise ValueError(f"curvature={curvature}: a finite number above 0 is needed")
-        if not 0 < initializer_range < math.inf:
-            raise ValueError(f"initializer_range={initializer_range}: a finite number above 0 is needed")
+        for name, number in {"curvature": curvature, "initializer_range": initializer_range}.items():
+            if not 0 < number < math.inf:
+                raise ValueError(f"{name}={number}: a finite number above 0 is needed")
         self.curved = geometry == "poincare"
         self.curved_words = self.curved and embedding_type == "hyp"
         self.curved_decision = self.curved and decision_type == "hyp"
