@@ -1,6 +1,7 @@
 """Threads: how many torch takes, how they wait, and those of work that holds no interpreter lock (Arrow, kernels)."""
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,8 @@ from typing import Any
 SPINS = "1000"
 # a training step takes some thirty; oneDNN's own default is 1024
 KERNELS_KEPT = "64"
+# random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
+ONE_AT_WORK = threading.RLock()
 
 
 def limit_spinning() -> None:

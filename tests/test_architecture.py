@@ -19,6 +19,7 @@ STAGES = [
         "matmul",
         "recbole_files",
         "recbole_keys",
+        "random_numbers",
         "svd",
         "threads",
         "yaml_files",

@@ -27,6 +27,7 @@ from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.preflight import require_one_sequence
+from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Cases
 
 
@@ -110,7 +111,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         """Build every part over a few items, so that a bad value fails before any data are read."""
         config = copy.copy(config)
         config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
-        with torch.random.fork_rng(devices=[]):
+        with OwnDraws(seed=0):
             try:
                 require_one_sequence(config)
                 embedding = new_embedding(config, 4)

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,7 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
-from recbole_hyper.threads import use_threads
+from recbole_hyper.threads import ONE_AT_WORK, use_threads
 from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.memory import PeakMemory
@@ -32,8 +31,6 @@ from recbole_hyper.training.trainer import NOT_RESUMABLE, Evaluation, make_train
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
-# random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
-_ONE_RUN = threading.RLock()
 
 LONGER = "the best epoch is the last: train longer, as with "
 RESUMED, ANEW = (
@@ -90,7 +87,7 @@ def run(
         read = reader_of(config, interactions)
     elif config["interactions"] == "given" and read is None:
         read = reader_of_own(config)
-    with _ONE_RUN, claimed_folder(config) as output_dir:
+    with ONE_AT_WORK, claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
             return distributed.run_workers(config, output_dir, run_claimed, read)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)

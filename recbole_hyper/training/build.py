@@ -14,7 +14,8 @@ from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.checkpoint import seeded
+from recbole_hyper.random_numbers import OwnDraws, seeded
+from recbole_hyper.threads import ONE_AT_WORK
 from recbole_hyper.types import Split
 
 
@@ -66,11 +67,17 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
 def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
     """Return the model alone, as :func:`build` makes it from the first ``lengths`` of each row of ``store``.
 
-    What a constructor draws is drawn as at the beginning of a run with this ``seed``.
+    What a constructor draws is drawn as at the beginning of a run with this ``seed``, and changes nothing of a run
+    that is at work in another thread.
     """
     training = data.restrict(store, lengths)
-    view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
-    with seeded(int(config["seed"])):
+    seed = int(config["seed"])
+    if issubclass(config.model_class, OwnModel):
+        with OwnDraws(seed):
+            return config.model_class(config, training).to(config["device"])
+    # RecBole's models may draw from the generators of numpy and Python, which belong to the process
+    with ONE_AT_WORK, seeded(seed):
+        view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
         return config.model_class(config, view).to(config["device"])
 
 

@@ -3,13 +3,11 @@
 import contextlib
 import hashlib
 import json
-import random
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -161,50 +159,3 @@ def _is_whole(path: Path) -> bool:
         return seal == _SEAL + found.hexdigest().encode()
     with zipfile.ZipFile(path) as archive:
         return archive.testzip() is None
-
-
-def random_state(loader: Any) -> dict[str, Any]:
-    """Return the state of every random generator that training uses."""
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002  RecBole draws from numpy's global generator
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": json.dumps([name, np.asarray(keys).tolist(), *rest]),
-        "python": json.dumps(random.getstate()),
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    generator = getattr(loader, "generator", None)
-    if isinstance(generator, np.random.Generator):
-        state["loader"] = json.dumps(generator.bit_generator.state)
-    elif isinstance(generator, torch.Generator):
-        state["loader"] = generator.get_state()
-    return state
-
-
-def restore_random_state(state: dict[str, Any], loader: Any) -> None:
-    """Undo what happened to every generator since :func:`random_state`."""
-    torch.set_rng_state(state["torch"])
-    name, keys, *rest = json.loads(state["numpy"])
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
-    version, internal, gauss = json.loads(state["python"])
-    random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    generator = getattr(loader, "generator", None)
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = json.loads(state["loader"])
-    elif isinstance(generator, torch.Generator):
-        generator.set_state(state["loader"])
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed every global generator as a run does at its start, and give each its state back at the end."""
-    before = random_state(None)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  RecBole draws from numpy's global generator
-    torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        restore_random_state(before, None)

@@ -17,6 +17,7 @@ from recbole_hyper.files import write_csv
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import make_scorer
+from recbole_hyper.random_numbers import random_state, restore_random_state
 from recbole_hyper.training.averaging import build_average
 from recbole_hyper.training.checkpoint import (
     STATE,
@@ -26,10 +27,8 @@ from recbole_hyper.training.checkpoint import (
     learned_tensors,
     load_state,
     load_weights,
-    random_state,
     read_weights,
     require_same_data,
-    restore_random_state,
     save_state,
     save_weights,
 )

@@ -7,21 +7,26 @@ import gc
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 import recbole_hyper
-from recbole_hyper import HSASRecCE, Pop, SASRecCE, components, run
+from recbole_hyper import FMLPRecCE, HSASRecCE, Pop, SASRecCE, components, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.encoders.fmlp import FMLPEncoder
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.estimator import Estimator
+from recbole_hyper.training.checkpoint import WEIGHTS, read_weights
 from tests.conftest import LEARN, SMALL, cycle_rows, write_inter
 from tests.reference import planted
 
@@ -172,6 +177,40 @@ def test_fits_in_several_threads_give_what_each_gives_alone(frame: pd.DataFrame)
     assert [model.result["valid"] for model in found] == [alone["valid"]] * 3
     scores = [model.score([["i1", "i2"]]) for model in found]
     assert all((one == scores[0]).all() for one in scores)
+
+
+@pytest.mark.parametrize("held_at", [1, 2])
+def test_what_another_thread_sets_up_meanwhile_does_not_change_a_training(
+    held_at: int, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of a configuration (1) and a run that is loaded (2) drew from the generator of the training."""
+    other = FMLPRecCE(**SMALL).fit(frame, output_dir=tmp_path / "other").folder
+    drawn, ended, built = threading.Event(), threading.Event(), FMLPEncoder.__init__
+    calls = count(1)
+
+    def build_and_wait(*args: object, **options: object) -> None:
+        built(*args, **options)
+        if next(calls) == held_at:
+            drawn.set()
+            ended.wait()
+
+    monkeypatch.setattr(FMLPEncoder, "__init__", build_and_wait)
+
+    def trained(name: str, on_validation: Callable[[int, float], object]) -> dict[str, torch.Tensor]:
+        keys = {**SMALL, "epochs": 3, "output_dir": str(tmp_path / name)}
+        run("SASRecCE", interactions=frame, config_dict=keys, on_validation=on_validation)
+        return read_weights(tmp_path / name / WEIGHTS)[0]
+
+    alone = trained("alone", lambda epoch, score: None)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            beside = trained(
+                "beside", lambda epoch, score: epoch or (pool.submit(recbole_hyper.load, other), drawn.wait(60))
+            )
+        finally:
+            ended.set()
+    assert drawn.is_set()
+    assert all((alone[name] == beside[name]).all() for name in alone)
 
 
 def test_recboles_way_of_making_a_model_is_untouched(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Random numbers: the state of the generators of this process, and drawing that leaves them as they are."""
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class OwnDraws(TorchDispatchMode):
+    """A context in which this thread draws from a generator of its own, as torch's would after ``manual_seed(seed)``.
+
+    torch's own generator is one for all threads: what another thread draws meanwhile, a training for one, stays what
+    it would be. Only torch's operations on the CPU are taken over.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, drawing = kwargs or {}, func
+        if torch.Tag.nondeterministic_seeded in func.tags and not _takes_generator(func):
+            # rand and its like have the generator in an overload beside
+            name = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
+            drawing = getattr(func.overloadpacket, name, func)
+        if _takes_generator(drawing) and kwargs.get("generator") is None and _on_cpu(args, kwargs):
+            return drawing(*args, **{**kwargs, "generator": self.generator})
+        return func(*args, **kwargs)
+
+
+def _takes_generator(func: Any) -> bool:
+    return any(argument.name == "generator" for argument in func._schema.arguments)
+
+
+def _on_cpu(args: Any, kwargs: dict[str, Any]) -> bool:
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    where = [tensor.device.type for tensor in tensors] + [torch.device(kwargs.get("device") or "cpu").type]
+    return set(where) == {"cpu"}
+
+
+def random_state(loader: Any) -> dict[str, Any]:
+    """Return the state of every random generator that training uses."""
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  RecBole draws from numpy's global generator
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": json.dumps([name, np.asarray(keys).tolist(), *rest]),
+        "python": json.dumps(random.getstate()),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    generator = getattr(loader, "generator", None)
+    if isinstance(generator, np.random.Generator):
+        state["loader"] = json.dumps(generator.bit_generator.state)
+    elif isinstance(generator, torch.Generator):
+        state["loader"] = generator.get_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any], loader: Any) -> None:
+    """Undo what happened to every generator since :func:`random_state`."""
+    torch.set_rng_state(state["torch"])
+    name, keys, *rest = json.loads(state["numpy"])
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+    version, internal, gauss = json.loads(state["python"])
+    random.setstate((version, tuple(internal), gauss))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    generator = getattr(loader, "generator", None)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = json.loads(state["loader"])
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(state["loader"])
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed every global generator as a run does at its start, and give each its state back at the end."""
+    before = random_state(None)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  RecBole draws from numpy's global generator
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        restore_random_state(before, None)
