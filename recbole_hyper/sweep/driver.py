@@ -147,7 +147,11 @@ class _Sweep:
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
         earlier = self._ended()
         print(f"{self.folder}: {self.total} trials" + (f", {earlier} of them done" if earlier else ""))
-        self.executor.search(self.plan, proposals, self._on_end)
+        try:
+            self.executor.search(self.plan, proposals, self._on_end)
+        except KeyboardInterrupt:
+            print(f"interrupted; continue with --resume=True --output_dir={self.folder}", flush=True)
+            raise
         self._write_trials()
         best = select(self.records.values(), self.plan.bigger)
         outcome = self._outcome(best)

@@ -4,7 +4,10 @@ import contextlib
 import errno
 import json
 import math
+import os
 import pickle
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -16,8 +19,10 @@ from recbole_hyper.sweep.proposals import Proposals, Trial
 from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Record, close_trial, read_record, run_trial
 from recbole_hyper.training.cluster import cluster
 
+# Ray Tune's name for leaving SIGINT alone
+_NO_HANDLER = "TUNE_DISABLE_SIGINT_HANDLER"
 SCHEDULERS = ("none", "asha")
-OUT_OF_TIME = "the time budget ran out"
+OUT_OF_TIME, INTERRUPTED = "the time budget ran out", "interrupted"
 
 
 class Local:
@@ -63,13 +68,16 @@ class RayTune:
         self.cpu, self.gpu, self.max_concurrent, self.address = cpu, gpu, max_concurrent, address
 
     def search(self, plan: Plan, proposals: Proposals, on_end: Callable[[Record], None]) -> None:
-        """Run trials until there are none or time is up; NoSpaceError when the disk is full."""
+        """Run trials until there are none or time is up; NoSpaceError when the disk is full.
+
+        After Ctrl-C those at work end as unfinished, and KeyboardInterrupt is raised then; at once after a second one.
+        """
         with cluster(self.address) as ray:
             self._require_resources(ray)
             from ray import tune
 
             ends = _Ends(plan, proposals, on_end)
-            searcher, callback = _adapters(ends)
+            searcher, callback, stop = _adapters(ends)
             scheduler = None
             if plan.scheduler == "asha":
                 # one more than the last epoch, so that the limit itself stops nothing
@@ -88,11 +96,16 @@ class RayTune:
                     trial_dirname_creator=lambda trial: f"{trial.config['number']:04d}-{trial.trial_id}",
                 ),
                 run_config=tune.RunConfig(
-                    name="ray", storage_path=plan.folder, verbose=0, callbacks=[callback], failure_config=None
+                    name="ray",
+                    storage_path=plan.folder,
+                    verbose=0,
+                    callbacks=[callback],
+                    failure_config=None,
+                    stop=stop,
                 ),
             )
             try:
-                with _ray_errors():
+                with _ray_errors(), _held_interrupt(ends):
                     tuner.fit()
             except ConnectionError as error:
                 ends.bury_open(str(error))
@@ -100,6 +113,8 @@ class RayTune:
             ends.close_open()
             if ends.fatal is not None:
                 raise ends.fatal
+            if ends.interrupted:
+                raise KeyboardInterrupt
 
     def map(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
         """Call side by side, each with the resources of a trial."""
@@ -149,11 +164,12 @@ class _Ends:
         self.plan, self.proposals, self.on_end = plan, proposals, on_end
         self.open: dict[str, Trial] = {}
         self.fatal: Exception | None = None
+        self.interrupted = False
         self.start = perf_counter()
 
     def ask(self) -> Trial | None:
-        """Return the next trial to run, None where there is none or the search has failed."""
-        trial = None if self.fatal is not None else self.proposals.ask()
+        """Return the next trial to run, None where there is none or the search has failed or is interrupted."""
+        trial = None if self.fatal is not None or self.interrupted else self.proposals.ask()
         if trial is not None:
             self.open[trial.name] = trial
         return trial
@@ -161,7 +177,7 @@ class _Ends:
     def close_open(self) -> None:
         """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
         for trial in list(self.open.values()) if self.fatal is None else ():
-            self._end(trial, UNFINISHED, OUT_OF_TIME)
+            self._end(trial, UNFINISHED, INTERRUPTED if self.interrupted else OUT_OF_TIME)
 
     def bury_open(self, reason: str) -> None:
         """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
@@ -173,9 +189,11 @@ class _Ends:
             self._end(trial, status, reason)
 
     def complete(self, trial: Trial) -> None:
-        """Record a trial that ended by itself, by the scheduler or by the time budget."""
+        """Record a trial that ended by itself, by the scheduler, by the time budget or by an interrupt."""
         budget = self.plan.time_budget
-        if self.plan.scheduler == "none" or (budget is not None and perf_counter() - self.start >= budget):
+        if self.interrupted:
+            self._end(trial, UNFINISHED, INTERRUPTED)
+        elif self.plan.scheduler == "none" or (budget is not None and perf_counter() - self.start >= budget):
             self._end(trial, UNFINISHED, OUT_OF_TIME)
         else:
             self._end(trial, STOPPED, "stopped by asha")
@@ -203,8 +221,8 @@ class _Ends:
             self.fatal = self.fatal or error
 
 
-def _adapters(ends: _Ends) -> tuple[Any, Any]:
-    """Return Ray Tune's searcher and callback, which ask ``ends`` for trials and tell it how each one ended."""
+def _adapters(ends: _Ends) -> tuple[Any, Any, Any]:
+    """Return Ray Tune's searcher, callback and stopper, which ask ``ends`` what to do and tell it how trials ended."""
     from ray import tune
     from ray.tune.search import Searcher
 
@@ -231,7 +249,40 @@ def _adapters(ends: _Ends) -> tuple[Any, Any]:
         def restore(self, checkpoint_path: str) -> None:
             """See :meth:`save`."""
 
-    return Adapter(metric="score", mode=ends.plan.mode), Callback()
+    class Stopper(tune.Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            return False
+
+        def stop_all(self) -> bool:
+            return ends.interrupted
+
+    return Adapter(metric="score", mode=ends.plan.mode), Callback(), Stopper()
+
+
+@contextlib.contextmanager
+def _held_interrupt(ends: _Ends) -> Iterator[None]:
+    """Let a first Ctrl-C mark ``ends`` alone, and a second one interrupt.
+
+    Ray's own handler of the signal does not say afterwards that there was one, and stays when the search is over. Only
+    the main thread may set handlers: elsewhere there is none, and none of Ray's.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def mark(number: int, frame: Any) -> None:
+        ends.interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    asked = os.environ.get(_NO_HANDLER)
+    os.environ[_NO_HANDLER] = "1"
+    signal.signal(signal.SIGINT, mark)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        os.environ.pop(_NO_HANDLER) if asked is None else os.environ.update({_NO_HANDLER: asked})
 
 
 def _leave(plan: Plan, trial: Trial) -> None:

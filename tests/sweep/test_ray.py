@@ -240,3 +240,30 @@ def test_kill_at_half_and_resume(executor: str, keys: dict, tmp_path: Path) -> N
         assert path.stat().st_mtime_ns == changed, f"{path.parent.name} was repeated"
     assert whole["best"]["name"] in done.stdout
     assert trial.read_record(folder / "trials" / whole["best"]["name"]).score == whole["best"]["score"]
+
+
+@pytest.mark.parametrize(("executor", "scheduler"), [("local", "none"), ("ray", "none"), ("ray", "asha")])
+def test_ctrl_c_ends_the_search_and_tests_nothing(executor: str, scheduler: str, keys: dict, tmp_path: Path) -> None:
+    folder = tmp_path / "cut"
+    space = tmp_path / "space.yaml"
+    space.write_text("learning_rate: {grid: [0.001, 0.003, 0.01]}\nepochs: {grid: [1, 100000]}\n", encoding="utf-8")
+    settings = {key: value for key, value in config(keys, folder).items() if key != "epochs"}
+    words = [f"--{key}={value}" for key, value in {**settings, "stopping_step": 100_000}.items()]
+    words = ["sweep", "--model=SASRecCE", "--dataset=tiny", f"--space={space}", f"--scheduler={scheduler}", *words]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words, f"--executor={executor}", "--max_concurrent=1"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end = time.monotonic() + 240
+    while not list(folder.glob("trials/*/checkpoint.pt")) and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate(timeout=120)[0]
+    assert process.returncode == 130
+    assert f"continue with --resume=True --output_dir={folder}" in printed
+    assert not (folder / "sweep.json").exists()
+    assert not (folder / "best").exists()
+    records = [read_record(path) for path in (folder / "trials").iterdir()]
+    assert {record.status for record in records if record} <= {"finished", "unfinished"}
+    assert {record.reason for record in records if record} <= {"", "interrupted"}
