@@ -97,8 +97,16 @@ def prefix_lines() -> list[str]:
     defaults = read_yaml(properties_folder() / "prefix" / "prefix.yaml")
     with (HERE / "prefix_table.csv").open() as file:
         runs = list(csv.DictReader(file))
-    for run in sorted(runs, key=lambda run: (int(run["noise"]), run["geometry"], -float(run["valid_accuracy"]))):
-        accuracy = float(run["test_accuracy"])
+    of_setting: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for run in runs:
+        setting = (run["noise"], run["geometry"], *(run[key] for key in run if key in defaults and key != "seed"))
+        of_setting.setdefault(setting, []).append(run)
+    for seeds in sorted(
+        of_setting.values(),
+        key=lambda seeds: (int(seeds[0]["noise"]), seeds[0]["geometry"], -mean(seeds, "valid_accuracy")),
+    ):
+        run, accuracy = seeds[0], mean(seeds, "test_accuracy")
+        spread = f"± {statistics.stdev(float(run['test_accuracy']) for run in seeds):.2f}" if len(seeds) > 1 else ""
         interval = binomtest(round(accuracy * 100), defaults["n_test"]).proportion_ci(method="wilson")
         published = {"Ganea et al.": run["ganea_2018_test"], "the report": run["report_table_1"]}
         published = {name: float(value) for name, value in published.items() if value}
@@ -107,13 +115,21 @@ def prefix_lines() -> list[str]:
         for key, value in run.items():
             if (key in defaults and yaml.safe_load(value.lower()) != defaults[key]) or key == "noise":
                 words.append(f"--{key}={value}")
+        best = sorted({int(run["best_epoch"]) for run in seeds})
         cells = [f"PREFIX-{run['noise']}", run["geometry"]]
-        cells += [f"{accuracy:.2f} ({100 * interval.low:.2f}-{100 * interval.high:.2f})", run["valid_accuracy"]]
-        cells += [", ".join(f"{value:.2f} ({name})" for name, value in published.items()), "1"]
-        cells += [f"{run['best_epoch']} of {run['epochs']}", f"{float(run['train_seconds']) / 60:.0f}"]
+        cells += [f"{accuracy:.2f} {spread or f'({100 * interval.low:.2f}-{100 * interval.high:.2f})'}"]
+        cells += [f"{mean(seeds, 'valid_accuracy'):.2f}"]
+        cells += [", ".join(f"{value:.2f} ({name})" for name, value in published.items()), str(len(seeds))]
+        cells += [f"{' to '.join(str(epoch) for epoch in (best[0], *best[1:][-1:]))} of {run['epochs']}"]
+        cells += [f"{mean(seeds, 'train_seconds') / 60:.0f}"]
         cells += ["reached" if share >= 1 else f"{100 * share:.1f} %", f"`{' '.join(words)}`"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def mean(runs: list[dict[str, str]], column: str) -> float:
+    """Return the mean of a column of the runs of one setting."""
+    return statistics.fmean(float(run[column]) for run in runs)
 
 
 def section(title: str, about: str, head: list[str], rows: list[str]) -> list[str]:
