@@ -269,7 +269,7 @@ def _held_interrupt(ends: _Ends) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
 
     def mark(number: int, frame: Any) -> None:
         ends.interrupted = True
