@@ -106,8 +106,11 @@ def prefix_lines() -> list[str]:
         key=lambda seeds: (int(seeds[0]["noise"]), seeds[0]["geometry"], -mean(seeds, "valid_accuracy")),
     ):
         run, accuracy = seeds[0], mean(seeds, "test_accuracy")
-        spread = f"± {statistics.stdev(float(run['test_accuracy']) for run in seeds):.2f}" if len(seeds) > 1 else ""
-        interval = binomtest(round(accuracy * 100), defaults["n_test"]).proportion_ci(method="wilson")
+        if len(seeds) > 1:
+            spread = f"± {statistics.stdev(float(one['test_accuracy']) for one in seeds):.2f}"
+        else:
+            bounds = binomtest(round(accuracy * 100), defaults["n_test"]).proportion_ci(method="wilson")
+            spread = f"({100 * bounds.low:.2f}-{100 * bounds.high:.2f})"
         published = {"Ganea et al.": run["ganea_2018_test"], "the report": run["report_table_1"]}
         published = {name: float(value) for name, value in published.items() if value}
         share = accuracy / max(published.values())
@@ -115,13 +118,12 @@ def prefix_lines() -> list[str]:
         for key, value in run.items():
             if (key in defaults and yaml.safe_load(value.lower()) != defaults[key]) or key == "noise":
                 words.append(f"--{key}={value}")
-        best = sorted({int(run["best_epoch"]) for run in seeds})
+        best = [int(one["best_epoch"]) for one in seeds]
+        epochs = f"{min(best)} to {max(best)}" if min(best) < max(best) else str(best[0])
         cells = [f"PREFIX-{run['noise']}", run["geometry"]]
-        cells += [f"{accuracy:.2f} {spread or f'({100 * interval.low:.2f}-{100 * interval.high:.2f})'}"]
-        cells += [f"{mean(seeds, 'valid_accuracy'):.2f}"]
+        cells += [f"{accuracy:.2f} {spread}", f"{mean(seeds, 'valid_accuracy'):.2f}"]
         cells += [", ".join(f"{value:.2f} ({name})" for name, value in published.items()), str(len(seeds))]
-        cells += [f"{' to '.join(str(epoch) for epoch in (best[0], *best[1:][-1:]))} of {run['epochs']}"]
-        cells += [f"{mean(seeds, 'train_seconds') / 60:.0f}"]
+        cells += [f"{epochs} of {run['epochs']}", f"{mean(seeds, 'train_seconds') / 60:.0f}"]
         cells += ["reached" if share >= 1 else f"{100 * share:.1f} %", f"`{' '.join(words)}`"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines

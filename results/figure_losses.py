@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from recbole_hyper.report.figures import cost_figure, save
+from recbole_hyper.report.figures import cost_figure
 
 HERE = Path(__file__).parent
 NAMES = {"ce": "CE", "sampled_ce": "CE-", "bce_plus": "BCE+", "gbce": "gBCE", "sce": "SCE", "rece": "RECE"}
@@ -22,14 +22,14 @@ def main() -> None:
     for dataset, title in TITLES.items():
         rows = []
         for loss, name in NAMES.items():
-            for file in sorted(HERE.glob(f"run_{dataset}_temporal_users_{loss}*.json")):
+            file = HERE / f"run_{dataset}_temporal_users_{loss}.json"
+            if file.is_file():
                 run = json.loads(file.read_text())
                 cost = {"peak MiB": run["peak_memory_bytes"] / 2**20, "train seconds": run["seconds"]["train"]}
                 rows.append({"model": name, "NDCG@10": run["valid"]["ndcg@10"], **cost})
         if rows:
             figure = cost_figure(pd.DataFrame(rows), "NDCG@10", f"{title}, temporal users: SASRec with each loss")
-            save(figure, HERE, f"losses_{dataset}")
-            (HERE / f"losses_{dataset}.svg").unlink()
+            figure.savefig(HERE / f"losses_{dataset}.png", bbox_inches="tight", dpi=150)
 
 
 if __name__ == "__main__":

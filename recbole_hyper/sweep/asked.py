@@ -120,7 +120,7 @@ def read_asked(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def opened(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[None]:
-    """Hold the folder of a sweep, in which is written what is asked for; a full disk says how to go on."""
+    """Hold the folder of a sweep, in which is written what is asked for; a full disk and Ctrl-C say how to go on."""
     try:
         with alone_in(folder, ".lock", f"another sweep is running in {folder}"):
             # a sweep that ended before its first trial, such as for want of a cluster, leaves the folder free
@@ -133,11 +133,18 @@ def opened(folder: Path, asked: Mapping[str, Any], before: Mapping[str, Any]) ->
             # the order of the space is the order of the trials
             write_yaml(folder / ASKED, asked, sort_keys=False)
             yield
+    except KeyboardInterrupt:
+        print(f"interrupted; {how_to_go_on(folder)}", flush=True)
+        raise
     except Exception as error:
         if not is_no_space(error):
             raise
-        again = f"continue with --resume=True --output_dir={folder}" if (folder / ASKED).is_file() else "start again"
-        raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {again}") from error
+        raise NoSpaceError(errno.ENOSPC, f"the disk is full; make room, then {how_to_go_on(folder)}") from error
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Return what continues the sweep in ``folder``, where it has got as far as to be one."""
+    return f"continue with --resume=True --output_dir={folder}" if (folder / ASKED).is_file() else "start again"
 
 
 def _require_same(asked: Mapping[str, Any], before: Mapping[str, Any]) -> None:

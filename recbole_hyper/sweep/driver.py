@@ -23,6 +23,7 @@ from recbole_hyper.sweep.asked import (
     ASKED,
     bind_base,
     check_options,
+    how_to_go_on,
     most_epochs,
     opened,
     over_constants,
@@ -147,11 +148,7 @@ class _Sweep:
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
         earlier = self._ended()
         print(f"{self.folder}: {self.total} trials" + (f", {earlier} of them done" if earlier else ""))
-        try:
-            self.executor.search(self.plan, proposals, self._on_end)
-        except KeyboardInterrupt:
-            print(f"interrupted; continue with --resume=True --output_dir={self.folder}", flush=True)
-            raise
+        self.executor.search(self.plan, proposals, self._on_end)
         self._write_trials()
         best = select(self.records.values(), self.plan.bigger)
         outcome = self._outcome(best)
@@ -269,7 +266,7 @@ class _Sweep:
         if outcome["unfinished"]:
             print(
                 f"warning: {len(outcome['unfinished'])} trials are unfinished, so that another setting may still win; "
-                f"continue with --resume=True --output_dir={self.folder}"
+                f"{how_to_go_on(self.folder)}"
             )
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
         rows = []

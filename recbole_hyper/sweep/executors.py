@@ -174,10 +174,15 @@ class _Ends:
             self.open[trial.name] = trial
         return trial
 
+    @property
+    def _why(self) -> str:
+        """Why a trial that neither failed nor was stopped by the scheduler did not finish."""
+        return INTERRUPTED if self.interrupted else OUT_OF_TIME
+
     def close_open(self) -> None:
         """Record the trials that Ray stopped without a word, which it does when the time budget runs out."""
         for trial in list(self.open.values()) if self.fatal is None else ():
-            self._end(trial, UNFINISHED, INTERRUPTED if self.interrupted else OUT_OF_TIME)
+            self._end(trial, UNFINISHED, self._why)
 
     def bury_open(self, reason: str) -> None:
         """Record the trials that ran when Ray Tune itself ended, as it does when Ray kills one for want of memory.
@@ -191,10 +196,9 @@ class _Ends:
     def complete(self, trial: Trial) -> None:
         """Record a trial that ended by itself, by the scheduler, by the time budget or by an interrupt."""
         budget = self.plan.time_budget
-        if self.interrupted:
-            self._end(trial, UNFINISHED, INTERRUPTED)
-        elif self.plan.scheduler == "none" or (budget is not None and perf_counter() - self.start >= budget):
-            self._end(trial, UNFINISHED, OUT_OF_TIME)
+        over = budget is not None and perf_counter() - self.start >= budget
+        if self.interrupted or self.plan.scheduler == "none" or over:
+            self._end(trial, UNFINISHED, self._why)
         else:
             self._end(trial, STOPPED, "stopped by asha")
 

@@ -92,6 +92,7 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: 
     assert outcome["trials"] == {"unfinished": 2}
     assert set(outcome["unfinished"].values()) == {executors.OUT_OF_TIME}
     found = [read_record(folder) for folder in (tmp_path / "s" / "trials").iterdir()]
+    assert {record.status for record in found if record} == {"unfinished"}
     assert any(record.epochs > 0 for record in found if record)
 
 
