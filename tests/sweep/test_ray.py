@@ -219,28 +219,39 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+
+
+def started(space: str, keys: dict[str, Any], folder: Path, *words: str, **options: Any) -> subprocess.Popen:
+    """Start a sweep in a process of its own, over the content of a space."""
+    file = folder.with_name("space.yaml")
+    file.write_text(space, encoding="utf-8")
+    asked = ["sweep", "--model=SASRecCE", "--dataset=tiny", f"--space={file}", *words]
+    asked += [f"--{key}={value}" for key, value in keys.items()]
+    return subprocess.Popen([sys.executable, "-c", COMMAND, *asked], cwd=folder.parent, env=ENVIRONMENT, **options)
+
+
+def wait_for(process: subprocess.Popen, folder: Path, pattern: str, count: int) -> None:
+    """Return as soon as there are so many files in ``folder``, the process has ended, or four minutes are over."""
+    end = time.monotonic() + 240
+    while len(list(folder.glob(pattern))) < count and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_kill_at_half_and_resume(executor: str, keys: dict, tmp_path: Path) -> None:
     whole = on_ray(keys, tmp_path / "whole", executor="local")
-    space = tmp_path / "space.yaml"
-    space.write_text(
-        "learning_rate: {grid: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid: [8, 16]}\n", encoding="utf-8"
-    )
     folder = tmp_path / "cut"
-    words = [f"--{key}={value}" for key, value in config(keys, folder).items()]
-    words = ["sweep", "--model=SASRecCE", "--dataset=tiny", f"--space={space}", f"--executor={executor}", *words]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process = subprocess.Popen([sys.executable, "-c", COMMAND, *words], cwd=tmp_path, env=environment)
-    end = time.monotonic() + 240
-    while len(list(folder.glob("trials/*/trial.json"))) < 4 and time.monotonic() < end and process.poll() is None:
-        time.sleep(0.02)
+    space = "learning_rate: {grid: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid: [8, 16]}\n"
+    process = started(space, config(keys, folder), folder, f"--executor={executor}")
+    wait_for(process, folder, "trials/*/trial.json", 4)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/trial.json")}
     assert 4 <= len(before) < 8
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, "sweep", "--resume=True", f"--output_dir={folder}", f"--executor={executor}"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False,
+        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert scores(folder) == scores(tmp_path / "whole")
@@ -253,19 +264,11 @@ def test_kill_at_half_and_resume(executor: str, keys: dict, tmp_path: Path) -> N
 @pytest.mark.parametrize(("executor", "scheduler"), [("local", "none"), ("ray", "none"), ("ray", "asha")])
 def test_ctrl_c_ends_the_search_and_tests_nothing(executor: str, scheduler: str, keys: dict, tmp_path: Path) -> None:
     folder = tmp_path / "cut"
-    space = tmp_path / "space.yaml"
-    space.write_text("learning_rate: {grid: [0.001, 0.003, 0.01]}\nepochs: {grid: [1, 100000]}\n", encoding="utf-8")
-    settings = {key: value for key, value in config(keys, folder).items() if key != "epochs"}
-    words = [f"--{key}={value}" for key, value in {**settings, "stopping_step": 100_000}.items()]
-    words = ["sweep", "--model=SASRecCE", "--dataset=tiny", f"--space={space}", f"--scheduler={scheduler}", *words]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *words, f"--executor={executor}", "--max_concurrent=1"],
-        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    end = time.monotonic() + 240
-    while not list(folder.glob("trials/*/checkpoint.pt")) and time.monotonic() < end and process.poll() is None:
-        time.sleep(0.02)
+    space = "learning_rate: {grid: [0.001, 0.003, 0.01]}\nepochs: {grid: [1, 100000]}\n"
+    settings = {key: value for key, value in config(keys, folder, stopping_step=100_000).items() if key != "epochs"}
+    words = (f"--executor={executor}", f"--scheduler={scheduler}", "--max_concurrent=1")
+    process = started(space, settings, folder, *words, stdout=subprocess.PIPE, text=True)
+    wait_for(process, folder, "trials/*/checkpoint.pt", 1)
     process.send_signal(signal.SIGINT)
     printed = process.communicate(timeout=120)[0]
     assert process.returncode == 130
