@@ -8,13 +8,14 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from recbole.utils import init_seed
+from recbole.utils import ModelType, init_seed
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
+from recbole_hyper.evaluation.same_lists import SAME, shared_share
 from recbole_hyper.evaluation.scorers import require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
@@ -36,6 +37,10 @@ LONGER = "the best epoch is the last: train longer, as with "
 RESUMED, ANEW = (
     "recbole-hyper run --resume=True --output_dir=%s --epochs=%d",
     "another output_dir than %s and --epochs=%d",
+)
+SAME_LISTS = (
+    "two validation cases share %.0f %% of their %d best items on average: the model gives nearly everyone the same, "
+    "as before it learns from sequences; more epochs, a lower learning_rate (%s) or weight_decay (%s) may help"
 )
 
 
@@ -156,7 +161,9 @@ def _train_and_test(
     try:
         _select(trainer, loader, valid, progress)
         if len(valid):
-            outcome.update(evaluate_part(trainer, valid, output_dir, progress)[0])
+            found, ranks = evaluate_part(trainer, valid, output_dir, progress, trainer.best_ranks)
+            outcome.update(found)
+            _warn_of_same_lists(config, ranks)
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
@@ -236,13 +243,25 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
 
 
 def evaluate_part(
-    trainer: Any, evaluation: Evaluation, output_dir: Path, progress: bool
+    trainer: Any, evaluation: Evaluation, output_dir: Path, progress: bool, ranks: Ranks | None = None
 ) -> tuple[dict[str, Any], Ranks]:
-    """Rank a part, write its cases, and return ({part: metrics, with intervals on request}, ranks)."""
-    ranks = trainer.rank(evaluation, progress)
+    """Rank a part whose ``ranks`` are not at hand, write its cases, and return its metrics and its ranks.
+
+    The metrics are {part: metrics}, with their intervals on request.
+    """
+    if ranks is None:
+        ranks = trainer.rank(evaluation, progress)
     if trainer.config["save_cases"]:
         write_cases(output_dir / f"cases_{evaluation.name}.parquet", evaluation.cases, ranks)
     return {evaluation.name: trainer.metrics(evaluation, ranks), **_intervals(trainer.config, evaluation, ranks)}, ranks
+
+
+def _warn_of_same_lists(config: Config, ranks: Ranks) -> None:
+    """Log a warning where a sequential model gives nearly everyone the same items."""
+    share = shared_share(ranks)
+    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and share is not None and share >= SAME:
+        k = ranks.top_items.shape[1]
+        logger.warning(SAME_LISTS, 100 * share, k, config["learning_rate"], config["weight_decay"])
 
 
 def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> tuple[Any, float]:

@@ -87,6 +87,7 @@ class RunTrainer:
         history: rows of train.csv.
         seconds, peak_memory: wall time spent in "train" and "valid", and the largest memory of each in bytes.
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
+        best_ranks: of the cases of that validation; None where this process did not rank them (after a resume).
         on_validation: called with (epoch, score) after every validation and its checkpoint.
         plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
             of its own, and lowers the learning rate where that run did.
@@ -117,6 +118,8 @@ class RunTrainer:
         self.seconds = {"train": 0.0, "valid": 0.0}
         self.peak_memory = {"train": 0, "valid": 0}
         self.best_epoch = -1
+        self.best_ranks: Ranks | None = None
+        self._ranks: Ranks | None = None
         self.finished = False
         self.on_validation: Callable[[int, float], None] | None = None
         self.plateau_scores: dict[int, float] = {}
@@ -295,7 +298,8 @@ class RunTrainer:
             self.load_best()
         if not isinstance(eval_data, Evaluation):
             return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)  # type: ignore[misc]
-        return self.metrics(eval_data, self.rank(eval_data, show_progress))
+        self._ranks = self.rank(eval_data, show_progress)
+        return self.metrics(eval_data, self._ranks)
 
     @torch.no_grad()
     def rank(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
@@ -330,7 +334,7 @@ class RunTrainer:
     # --- checkpoints -------------------------------------------------------------------------------------------------
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         """RecBole calls this where the model is the best so far, and after every epoch without validation."""
-        self.best_epoch = epoch
+        self.best_epoch, self.best_ranks = epoch, self._ranks
         # some models of RecBole keep what they learned in attributes that are no parameters
         self._best_other = dict(self.model.other_parameter())
         without_validation = self.history and "valid_seconds" not in self.history[-1]

@@ -15,7 +15,8 @@ from recbole_hyper import load, recommend, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
-from recbole_hyper.training.trainer import DivergedError, RunTrainer
+from recbole_hyper.training.trainer import DivergedError, Evaluation, RunTrainer
+from recbole_hyper.types import Ranks
 from tests.conftest import LEARN, SMALL
 
 
@@ -62,6 +63,29 @@ def test_resume_equals_an_uninterrupted_run(
     assert same(tmp_path / "whole", tmp_path / "parts")
     assert parts["test"] == whole["test"]
     assert parts["epochs"] == whole["epochs"] == 6
+
+
+def test_validation_is_ranked_once_an_epoch(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the best epoch was selected by is what the result has; a run that only reads it again ranks it again."""
+    ranked: list[str] = []
+    original = RunTrainer.rank
+
+    def counted(self: RunTrainer, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
+        ranked.append(evaluation.name)
+        return original(self, evaluation, show_progress)
+
+    monkeypatch.setattr(RunTrainer, "rank", counted)
+    keys = {"epochs": 4, "eval_step": 2, "learning_rate": 0.02, "confidence": 0.95, "save_cases": True}
+    first = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", **keys))
+    assert ranked == ["valid", "valid", "test"]
+    cases = pd.read_parquet(tmp_path / "out" / "cases_valid.parquet")
+    ranked.clear()
+    again = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", **keys, resume=True))
+    assert ranked == ["valid", "test"]
+    assert {name: first[name] for name in ("valid", "valid_intervals", "test")} == {
+        name: again[name] for name in ("valid", "valid_intervals", "test")
+    }
+    pd.testing.assert_frame_equal(cases, pd.read_parquet(tmp_path / "out" / "cases_valid.parquet"))
 
 
 def test_plateau_lowers_the_rate_and_survives_a_resume(random_data: Path, tmp_path: Path) -> None:

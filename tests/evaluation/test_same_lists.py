@@ -1,0 +1,61 @@
+"""The share of its best items that a case has in common with another."""
+
+import re
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.evaluation.same_lists import CANDIDATES, CASES, shared_share
+from recbole_hyper.types import Ranks
+from tests.conftest import SMALL, write_inter
+
+
+def ranked(lists: np.ndarray, n_candidates: int = 10_000) -> Ranks:
+    n = len(lists)
+    return Ranks(np.ones(n, np.int64), np.full(n, n_candidates), lists.astype(np.int32), tied=0.0)
+
+
+def test_it_is_the_mean_over_all_pairs() -> None:
+    random = np.random.default_rng(0)
+    lists = np.stack([random.choice(np.arange(1, 30), 5, replace=False) for _ in range(120)])
+    lists[:7, 3:] = 0  # short lists
+    shared = [len({*one} & {*two} - {0}) / 5 for one, two in permutations(lists.tolist(), 2)]
+    assert shared_share(ranked(lists)) == pytest.approx(np.mean(shared), rel=1e-12)
+
+
+def test_the_same_for_all_is_1_and_lists_apart_are_0() -> None:
+    assert shared_share(ranked(np.tile(np.arange(1, 11), (CASES, 1)))) == 1.0
+    assert shared_share(ranked(np.arange(1, CASES * 10 + 1).reshape(CASES, 10))) == 0.0
+
+
+def test_what_would_be_chance_has_none() -> None:
+    lists = np.tile(np.arange(1, 11), (CASES, 1))
+    assert shared_share(ranked(lists[1:])) is None
+    assert shared_share(ranked(lists, n_candidates=10 * CANDIDATES - 1)) is None
+    assert shared_share(ranked(lists, n_candidates=10 * CANDIDATES)) == 1.0
+
+
+def test_a_run_says_that_everyone_gets_the_same(tmp_path: Path) -> None:
+    """Seven steps on a circle of 150 items; where weight_decay keeps all weights at 0, all scores are equal."""
+    rows = [(f"u{user}", f"i{(user + 7 * step) % 150}", step) for user in range(150) for step in range(10)]
+    write_inter(tmp_path, "circle", rows)
+    said = {}
+    for weight_decay in (10.0, 0.0):
+        out = tmp_path / str(weight_decay)
+        keys = {
+            "learning_rate": 0.01,
+            "weight_decay": weight_decay,
+            "epochs": 4,
+            "eval_step": 4,
+            "topk": [5],
+            "valid_metric": "NDCG@5",
+        }
+        run("SASRecCE", "circle", config_dict={**SMALL, **keys, "data_path": str(tmp_path), "output_dir": str(out)})
+        said[weight_decay] = re.findall(r"two validation cases share .*", (out / "run.log").read_text())
+    assert said[0.0] == []
+    assert len(said[10.0]) == 1
+    assert "of their 5 best items on average: the model gives nearly everyone the same" in said[10.0][0]
+    assert "weight_decay (10.0)" in said[10.0][0]
