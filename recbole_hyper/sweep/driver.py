@@ -36,10 +36,13 @@ from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, apart, clear, read_record
+from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.shared import shared_data
 from recbole_hyper.yaml_files import merged
 
 OUTCOME = "sweep.json"
+# what a run of the winner takes from its trial
+CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
 
 
 def sweep(
@@ -317,19 +320,26 @@ def read_final(folder: Path) -> dict[str, Any]:
 def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     """Run the winner with its test part, in :func:`final_folder`.
 
-    With the trial's own seed its weights are tested (after the refit, where the protocol asks for one) without a new
-    training; with other seeds, and for models that keep their state outside the weights, it is trained again.
+    With the trial's own seed the trial goes on where it ended: one that finished is tested (after the refit, where the
+    protocol asks for one) without a new training, another is trained to its end. With other seeds, for models that keep
+    their state outside the weights, and where a process ended while it wrote, the winner is trained from the start.
     """
-    folder, source = final_folder(plan, best, seed), plan.trials / best.name
+    folder, config = final_folder(plan, best, seed), plan.config(best.settings, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
-    clear(folder)
-    config = plan.config(best.settings, seed=seed)
-    reuse = same_seed and best.status == FINISHED and issubclass(config.model_class, HyperRecommender)
-    if reuse:
-        for name in ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv"):
-            shutil.copy2(source / name, folder / name)
-    settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "resume": reuse}
+    settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "n_threads": plan.threads}
     # a trial keeps no data
-    settings |= {"n_threads": plan.threads, "show_progress": False, "save_data": config["save_data"]}
-    with apart(folder, plan.threads):
-        run(plan.model, plan.dataset, config_dict=settings)
+    settings |= {"show_progress": False, "save_data": config["save_data"]}
+
+    def attempt(go_on: bool) -> None:
+        clear(folder)
+        if go_on:
+            for name in CONTINUED:
+                shutil.copy2(plan.trials / best.name / name, folder / name)
+        with apart(folder, plan.threads):
+            run(plan.model, plan.dataset, config_dict={**settings, "resume": go_on})
+
+    begun = all((plan.trials / best.name / name).is_file() for name in CONTINUED)
+    try:
+        attempt(same_seed and begun and issubclass(config.model_class, HyperRecommender))
+    except CheckpointError:
+        attempt(False)

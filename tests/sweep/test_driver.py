@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.errors import NoSpaceError
@@ -20,7 +22,7 @@ from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep import driver, sweep, trial
 from recbole_hyper.sweep.space import list_keys
-from recbole_hyper.sweep.trial import Record
+from recbole_hyper.sweep.trial import Plan, Record
 from tests.sweep.conftest import random_sequences, write_data
 
 # not in the order of the alphabet: a resume must keep the order of the file
@@ -388,12 +390,34 @@ def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, mo
     record = trial.read_record(next((tmp_path / "s" / "trials").iterdir()))
     assert record is not None
     assert (record.status, record.epochs) == ("unfinished", 1)
-    # no other ended, so that it wins, and is trained to its end
-    assert json.loads((tmp_path / "s" / outcome["best_runs"][0] / "result.json").read_text())["epochs"] == 2
+    # no other ended, so that it wins, and goes on to its end
+    final = tmp_path / "s" / outcome["best_runs"][0]
+    assert json.loads((final / "result.json").read_text())["epochs"] == 2
+    assert "resuming at epoch 1" in (final / "run.log").read_text()
     monkeypatch.undo()
     outcome = local(keys, tmp_path / "s", resume=True)
     assert outcome["trials"] == {"finished": 4}
+    learned = [load_file(folder / "model.safetensors") for folder in (final, tmp_path / "s" / "trials" / record.name)]
+    assert all(torch.equal(learned[0][name], learned[1][name]) for name in {*learned[0], *learned[1]})
     assert {entry["epochs"] for entry in pd.read_csv(tmp_path / "s" / "trials.csv").to_dict("records")} == {2}
+
+
+def test_a_winner_that_cannot_go_on_is_trained_anew(
+    keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of a trial may end while it writes: its weights are then of another epoch than its checkpoint."""
+    test = driver.run_final
+
+    def damaged(plan: Plan, best: Record, *more: Any) -> None:
+        (plan.trials / best.name / "checkpoint.pt").write_bytes(b"half")
+        test(plan, best, *more)
+
+    monkeypatch.setattr(driver, "run_final", damaged)
+    outcome = local(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01]}})
+    monkeypatch.undo()
+    whole = local(keys, tmp_path / "whole", {"learning_rate": {"grid": [0.01]}})
+    assert outcome["test"] == whole["test"]
+    assert "resuming" not in (tmp_path / "s" / outcome["best_runs"][0] / "run.log").read_text()
 
 
 def test_seeds_of_the_winner(keys: dict, tmp_path: Path) -> None:
