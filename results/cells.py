@@ -184,7 +184,7 @@ def main() -> None:
     """Write the table and the figure."""
     content = yaml.safe_load((HERE / "cells.yaml").read_text())
     for row in (row for group in content["groups"] for row in group["rows"]):
-        row["results"] = [json.loads((HERE / f"run_{name}.json").read_text()) for name in row["runs"]]
+        row["results"] = [json.loads((HERE / f"runs/{name}.json").read_text()) for name in row["runs"]]
     lines = ["# Every published cell that was reached for", "", content["about"].strip()]
     for group in content["groups"]:
         metrics = group["metrics"]

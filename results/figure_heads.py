@@ -58,7 +58,7 @@ def draw(axes: plt.Axes, files: dict[str, list[str]]) -> None:
     for head, patterns in files.items():
         name, color, shift = HEADS[head]
         runs = defaultdict(list)
-        for file in (file for pattern in patterns for file in HERE.glob(f"run_{pattern}.json")):
+        for file in (file for pattern in patterns for file in HERE.glob(f"runs/{pattern}.json")):
             run = json.loads(file.read_text())
             runs[run["config"]["hidden_size"]].append(run)
         sizes = sorted(runs)

@@ -2,7 +2,7 @@
 
     python results/figure_losses.py
 
-The SCE paper's figure of the Pareto front (temporal users), from run_*_temporal_users_*.json; commands in cells.md.
+The SCE paper's figure of the Pareto front (temporal users), from runs/*_temporal_users_*.json; commands in cells.md.
 """
 
 import json
@@ -22,7 +22,7 @@ def main() -> None:
     for dataset, title in TITLES.items():
         rows = []
         for loss, name in NAMES.items():
-            file = HERE / f"run_{dataset}_temporal_users_{loss}.json"
+            file = HERE / f"runs/{dataset}_temporal_users_{loss}.json"
             if file.is_file():
                 run = json.loads(file.read_text())
                 cost = {"peak MiB": run["peak_memory_bytes"] / 2**20, "train seconds": run["seconds"]["train"]}
