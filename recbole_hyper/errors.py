@@ -23,7 +23,7 @@ def check_above_zero(**values: float) -> None:
     """Raise ValueError, with its name, for a value that is not a finite number above 0."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ValueError(f"{name}={value!r}: a finite number above 0 is expected")
+            raise ValueError(f"{name}={value!r}: a finite number above 0 is needed")
 
 
 def whole(name: str, value: object) -> int:

@@ -1,11 +1,10 @@
 """The two-sentence classifier of the noisy-prefix task, Euclidean or hyperbolic throughout."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU
+from recbole_hyper.errors import check_above_zero
 from recbole_hyper.hyperbolic._math import exp0, log0
 from recbole_hyper.hyperbolic.layers import EuclideanPairLayer, HyperbolicMLR, MoebiusPairLayer
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
@@ -51,9 +50,7 @@ class PrefixClassifier(nn.Module):
         for name, size in {**sizes, "projection_size": projection_size, "n_layers": n_layers}.items():
             if size < 1:
                 raise ValueError(f"{name}={size}: a whole number of at least 1 is needed")
-        for name, number in {"curvature": curvature, "initializer_range": initializer_range}.items():
-            if not 0 < number < math.inf:
-                raise ValueError(f"{name}={number}: a finite number above 0 is needed")
+        check_above_zero(curvature=curvature, initializer_range=initializer_range)
         self.curved = geometry == "poincare"
         self.curved_words = self.curved and embedding_type == "hyp"
         self.curved_decision = self.curved and decision_type == "hyp"

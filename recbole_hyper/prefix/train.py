@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.errors import ConfigError, check_above_zero
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.prefix.data import PrefixPairs
 from recbole_hyper.runs.folder import alone_in
@@ -54,10 +54,8 @@ def accuracy(model: nn.Module, pairs: PrefixPairs, batch_size: int = 2048) -> fl
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise ValueError for a setting of :func:`train_prefix` outside its range; cheap, so that it comes first."""
-    for name in ("learning_rate", "manifold_learning_rate"):
-        rate = settings[name]
-        if rate is not None and not 0 < rate < math.inf:
-            raise ValueError(f"{name}={rate}: a finite number above 0 is needed")
+    rates = {name: settings[name] for name in ("learning_rate", "manifold_learning_rate")}
+    check_above_zero(**{name: rate for name, rate in rates.items() if rate is not None})
     for name, least in {"stabilize": 1, "train_batch_size": 1, "epochs": 1, "seed": 0}.items():
         value = settings[name]
         if name == "stabilize" and value is None:
