@@ -12,7 +12,7 @@ SAME = 0.3
 CASES, CANDIDATES = 100, 20
 
 
-def shared_share(ranks: Ranks) -> float | None:
+def list_overlap(ranks: Ranks) -> float | None:
     """Return which share of the best items of one case another case has among its best too, 0 to 1.
 
     The mean over all pairs of different cases, equal to that of a loop over them: with c_i lists that hold item i,

@@ -15,7 +15,7 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
-from recbole_hyper.evaluation.same_lists import SAME, shared_share
+from recbole_hyper.evaluation.same_lists import SAME, list_overlap
 from recbole_hyper.evaluation.scorers import require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
@@ -258,10 +258,10 @@ def evaluate_part(
 
 def _warn_of_same_lists(config: Config, ranks: Ranks) -> None:
     """Log a warning where a sequential model gives nearly everyone the same items."""
-    share = shared_share(ranks)
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and share is not None and share >= SAME:
+    overlap = list_overlap(ranks)
+    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and overlap is not None and overlap >= SAME:
         k = ranks.top_items.shape[1]
-        logger.warning(SAME_LISTS, 100 * share, k, config["learning_rate"], config["weight_decay"])
+        logger.warning(SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
 
 
 def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> tuple[Any, float]:

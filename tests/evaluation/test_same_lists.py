@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.evaluation.same_lists import CANDIDATES, CASES, shared_share
+from recbole_hyper.evaluation.same_lists import CANDIDATES, CASES, list_overlap
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL, write_inter
 
@@ -23,19 +23,19 @@ def test_it_is_the_mean_over_all_pairs() -> None:
     lists = np.stack([random.choice(np.arange(1, 30), 5, replace=False) for _ in range(120)])
     lists[:7, 3:] = 0  # short lists
     shared = [len({*one} & {*two} - {0}) / 5 for one, two in permutations(lists.tolist(), 2)]
-    assert shared_share(ranked(lists)) == pytest.approx(np.mean(shared), rel=1e-12)
+    assert list_overlap(ranked(lists)) == pytest.approx(np.mean(shared), rel=1e-12)
 
 
 def test_the_same_for_all_is_1_and_lists_apart_are_0() -> None:
-    assert shared_share(ranked(np.tile(np.arange(1, 11), (CASES, 1)))) == 1.0
-    assert shared_share(ranked(np.arange(1, CASES * 10 + 1).reshape(CASES, 10))) == 0.0
+    assert list_overlap(ranked(np.tile(np.arange(1, 11), (CASES, 1)))) == 1.0
+    assert list_overlap(ranked(np.arange(1, CASES * 10 + 1).reshape(CASES, 10))) == 0.0
 
 
 def test_what_would_be_chance_has_none() -> None:
     lists = np.tile(np.arange(1, 11), (CASES, 1))
-    assert shared_share(ranked(lists[1:])) is None
-    assert shared_share(ranked(lists, n_candidates=10 * CANDIDATES - 1)) is None
-    assert shared_share(ranked(lists, n_candidates=10 * CANDIDATES)) == 1.0
+    assert list_overlap(ranked(lists[1:])) is None
+    assert list_overlap(ranked(lists, n_candidates=10 * CANDIDATES - 1)) is None
+    assert list_overlap(ranked(lists, n_candidates=10 * CANDIDATES)) == 1.0
 
 
 def test_a_run_says_that_everyone_gets_the_same(tmp_path: Path) -> None:

@@ -405,7 +405,7 @@ def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, mo
 def test_a_winner_that_cannot_go_on_is_trained_anew(
     keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process of a trial may end while it writes: its weights are then of another epoch than its checkpoint."""
+    """What the process of a trial left cannot always be read."""
     test = driver.run_final
 
     def damaged(plan: Plan, best: Record, *more: Any) -> None:
