@@ -35,8 +35,18 @@ from recbole_hyper.sweep.executors import OUT_OF_TIME, Executor, Local, RayTune
 from recbole_hyper.sweep.probes import bind_values
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
-from recbole_hyper.sweep.trial import FAILED, FINISHED, STOPPED, UNFINISHED, Plan, Record, apart, clear, read_record
-from recbole_hyper.training.checkpoint import CheckpointError
+from recbole_hyper.sweep.trial import (
+    FAILED,
+    FINISHED,
+    STOPPED,
+    UNFINISHED,
+    Plan,
+    Record,
+    apart,
+    clear,
+    continued,
+    read_record,
+)
 from recbole_hyper.training.shared import shared_data
 from recbole_hyper.yaml_files import merged
 
@@ -330,16 +340,14 @@ def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
     # a trial keeps no data
     settings |= {"show_progress": False, "save_data": config["save_data"]}
 
-    def attempt(go_on: bool) -> None:
-        clear(folder)
-        if go_on:
-            for name in CONTINUED:
-                shutil.copy2(plan.trials / best.name / name, folder / name)
-        with apart(folder, plan.threads):
-            run(plan.model, plan.dataset, config_dict={**settings, "resume": go_on})
+    clear(folder)
+    begun = [plan.trials / best.name / name for name in CONTINUED]
+    if same_seed and issubclass(config.model_class, HyperRecommender) and all(path.is_file() for path in begun):
+        for path in begun:
+            shutil.copy2(path, folder)
 
-    begun = all((plan.trials / best.name / name).is_file() for name in CONTINUED)
-    try:
-        attempt(same_seed and begun and issubclass(config.model_class, HyperRecommender))
-    except CheckpointError:
-        attempt(False)
+    def attempt(resume: bool) -> dict[str, Any]:
+        with apart(folder, plan.threads):
+            return run(plan.model, plan.dataset, config_dict={**settings, "resume": resume})
+
+    continued(folder, attempt)

@@ -150,9 +150,9 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
 
 
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
-    def attempt() -> dict[str, Any]:
+    def attempt(resume: bool) -> dict[str, Any]:
         settings = {**plan.fixed, **trial.settings, "output_dir": str(folder), "n_threads": plan.threads}
-        settings |= {"resume": (folder / "config.yaml").is_file(), "show_progress": False, "save_data": False}
+        settings |= {"resume": resume, "show_progress": False, "save_data": False}
         return run(
             plan.model,
             plan.dataset,
@@ -162,12 +162,19 @@ def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dic
             on_validation=report,
         )
 
+    return continued(folder, attempt)
+
+
+def continued(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
+    """Return what ``attempt(resume)`` gives: it goes on with the run in ``folder``, or starts where there is none.
+
+    A run that cannot be continued, as its process was killed while it wrote, is removed and started anew.
+    """
     try:
-        return attempt()
+        return attempt((folder / "config.yaml").is_file())
     except CheckpointError:
-        # killed while it wrote: what is there cannot be continued
         clear(folder)
-        return attempt()
+        return attempt(False)
 
 
 def read_record(folder: Path) -> Record | None:
