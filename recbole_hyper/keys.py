@@ -148,7 +148,7 @@ _declare(
     ("dual_alpha", "float in [0, 1]", "share of the past loss"),
     ("dual_beta", "float >= 0", "weight of the transfer term"),
     ("dual_transfer", "heads, attention or none", "form of the transfer term"),
-    ("dual_future_dropout", "bool", "False: the layers of the future network have no dropout"),
+    ("dual_future_dropout", "bool", "dropout in the layers of the future network"),
     ("curvature", "float32 > 0, auto or learn", "c of curved heads and encoders; auto is estimated from the data"),
     ("curvature_init", "float32 > 0", "where a learned curvature starts"),
     ("curvature_learning_rate", "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),

@@ -130,8 +130,8 @@ def test_the_rows_of_the_tables_are_there() -> None:
     settings = [(row.model, row.settings["dual_directions"], row.settings.get("dual_transfer")) for row in backbones]
     ways = [("past", None), ("both", "none"), ("both", "heads")]
     assert settings == [(model, *way) for model in ("DualSASRec", "DualGRU4Rec", "DualFMLPRec") for way in ways]
-    ours = ["attention_transfer", "learned_relative_positions", "published_code", "windows_in_training_only"]
-    assert rows["dualrec-ablations-beauty"] == ["full", *ours, "without_windows"]
+    ours = ["attention_transfer", "learned_relative_positions", "published_code", "future_dropout"]
+    assert rows["dualrec-ablations-beauty"] == ["full", *ours, "windows_in_training_only", "without_windows"]
 
 
 @pytest.mark.parametrize(
