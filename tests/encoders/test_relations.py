@@ -217,3 +217,30 @@ def test_data_without_times_are_refused_before_training(name: str, tmp_path: Pat
         run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert not (tmp_path / "run" / "train.csv").exists()
     run("SASRecCE", "bare", config_dict={**keys, "output_dir": str(tmp_path / "other"), "encoder": "transformer"})
+
+
+@each
+def test_dropout_is_of_training_alone(name: str) -> None:
+    found, given = encoder(name, hidden_dropout_prob=0.5), batch()
+    assert torch.equal(found(*given), found(*given))
+    found.train()
+    assert not torch.equal(found(*given), found(*given))
+
+
+@each
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"n_heads": 5}, "n_heads=5 does not divide hidden_size=12; give attention_dim"),
+        ({"n_heads": 5, "attention_dim": 3}, "give linear_dim"),
+        ({"n_heads": 0}, "n_heads=0"),
+        ({"linear_dim": 0}, "linear_dim=0: at least 1"),
+        ({"n_time_buckets": 0}, "n_time_buckets=0: at least 1"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"),
+        ({"initializer_range": 0.0}, "initializer_range=0.0: a finite"),
+        ({"hidden_dropout_prob": 1.0}, "dropout"),
+    ],
+)
+def test_bad_options(name: str, options: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        encoder(name, **options)
