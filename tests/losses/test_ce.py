@@ -41,13 +41,13 @@ def problem(
     return states, targets, weight, offsets, curvature
 
 
-def full(states, targets, weight, offset, curvature, geometry, padding, reduction="mean") -> Tensor:
-    """torch's own cross-entropy over all logits at once."""
+def full(states, targets, weight, offset, curvature, geometry, padding, **options) -> Tensor:
+    """torch's own cross-entropy over all logits at once, but those of the padding."""
     logits = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
     if padding is not None:
-        drop = torch.arange(len(weight)) == padding
-        logits = logits.masked_fill(drop, float("-inf"))
-    return F.cross_entropy(logits, targets, reduction=reduction)
+        logits = torch.cat([logits[:, :padding], logits[:, padding + 1 :]], 1)
+        targets = targets - (targets > padding).long()
+    return F.cross_entropy(logits, targets, **options)
 
 
 def gradients(loss: Tensor, leaves: tuple[Tensor | None, ...], upstream: Tensor | None = None) -> list[Tensor | None]:
@@ -112,7 +112,7 @@ def test_equals_torch_however_it_is_cut(
             memory_budget=chosen,
             reduction=reduction,
         )
-        theirs = full(states, targets, weight, offsets, curvature, geometry, padding, reduction)
+        theirs = full(states, targets, weight, offsets, curvature, geometry, padding, reduction=reduction)
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
         upstream = torch.linspace(-1, 2, n, dtype=torch.float64) if reduction == "none" else None
         for a, b in zip(gradients(mine, leaves, upstream), gradients(theirs, leaves, upstream), strict=True):
@@ -158,28 +158,30 @@ def test_float32_error_is_that_of_torch(geometry: str, size: float) -> None:
         assert mine <= 1.5 * theirs + (3e-4 if index == 4 else 3e-6), errors
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.4])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_gradcheck(geometry: str) -> None:
+def test_gradcheck(geometry: str, label_smoothing: float) -> None:
     states, targets, weight, offset, curvature = problem(4, 6, 3, 0)
     leaves = (states, weight, offset) + ((curvature,) if geometry == "poincare" else ())
 
     def loss(states: Tensor, weight: Tensor, offset: Tensor, curvature: Tensor | float = 0.3) -> Tensor:
-        options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0}
+        options = {"geometry": geometry, "curvature": curvature, "padding_idx": 0, "label_smoothing": label_smoothing}
         return cross_entropy(states, targets, weight, offset, reduction="none", **options)
 
     assert torch.autograd.gradcheck(loss, leaves)
 
 
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_only_the_gradients_that_are_asked_for(geometry: str) -> None:
+def test_only_the_gradients_that_are_asked_for(geometry: str, label_smoothing: float) -> None:
     for frozen in range(4):
         leaves = list(problem(6, 9, 3, 0))
         targets = leaves.pop(1)
         leaves[frozen].requires_grad_(False)
         states, weight, offset, curvature = leaves
-        loss = cross_entropy(states, targets, weight, offset, geometry=geometry, curvature=curvature, padding_idx=0)
-        loss.backward()
-        expected = full(states, targets, weight, offset, curvature, geometry, 0)
+        how = {"geometry": geometry, "curvature": curvature, "label_smoothing": label_smoothing}
+        cross_entropy(states, targets, weight, offset, padding_idx=0, **how).backward()
+        expected = full(states, targets, weight, offset, padding=0, **how)
         asked = [leaf for leaf in leaves if leaf.requires_grad]
         for leaf, wanted in zip(asked, torch.autograd.grad(expected, asked, allow_unused=True), strict=True):
             torch.testing.assert_close(leaf.grad, torch.zeros_like(leaf) if wanted is None else wanted)
