@@ -162,7 +162,7 @@ def draw(groups: list[dict[str, Any]], file: Path) -> None:
                 drawn[cell] = (valid, point)
     points = [point for _, point in drawn.values()]
     points.reverse()
-    figure, axes = plt.subplots(figsize=(8, 0.24 * len(points) + 0.9))
+    figure, axes = plt.subplots(figsize=(8, 0.18 * len(points) + 0.7), layout="constrained")
     for place, (_, ours, (low, high), published) in enumerate(points):
         # reached: not below the published value beyond what four digits round away
         color = "#2166ac" if ours >= published - 5e-5 else "#b2182b"
@@ -171,12 +171,12 @@ def draw(groups: list[dict[str, Any]], file: Path) -> None:
     axes.axvline(1, color="#888888", lw=1)
     axes.grid(axis="x", color="#dddddd", lw=0.6)
     axes.set_axisbelow(True)
-    axes.set_yticks(range(len(points)), [name for name, *_ in points], fontsize=8)
+    axes.set_yticks(range(len(points)), [name for name, *_ in points], fontsize=7.5)
+    axes.set_ylim(-0.7, len(points) - 0.3)
     axes.set_xlabel("ours / published, test NDCG@10, MRR or NDCG@5; bars: 95 % intervals", fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    figure.tight_layout()
     figure.savefig(file, dpi=130)
 
 
