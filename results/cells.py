@@ -27,6 +27,7 @@ from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 HERE = Path(__file__).parent
+ROW_KEYS = {"row", "label", "runs", "published", "verdict"}
 FILES = {"global timepoint": "global_timepoint", "temporal users": "temporal_users"}
 SHOWN = {"ndcg@5": "NDCG@5", "hit@5": "HR@5", "ndcg@10": "NDCG@10", "hit@10": "HR@10"}
 SHOWN |= {"mrr@100": "MRR", "itemcoverage@10": "COV@10"}
@@ -184,6 +185,9 @@ def main() -> None:
     """Write the table and the figure."""
     content = yaml.safe_load((HERE / "cells.yaml").read_text())
     for row in (row for group in content["groups"] for row in group["rows"]):
+        if unknown := row.keys() - ROW_KEYS:
+            # a verdict that holds commas reads as further keys where it is not quoted
+            raise SystemExit(f"cells.yaml, row {row['row']!r}: unknown keys {sorted(unknown)}; quote its verdict?")
         row["results"] = [json.loads((HERE / f"runs/{name}.json").read_text()) for name in row["runs"]]
     lines = ["# Every published cell that was reached for", "", content["about"].strip()]
     for group in content["groups"]:
