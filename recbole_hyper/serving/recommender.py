@@ -83,6 +83,10 @@ class Recommender:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _score=make_scorer(state["model"], state["config"]))
 
+    def __repr__(self) -> str:
+        known = f"{len(self.user_ids):,} users, {self.n_recommendable:,} items to recommend"
+        return f"<{type(self).__name__} of {self.config['model']} on {self.config['dataset']}: {known}>"
+
     @property
     def item_ids(self) -> npt.NDArray[np.str_]:
         """(n,) original ids of all items."""

@@ -73,6 +73,10 @@ def forms() -> dict[str, Any]:
     }
 
 
+def test_a_loaded_run_says_what_it_is(model: Recommender) -> None:
+    assert repr(model) == "<Recommender of SASRecCE on small: 30 users, 12 items to recommend>"
+
+
 @pytest.mark.parametrize("form", forms())
 def test_every_form_of_histories_is_the_same_question(form: str, model: Recommender) -> None:
     found = model.recommend(histories=forms()[form], k=4)
