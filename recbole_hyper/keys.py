@@ -109,7 +109,6 @@ _declare(
     ("train_windows", "all, last or random", "every interaction a target; the last L; one random window"),
     ("drop_last", "bool", "leave out the last, smaller batch of an epoch"),
     ("eval_step", "int >= 0", "epochs between two validations; 0 is none"),
-    ("stopping_step", "int >= 0", "validations without a better score before training stops"),
     ("MAX_ITEM_LIST_LENGTH", "int >= 1 or auto", "newest items of a history that a model sees"),
     ("hidden_size", "int >= 1 or auto", "width of items and states"),
     ("inner_size", "int >= 1 or ~", "width inside the feed-forward part; ~ is hidden_size"),
@@ -180,7 +179,11 @@ _declare(
     ("rank", "int >= 1", "factors of PureSVDN"),
     ("scaling", "float in [0, 1]", "columns times popularity^((s-1)/2); 1 is plain SVD"),
 )
-_declare("training grows", ("epochs", "int >= 0", "most epochs"))
+_declare(
+    "training grows",
+    ("epochs", "int >= 0", "most epochs"),
+    ("stopping_step", "int >= 0", "validations without a better score before training stops"),
+)
 _declare(
     "score ranking",
     ("exclude_seen", "bool", "items of the case's history are no candidates"),

@@ -28,7 +28,7 @@ CONFIG, RESULT, REFIT = "config.yaml", "result.json", "refit"
 # held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
 LOCK = ".run.lock"
 
-# what changes the outcome and may still differ in a resume, which is exact upwards only (more epochs, a refit added)
+# what changes the outcome and may still differ in a resume, exact upwards only (more epochs, more patience, a refit)
 UPWARDS = sorted(keys.deciding(keys.GROWS))
 RESUMABLE_KEYS = keys.deciding(keys.PLACE, keys.GROWS)
 
@@ -159,8 +159,8 @@ def _require_nothing_of_others(folder: Path) -> None:
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """Return the result of the run in ``folder`` that ``config`` continues, {} where it has none yet.
 
-    ConfigError for a run of another configuration, with more epochs, or with a refit that is not asked for; ValueError
-    where the result cannot be read.
+    ConfigError for a run of another configuration, with more epochs or patience, or with a refit that is not asked for;
+    ValueError where the result cannot be read.
     """
     begun = read_begun(folder)
     _require_same_run(config, begun, folder)
@@ -176,18 +176,19 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     return result
 
 
-def _is_read(key: str, config: Config) -> bool:
-    """Return whether the model reads ``key``: those that are fitted in one step have one epoch, whatever is asked."""
-    return key != "epochs" or config["MODEL_TYPE"] != ModelType.TRADITIONAL
+def _upwards(config: Config) -> list[str]:
+    """Return the keys that may grow, of those that the model reads: what is fitted in one step has one epoch."""
+    one_step = config["MODEL_TYPE"] == ModelType.TRADITIONAL
+    return [key for key in UPWARDS if not one_step or key not in ("epochs", "stopping_step")]
 
 
 def _require_no_less(config: Config, before: Any, folder: Path, file: str) -> None:
     """Raise ConfigError where ``before``, read from ``file``, has what no resume takes back."""
-    for key in UPWARDS:
+    for key in _upwards(config):
         value = before.get(key, config[key]) if isinstance(before, dict) else before
         if not isinstance(value, int):
             raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
-        if config[key] < value and _is_read(key, config):
+        if config[key] < value:
             raise ConfigError(
                 f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
                 "take another output_dir"
@@ -218,8 +219,9 @@ def is_finished(config: Config, folder: Path) -> bool:
     """Return whether ``folder``, an output_dir, holds the result of the run that ``config`` asks for.
 
     False where there is no result yet, and where a resume of the finished run gives exactly what is asked for: more
-    ``epochs``, ``refit`` added, the cases saved that were not. ConfigError for a run of another configuration, one with
-    more epochs or with a refit that is not asked for, or on other data; ValueError for a result that cannot be read.
+    ``epochs``, a larger ``stopping_step``, ``refit`` added, the cases saved that were not. ConfigError for a run of
+    another configuration, one with more of these than is asked for, or on other data; ValueError for a result that
+    cannot be read.
     """
     result = require_continued(config, folder) if _holds_run(folder) else {}
     if not result:
@@ -233,7 +235,7 @@ def is_finished(config: Config, folder: Path) -> bool:
             f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
             f"{now['data_path']!r} now; take another output_dir"
         )
-    return not any(now[key] > before[key] and _is_read(key, config) for key in (*UPWARDS, "save_cases"))
+    return not any(now[key] > before[key] for key in (*_upwards(config), "save_cases"))
 
 
 def plan_runs(
@@ -259,7 +261,7 @@ def plan_runs(
         if not is_finished(config, place):
             content = config.plain()
             # a resumed run keeps the values of keys that are not given, so those that may differ are given all
-            own |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path")}
+            own |= {key: content[key] for key in (*_upwards(config), "save_cases", "data_path")}
             plans[seed] = {**own, "output_dir": str(place), "resume": (place / CONFIG).is_file()}
     return plans
 

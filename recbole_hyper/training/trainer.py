@@ -73,9 +73,9 @@ class RunTrainer:
 
     The last epoch is validated too where ``eval_step`` leaves it out, and selected where it is the best. That
     validation counts for nothing else: early stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that
-    a run that goes on with more epochs ends as one that was not stopped there. With ``ema_decay`` training goes on with
-    the raw weights; the average is what is validated, saved as the best and left in the model when ``fit`` ends.
-    ``checkpoint.pt`` holds both.
+    a run that goes on with more epochs, or more patience, ends as one that was not stopped there. With ``ema_decay``
+    training goes on with the raw weights; the average is what is validated, saved as the best and left in the model
+    when ``fit`` ends. ``checkpoint.pt`` holds both.
 
     What changes: evaluation ranks cases (:func:`rank_cases`); the best weights go to ``model.safetensors``, the state
     of training to ``checkpoint.pt`` after every validated epoch, both atomically; ``train.csv`` has a row per epoch; a
@@ -418,7 +418,7 @@ class RunTrainer:
             setattr(self, name, state[name])
         self.history = list(state["history"])
         self.start_epoch = state["epoch"] + 1
-        # a run that was stopped early is done; one that had run out of epochs goes on if it now has more
+        # a run that was stopped early, or had run out of epochs, goes on if it now has more patience, or more epochs
         self.finished = self.cur_step > self.stopping_step or self.start_epoch >= self.epochs
         restore_random_state(state["random"], train_data)
 

@@ -71,7 +71,7 @@ def test_what_a_resume_takes_back_is_refused(
     run("SASRecCE", "random", config_dict=keys)
     monkeypatch.setattr(RunTrainer, "_train_epoch", never)
     before = contents(tmp_path / "run")
-    for less in ({"epochs": 1}, {"refit": False}):
+    for less in ({"epochs": 1}, {"stopping_step": 1}, {"refit": False}):
         key, value = next(iter(less.items()))
         asked = {**keys, **less}
         message = f"holds a run with {key}=.*, but {key}={value} is asked for; take another output_dir"
@@ -171,7 +171,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
         run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"epochs": "six"}}'])
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"refit": "six"}}'])
 def test_a_result_that_is_none_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("Pop", "random", config_dict=keys)

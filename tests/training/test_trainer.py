@@ -65,6 +65,22 @@ def test_resume_equals_an_uninterrupted_run(
     assert parts["epochs"] == whole["epochs"] == 6
 
 
+@pytest.mark.parametrize("more", [{}, {"lr_plateau": {"factor": 0.5, "patience": 0}}, {"lr_schedule": "cosine"}])
+def test_a_run_goes_on_past_its_early_stop(more: dict, random_data: Path, tmp_path: Path) -> None:
+    split = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
+    keys = {"learning_rate": 0.05, "epochs": 16, "eval_args": split, "refit": True, "seed": 1, **more}
+    whole = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys, stopping_step=4))
+    short = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **keys, stopping_step=0))
+    longer = {**keys, "stopping_step": 4, "resume": True}
+    parts = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **longer))
+    assert short["epochs"] < parts["epochs"] == whole["epochs"]
+    assert short["best_epoch"] < parts["best_epoch"] == whole["best_epoch"]
+    assert parts["valid"] == whole["valid"]
+    assert parts["test"] == whole["test"]
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert same(tmp_path / "whole" / "refit", tmp_path / "parts" / "refit")
+
+
 def test_validation_is_ranked_once_an_epoch(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the best epoch was selected by is what the result has; a run that only reads it again ranks it again."""
     ranked: list[str] = []
