@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from recbole.utils import ModelType
 
 from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
@@ -176,19 +175,13 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     return result
 
 
-def _upwards(config: Config) -> list[str]:
-    """Return the keys that may grow, of those that the model reads: what is fitted in one step has one epoch."""
-    one_step = config["MODEL_TYPE"] == ModelType.TRADITIONAL
-    return [key for key in UPWARDS if not one_step or key not in ("epochs", "stopping_step")]
-
-
 def _require_no_less(config: Config, before: Any, folder: Path, file: str) -> None:
     """Raise ConfigError where ``before``, read from ``file``, has what no resume takes back."""
-    for key in _upwards(config):
+    for key in UPWARDS:
         value = before.get(key, config[key]) if isinstance(before, dict) else before
         if not isinstance(value, int):
             raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
-        if config[key] < value:
+        if config[key] < value and not config.ignores(key):
             raise ConfigError(
                 f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
                 "take another output_dir"
@@ -235,7 +228,7 @@ def is_finished(config: Config, folder: Path) -> bool:
             f"{folder} holds a finished run on other data: data_path={before['data_path']!r} before, "
             f"{now['data_path']!r} now; take another output_dir"
         )
-    return not any(now[key] > before[key] for key in (*_upwards(config), "save_cases"))
+    return not any(not config.ignores(key) and now[key] > before[key] for key in (*UPWARDS, "save_cases"))
 
 
 def plan_runs(
@@ -261,7 +254,7 @@ def plan_runs(
         if not is_finished(config, place):
             content = config.plain()
             # a resumed run keeps the values of keys that are not given, so those that may differ are given all
-            own |= {key: content[key] for key in (*_upwards(config), "save_cases", "data_path")}
+            own |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
             plans[seed] = {**own, "output_dir": str(place), "resume": (place / CONFIG).is_file()}
     return plans
 

@@ -171,7 +171,7 @@ def test_the_state_of_another_model_is_refused(random_data: Path, tmp_path: Path
         run(config_dict={"output_dir": str(tmp_path / "one"), "resume": True, "epochs": 2})
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"refit": "six"}}'])
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "", "7", '{"config": [1]}', '{"config": {"epochs": "six"}}'])
 def test_a_result_that_is_none_is_named(content: str, random_data: Path, tmp_path: Path) -> None:
     keys = settings(random_data, tmp_path / "run", epochs=1)
     run("Pop", "random", config_dict=keys)
