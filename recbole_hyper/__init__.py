@@ -1,17 +1,18 @@
 """Sequential recommendation for RecBole: hyperbolic heads, losses for large catalogues, honest evaluation.
 
-Importing this package first makes recbole 1.2.0 work on current numpy, scipy, pandas and torch (see ``compat``).
+Importing this package first makes recbole 1.2.0 work on current numpy, scipy, pandas and torch
+(see :mod:`recbole_hyper.bridge.patches`).
 """
 
 from importlib import import_module
 from typing import Any
 
-from recbole_hyper import compat
+from recbole_hyper.bridge import patches
 from recbole_hyper.threads import limit_kept_kernels, limit_spinning
 
 limit_spinning()
 limit_kept_kernels()
-compat.apply()
+patches.apply()
 
 __version__ = "0.1.0"
 _MODULES = {

@@ -182,7 +182,7 @@ class Config(RecBoleConfig):
 
     # --- RecBole's hooks ---------------------------------------------------------------------------------------------
     def compatibility_settings(self) -> None:
-        """Nothing: ``compat`` has restored what RecBole needs, and RecBole's own version breaks on numpy 2."""
+        """Nothing: ``bridge.patches`` has restored what RecBole needs, and RecBole's own version breaks on numpy 2."""
 
     def _build_yaml_loader(self) -> type[Loader]:
         # RecBole adds to PyYAML's own loader at every construction

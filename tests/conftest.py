@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-import recbole_hyper  # noqa: F401  applies the shims before RecBole is imported
+import recbole_hyper  # noqa: F401  applies the patches before RecBole is imported
 from recbole_hyper.kernels.place import default_folder
 from tests.reference import planted
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from recbole.data import create_dataset, data_preparation
 
 from recbole_hyper import run
+from recbole_hyper.bridge.config import BridgeConfig
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.data_defaults import RULES, TrainingStatistics, settled
 from recbole_hyper.files import read_json
-from recbole_hyper.hosted.config import HostedConfig
 from recbole_hyper.training.build import read_data
 from tests.conftest import SMALL
 
@@ -95,7 +95,7 @@ def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_pat
 
 
 def test_recboles_functions_settle_it_too(random_data: Path) -> None:
-    config = HostedConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
+    config = BridgeConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
     training, *_ = data_preparation(config, create_dataset(config))
     _, split = read_data(config)
     assert {key: config[key] for key in RULES} == settled(list(RULES), TrainingStatistics.of(split))

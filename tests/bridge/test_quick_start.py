@@ -21,7 +21,7 @@ from recbole.utils import ModelType, get_model, get_trainer, init_seed
 
 import recbole_hyper
 from recbole_hyper import components
-from recbole_hyper.compat.old_checkpoints import translated
+from recbole_hyper.bridge.patches.old_checkpoints import translated
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.recbole_keys import TRANSLATED
 from tests.conftest import SMALL

@@ -8,16 +8,16 @@ from typing import Any
 import recbole.trainer.trainer as host
 import torch
 
-from recbole_hyper.compat.old_checkpoints import readable
+from recbole_hyper.bridge.data import CaseData, TrainingData
+from recbole_hyper.bridge.patches.old_checkpoints import readable
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.hosted.data import CaseData, TrainingData
 from recbole_hyper.training.checkpoint import fitting
 from recbole_hyper.training.riemannian import restore_training_state
 from recbole_hyper.training.trainer import RunTrainer
 
 
 @functools.cache
-def hosted_trainer(base: type) -> type:
+def bridge_trainer(base: type) -> type:
     """Return ``base``, a trainer of RecBole, with the behaviour of :class:`HostedTrainer`."""
     return type(f"Hosted{base.__name__}", (HostedTrainer, base), {})
 

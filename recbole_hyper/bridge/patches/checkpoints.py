@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
-from recbole_hyper.compat.names import around, replace
-from recbole_hyper.compat.old_checkpoints import OldConfig, readable
+from recbole_hyper.bridge.patches.names import around, replace
+from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
 # of a Config: found again by the name of the model, or made anew
 _NOT_KEPT = ("model_class", "yaml_loader")
@@ -21,10 +21,10 @@ _NOT_KEPT = ("model_class", "yaml_loader")
 def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return how a Config of RecBole's functions is pickled: a function of this module, and plain values."""
     state = {key: value for key, value in vars(config).items() if key not in _NOT_KEPT}
-    return restored_config, (state, bool(getattr(type(config), "hosted", False)))
+    return restored_config, (state, bool(getattr(type(config), "bridged", False)))
 
 
-def restored_config(state: dict[str, Any], hosted: bool) -> Any:
+def restored_config(state: dict[str, Any], bridged: bool) -> Any:
     """Return the Config that :func:`plain_config` took apart.
 
     The file is trusted with values only: the model is looked up by its name among those that are there.
@@ -32,15 +32,15 @@ def restored_config(state: dict[str, Any], hosted: bool) -> Any:
     from recbole.config import Config
     from recbole.utils import get_model
 
-    cls = import_module("recbole_hyper.hosted.config").HostedConfig if hosted else Config
+    cls = import_module("recbole_hyper.bridge.config").BridgeConfig if bridged else Config
     config = object.__new__(cls)
     config.__dict__.update(state)
-    if hosted:
+    if bridged:
         config.model_class = get_model(config.model)
     return config
 
 
-def mend_config(configurator: Any) -> None:
+def patch_config(configurator: Any) -> None:
     """A Config is pickled as plain values; torch's safe loader knows what RecBole writes."""
     from torch.serialization import add_safe_globals
 
@@ -79,7 +79,7 @@ def _scipy() -> list[Any]:
 
 
 # --- models and trainers ---------------------------------------------------------------------------------------------
-def mend_models(abstract: Any) -> None:
+def patch_models(abstract: Any) -> None:
     """``load_other_parameter``: a sparse matrix of a file is checked, since scipy's loops trust its indices."""
 
     def load_other_parameter(self: Any, para: Any) -> None:
@@ -151,7 +151,7 @@ def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
         return original(file)
 
 
-def mend_trainer(trainer: Any) -> None:
+def patch_trainer(trainer: Any) -> None:
     """A checkpoint is written so that it can be read safely, and to a temporary name first; older ones are read too."""
     if trainer.Trainer._save_checkpoint is _save_checkpoint:
         return
@@ -160,6 +160,6 @@ def mend_trainer(trainer: Any) -> None:
     trainer.Trainer.evaluate = _evaluate(trainer.Trainer.evaluate)
 
 
-def mend_quick_start(quick_start: Any) -> None:
+def patch_quick_start(quick_start: Any) -> None:
     """``load_data_and_model`` reads older files too."""
     replace(quick_start, "load_data_and_model", _load_data_and_model)

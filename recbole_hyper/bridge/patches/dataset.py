@@ -148,7 +148,7 @@ def _benchmark_presets(self: Any) -> None:
     self.inter_feat[self.item_list_length_field] = self.inter_feat[self.item_id_list_field].map(len)
 
 
-def mend_dataset(module: Any) -> None:
+def patch_dataset(module: Any) -> None:
     """One reading of the files whatever the version of pandas, and what pandas 3 broke.
 
     recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell.
@@ -157,5 +157,5 @@ def mend_dataset(module: Any) -> None:
         setattr(module.Dataset, method.__name__, method)
 
 
-def mend_sequential_dataset(module: Any) -> None:
+def patch_sequential_dataset(module: Any) -> None:
     module.SequentialDataset._benchmark_presets = _benchmark_presets

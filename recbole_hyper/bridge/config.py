@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from recbole.utils import get_model
 
 from recbole_hyper import components
-from recbole_hyper.compat.checkpoints import plain_config
+from recbole_hyper.bridge.patches.checkpoints import plain_config
 from recbole_hyper.config import Config, ConfigError, merge
 
 logger = logging.getLogger("recbole_hyper")
@@ -37,7 +37,7 @@ REFUSED = {
 }
 
 
-class HostedConfig(Config):
+class BridgeConfig(Config):
     """This package's configuration behind RecBole's ``Config(...)``: the same keys, defaults and checks.
 
     As in RecBole, the command line is read too, words of the form ``--key=value``, and wins over the dictionary, which
@@ -45,8 +45,8 @@ class HostedConfig(Config):
     are RecBole's first, as in its other functions. A key that only ``recbole_hyper.run`` can honour is a ConfigError.
     """
 
-    # what the shims ask of a configuration
-    hosted: ClassVar[bool] = True
+    # what the patches ask of a configuration
+    bridged: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """RecBole's own functions with this package's models by name.
 
 Inside RecBole's functions a name that both have (Pop) means RecBole's model, as its scripts and tables expect; ours of
-that name is run by :func:`recbole_hyper.run`. What these shims lead to stands in :mod:`recbole_hyper.hosted`, which is
+that name is run by :func:`recbole_hyper.run`. These patches lead to :mod:`recbole_hyper.bridge`, which is
 imported when a model of this package is asked for, and not before.
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 FOLDERS = tuple(
     f"{kind}_recommender" for kind in ("general", "context_aware", "sequential", "knowledge_aware", "exlib")
 )
-# by its name: what comes before the stage of hosted imports nothing of it
-_HOSTED = "recbole_hyper.hosted"
+# by its name: what comes before the stage of the bridge imports nothing of it
+_BRIDGE = "recbole_hyper.bridge"
 
 
 def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -48,9 +48,9 @@ def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
     return make
 
 
-def _is_hosted(config: Any) -> bool:
+def _is_bridged(config: Any) -> bool:
     """Return whether RecBole's functions are at work for a model of this package."""
-    return bool(getattr(type(config), "hosted", False))
+    return bool(getattr(type(config), "bridged", False))
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _get_model(name: str) -> type:
     )
 
 
-def mend_utils(utils: Any) -> None:
+def patch_utils(utils: Any) -> None:
     """``get_model`` knows this package's models; ``get_flops`` counts on a batch that they can read."""
     replace(utils, "get_model", lambda original: _get_model)
     replace(utils, "get_flops", _get_flops)
@@ -90,15 +90,15 @@ def mend_utils(utils: Any) -> None:
 
 @around
 def _get_flops(original: Callable[..., Any], model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
-    if not _is_hosted(getattr(dataset, "config", None)):
+    if not _is_bridged(getattr(dataset, "config", None)):
         return original(model, dataset, *arguments, **keywords)
-    cases = import_module(f"{_HOSTED}.data").cases_to_count(model, dataset)
+    cases = import_module(f"{_BRIDGE}.data").cases_to_count(model, dataset)
     return 1 if cases is None else original(model, cases, *arguments, **keywords)
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
-def mend_config(configurator: Any) -> None:
-    """``Config`` of a model of this package is :class:`recbole_hyper.hosted.config.HostedConfig`."""
+def patch_config(configurator: Any) -> None:
+    """``Config`` of a model of this package is :class:`recbole_hyper.bridge.config.BridgeConfig`."""
 
     def new(
         cls: type,
@@ -108,7 +108,7 @@ def mend_config(configurator: Any) -> None:
         config_dict: Mapping[str, Any] | None = None,
     ) -> Any:
         if cls is configurator.Config and _names_ours(model, config_file_list or (), config_dict or {}):
-            cls = import_module(f"{_HOSTED}.config").HostedConfig
+            cls = import_module(f"{_BRIDGE}.config").BridgeConfig
         return object.__new__(cls)
 
     configurator.Config.__new__ = new
@@ -143,27 +143,27 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
 
 
 # --- data and trainer ------------------------------------------------------------------------------------------------
-def mend_data(data: Any) -> None:
+def patch_data(data: Any) -> None:
     """``create_dataset`` and ``data_preparation`` make data and split by this package's protocols for its models."""
 
     @around
     def chosen(original: Callable[..., Any], config: Any, *arguments: Any) -> Any:
-        own = getattr(import_module(f"{_HOSTED}.data"), original.__name__) if _is_hosted(config) else original
+        own = getattr(import_module(f"{_BRIDGE}.data"), original.__name__) if _is_bridged(config) else original
         return own(config, *arguments)
 
     for name in ("create_dataset", "data_preparation"):
         replace(data, name, chosen)
 
 
-def mend_trainer(trainer: Any) -> None:
+def patch_trainer(trainer: Any) -> None:
     """A trainer of RecBole that is made for a model of this package is one that can train it.
 
     The class that ``get_trainer`` returns, or that a script names, stays RecBole's; so does a user's own.
     """
 
     def new(cls: type, config: Any = None, *_arguments: Any, **_keywords: Any) -> Any:
-        if cls.__module__ == trainer.__name__ and _is_hosted(config):
-            cls = import_module(f"{_HOSTED}.trainer").hosted_trainer(cls)
+        if cls.__module__ == trainer.__name__ and _is_bridged(config):
+            cls = import_module(f"{_BRIDGE}.trainer").bridge_trainer(cls)
         return object.__new__(cls)
 
     trainer.AbstractTrainer.__new__ = new
@@ -188,7 +188,7 @@ def _report(**metrics: Any) -> None:
 def objective_function(
     config_dict: Mapping[str, Any] | None = None, config_file_list: Sequence[str] | None = None, saved: bool = True
 ) -> dict[str, Any]:
-    """RecBole's objective function; a worker of ray that unpickles it by its name here has the shims.
+    """RecBole's objective function; a worker of ray that unpickles it by its name here has the patches.
 
     In a trial of ray the metrics stand in what is returned too: ray takes that for one more report.
     """
@@ -214,10 +214,10 @@ def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     return original(*arguments, **keywords)
 
 
-def mend_quick_start(quick_start: Any) -> None:
-    """``tune.report`` of the ray that is installed, and an objective function that brings the shims along.
+def patch_quick_start(quick_start: Any) -> None:
+    """``tune.report`` of the ray that is installed, and an objective function that brings the patches along.
 
-    Its ``run`` would start processes without the shims: it says so where a model of this package is named.
+    Its ``run`` would start processes without the patches: it says so where a model of this package is named.
     """
     replace(quick_start, "run", _run)
     if isinstance(quick_start.tune, ModuleType):

@@ -1,4 +1,4 @@
-"""The shims: RecBole's stock code runs after importing this package, and applying them again changes nothing."""
+"""The patches: RecBole's stock code runs after importing this package, and applying them again changes nothing."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from recbole_hyper import compat
+from recbole_hyper.bridge import patches
 from tests.conftest import cycle_rows, write_inter
 
 
@@ -24,7 +24,7 @@ def test_applying_again_changes_nothing() -> None:
         return (np.__dict__["float"], Dataset._remap, Dataset._load_feat, scipy.sparse.dok_matrix._update, *quick)
 
     before, filters = mended(), len(warnings.filters)
-    compat.apply()
+    patches.apply()
     assert mended() == before
     assert len(warnings.filters) <= filters + 3
 
@@ -63,7 +63,7 @@ import recbole_hyper
 from recbole.data.dataset import Dataset, SequentialDataset
 print(Dataset._remap.__module__, Dataset._load_feat.__module__, SequentialDataset._benchmark_presets.__module__)
 """
-    assert python(code).split() == 3 * ["recbole_hyper.compat.dataset"]
+    assert python(code).split() == 3 * ["recbole_hyper.bridge.patches.dataset"]
 
 
 NAMES = """
@@ -85,11 +85,18 @@ import recbole.config.configurator, recbole.quick_start.quick_start as quick, to
 configurator = recbole.config.configurator
 print(get_model.mended, configurator.get_model is get_model is quick.get_model, quick.create_dataset.mended,
       Trainer._save_checkpoint.__module__, Config.__new__.__module__,
-      any(item.__module__ == "recbole_hyper.compat.checkpoints"
+      any(item.__module__ == "recbole_hyper.bridge.patches.checkpoints"
           for item in torch.serialization.get_safe_globals() if not isinstance(item, tuple)))
 """
     assert python(code).split() == [
-        *("True", "True", "True", "recbole_hyper.compat.checkpoints", "recbole_hyper.compat.names", "True")
+        *(
+            "True",
+            "True",
+            "True",
+            "recbole_hyper.bridge.patches.checkpoints",
+            "recbole_hyper.bridge.patches.names",
+            "True",
+        )
     ]
 
 
@@ -99,11 +106,11 @@ def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pyt
     for method in ("_load_feat", "_fill_nan", "_remap", "_normalize"):
         monkeypatch.setattr(Dataset, method, None)
     monkeypatch.setattr(pd, "__version__", "2.2.0")
-    compat.apply()
-    assert Dataset._load_feat is compat.dataset._load_feat
-    assert Dataset._fill_nan is compat.dataset._fill_nan
-    assert Dataset._remap is compat.dataset._remap
-    assert Dataset._normalize is compat.dataset._normalize
+    patches.apply()
+    assert Dataset._load_feat is patches.dataset._load_feat
+    assert Dataset._fill_nan is patches.dataset._fill_nan
+    assert Dataset._remap is patches.dataset._remap
+    assert Dataset._normalize is patches.dataset._normalize
 
 
 def test_numpy_names_that_exist_are_left_alone() -> None:

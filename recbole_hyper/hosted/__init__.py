@@ -1,1 +1,0 @@
-"""This package's models inside RecBole's own functions: what :mod:`recbole_hyper.compat.names` leads to."""
