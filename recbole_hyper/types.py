@@ -62,12 +62,14 @@ class Cases:
     @property
     def targets(self) -> npt.NDArray[np.int32]:
         """(n,) item ids that the cases ask for."""
-        return self.store.items[self.store.offsets[self.rows] + self.asked]
+        items: npt.NDArray[np.int32] = self.store.items[self.store.offsets[self.rows] + self.asked]
+        return items
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """(n,) times of the targets."""
-        return self.store.times[self.store.offsets[self.rows] + self.asked]
+        times: npt.NDArray[np.float64] = self.store.times[self.store.offsets[self.rows] + self.asked]
+        return times
 
 
 @dataclass(frozen=True)
