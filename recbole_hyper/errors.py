@@ -11,6 +11,10 @@ class ConfigError(ValueError):
     """A configuration that cannot run; the message says which key, what came, what is allowed."""
 
 
+class DataError(ValueError):
+    """Data that cannot be used; the message says which file, line and column, what came, and what to do."""
+
+
 class NoSpaceError(OSError):
     """The disk is full, or a quota is used up: nothing was half-written, and the same work can go on with space."""
 

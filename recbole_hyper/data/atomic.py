@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from recbole_hyper.errors import DataError
+
 logger = logging.getLogger("recbole_hyper")
 
 TYPES = ("token", "float", "token_seq", "float_seq")
@@ -37,10 +39,6 @@ MISSING = frozenset(
 _BLOCK_BYTES = 64 << 20  # a line must fit
 _SHOWN = 120  # characters of a line that an error shows
 _STAND_INS = b"\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow knows separators of one byte only
-
-
-class DataError(ValueError):
-    """Atomic files that cannot be used; the message says which file, line and column, and what to do."""
 
 
 def nothing_in(path: Path) -> DataError:

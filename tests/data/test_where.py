@@ -1,0 +1,152 @@
+"""Conditions on columns: against Python's own comparison of each row, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recbole_hyper.data.where import parse_where
+from recbole_hyper.errors import DataError
+
+MOMENTS = pa.timestamp("ms", "Asia/Tokyo")
+TABLE = pa.table(
+    {
+        "event": ["view", "buy", None, "", "view"],
+        "price": [1.5, 0.0, 3.0, None, float("nan")],
+        "text price": ["1.5", "0", " 3", "", "2"],
+        "count": pa.array([1, 2, None, 2**60, 2**60 + 1]),
+        "genres": [["a", "b"], ["b"], [], None, ["c", "a"]],
+        "new": [True, False, None, True, False],
+        "day": pa.array([datetime.date(2019, 1, day) for day in (1, 2, 3, 4)] + [None]),
+        "at": pa.array([*(datetime.datetime(2019, 1, 1, hour) for hour in (1, 2, 3, 4)), None], MOMENTS),
+        "word": pa.array([b"x", b"y", b"", None, b"x"]).dictionary_encode(),
+    }
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("event = 'view'", [0, 4]),
+        ('event == "view" AND price > 0', [0]),
+        ("event != 'view'", [1]),
+        ("not event = 'view'", [1]),
+        ("event is null", [2, 3]),
+        ("event is not null and not (count = 2 or new = true)", [4]),
+        ("event in ('buy', 'sell')", [1]),
+        ("event not in ('buy', 'sell')", [0, 4]),
+        ("price is null", [3, 4]),
+        ("price >= 1.5", [0, 2]),
+        ("price = 0", [1]),
+        ("`text price` > 1", [0, 2, 4]),
+        ('"text price" is null', [3]),
+        ("count = 1152921504606846977", [4]),
+        ("count in (1, 2.0)", [0, 1]),
+        ("count = -1", []),
+        ("genres = 'a'", [0, 4]),
+        ("genres != 'a'", [1, 2]),
+        ("genres in ('b', 'c')", [0, 1, 4]),
+        ("genres is null", [2, 3]),
+        ("new = true or new = false", [0, 1, 3, 4]),
+        ("day > '2019-01-02'", [2, 3]),
+        ("at <= '2019-01-01 02:00:00'", [0, 1]),
+        ("at > '2019-01-01T03:00:00Z'", [3]),
+        ("word = 'x'", [0, 4]),
+        ("event = 'view' or event = 'buy' and price > 100", [0, 4]),
+        ("(event = 'view' or event = 'buy') and price > 100", []),
+    ],
+)
+def test_rows_that_fulfil_a_condition(text: str, rows: list[int]) -> None:
+    assert np.flatnonzero(parse_where(text).mask(TABLE)).tolist() == rows
+
+
+def test_many_conditions_need_no_deep_stack() -> None:
+    assert parse_where(" or ".join(["count = 1"] * 5000)).mask(TABLE).tolist() == [True, False, False, False, False]
+
+
+def test_named_columns_are_told_once_in_order() -> None:
+    assert parse_where("b = 1 and (a > 2 or b is null)").columns == ("b", "a")
+    assert parse_where("`review/time` > 3 and item.price = 1").columns == ("review/time", "item.price")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("event", "is expected after 'event', and 'the end' came"),
+        ("event = ", "text in quotes"),
+        ("event = view", "text in quotes.*'view' came"),
+        ("event = ''", "is null"),
+        ("event = 'view' price > 0", "'and' or 'or' is expected"),
+        ("event = 'view", 'and "\'view" came'),
+        ("(event = 'view'", "'\\)' is expected"),
+        ("event in 'view'", "'\\(' is expected"),
+        ("event is 'view'", "'null' is expected"),
+        ("event not 'view'", "after 'event'"),
+        ("1 = event", "a column is expected"),
+        ("price > 0; import os", "came"),
+        ("price > 3x", "came"),
+        ("", "a column is expected"),
+        ("(" * 500 + "a = 1" + ")" * 500, "at most 50"),
+    ],
+)
+def test_what_is_no_condition_is_refused(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_where(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("evnt = 'view'", "no column 'evnt'; did you mean event"),
+        ("event > 3", "row 0 .from 0.: 'event' holds 'view', which is no number"),
+        ("day > 'soon'", "'soon' is no date"),
+        ("day > 20190101", "does not compare with the number"),
+        ("event = true", "'view', which is no truth value"),
+        ("price = true", "does not compare with true"),
+    ],
+)
+def test_values_that_do_not_compare_are_refused(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_where(text).mask(TABLE)
+
+
+OPERATORS = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+VALUES = st.one_of(st.none(), st.integers(-5, 5), st.floats(-5, 5))
+
+
+@given(
+    st.lists(st.tuples(VALUES, st.sampled_from(["a", "it's", "", None])), max_size=20),
+    st.sampled_from(list(OPERATORS)),
+    st.integers(-5, 5),
+    st.sampled_from(["and", "or"]),
+    st.booleans(),
+)
+def test_equals_a_loop_over_the_rows(rows: list, sign: str, bound: int, word: str, as_text: bool) -> None:
+    numbers = [None if number is None else float(number) for number, _ in rows]
+    column = pa.array(
+        [None if n is None else repr(n) for n in numbers] if as_text else numbers,
+        pa.string() if as_text else pa.float64(),
+    )
+    table = {"n": column, "t": pa.array([text for _, text in rows], pa.string())}
+    compare, join = OPERATORS[sign], all if word == "and" else any
+    wanted = [
+        join((n is not None and compare(n, bound), text == "it's")) for n, (_, text) in zip(numbers, rows, strict=True)
+    ]
+    text = f"n {sign} {bound} {word} t = 'it''s'"
+    assert parse_where(text).mask(table).tolist() == wanted
+    frame = pa.Table.from_pandas(pd.DataFrame({"n": pd.Series(numbers, dtype=float), "t": [text for _, text in rows]}))
+    assert parse_where(text).mask(frame).tolist() == wanted
