@@ -36,7 +36,7 @@ STAGES = [
     {"training"},
     {"serving"},
     {"runs"},
-    {"bridge", "prefix", "sweep"},
+    {"bridge", "sweep"},
     {"report"},
     {"commands"},
     {"cli"},

@@ -24,8 +24,6 @@ MORE = {
     "report": ["saved"],
     "reproduce": ["sce-table4-beauty", "--data_path=nowhere"],
     "delta": ["--dataset=ml-100k", "--ranks", "16", "--sample_sizes", "100", "--repeats=2", "--no_figures", "--quiet"],
-    "attention": ["--output=attention.png"],
-    "prefix": ["--n_train=200", "--n_valid=50", "--n_test=50", "--epochs=1", "--output_dir=saved/prefix"],
     "prepare": ["--list"],
     "keys": ["--loss_type=sce"],
 }
@@ -98,13 +96,9 @@ def test_every_command_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> 
         typed([*words, "--help"] if len(words) == 1 else words)
     for name in ("global_timepoint", "sampled_candidates", "temporal_users"):
         typed(["run", "--model=Pop", "--dataset=ml-100k", f"--config_files={name}"])
-    dual = ["--hidden_size=16", "--n_layers=1", "--MAX_ITEM_LIST_LENGTH=8", "--output_dir=saved/dual"]
-    typed(["run", "--model=DualRec", "--dataset=ml-100k", *dual])
     commands = table_of_commands()
     assert len(commands) >= 12
     for words in commands:
-        if words[0] == "attention":
-            words[1] = "saved/dual"
         if words[0] in REFUSED:
             with pytest.raises(AssertionError, match=REFUSED[words[0]]):
                 typed([*words, *MORE[words[0]]])

@@ -31,7 +31,6 @@ PUBLIC = {
         "encoders/windowed_attention.py:WindowedAttentionEncoder.__init__",
         "encoders/windowed_attention.py:WindowedAttentionLayer.__init__",
         "encoders/windowed_attention.py:WindowedAttention.__init__",
-        "prefix/model.py:PrefixClassifier.__init__",
     ),
     "what a finished run may be asked": ("serving/recommender.py:Recommender.recommend",),
     "the options of a command, as keywords": (
@@ -39,7 +38,6 @@ PUBLIC = {
         "curvature/study.py:run_trials",
         "data/prepare/pipeline.py:prepare",
         "evaluation/metrics.py:compute_metrics",
-        "prefix/train.py:train_prefix",
         "runs/batch.py:recommend_all",
         "sweep/driver.py:sweep",
         "training/riemannian.py:riemannian_optimizer",

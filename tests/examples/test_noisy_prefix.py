@@ -11,14 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper import cli
-from recbole_hyper.commands import prefix as command
+from examples.noisy_prefix import __main__ as command
+from examples.noisy_prefix import train as training
+from examples.noisy_prefix.data import PrefixPairs, generate_pairs, load_or_generate
+from examples.noisy_prefix.model import PrefixClassifier
+from examples.noisy_prefix.train import accuracy, train_prefix
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import locked
-from recbole_hyper.prefix import train as training
-from recbole_hyper.prefix.data import PrefixPairs, generate_pairs, load_or_generate
-from recbole_hyper.prefix.model import PrefixClassifier
-from recbole_hyper.prefix.train import accuracy, train_prefix
 from recbole_hyper.training.checkpoint import CheckpointError
 
 
@@ -268,7 +267,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 
 
 def run_command(*arguments: str) -> int:
-    return cli.main(["prefix", *arguments])
+    return command.main(arguments)
 
 
 def test_command_writes_curves_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,8 +289,6 @@ def test_a_loss_that_is_not_finite_is_one_line(
     monkeypatch.setattr(command, "_train_all", diverged)
     assert run_command() == 1
     assert capsys.readouterr().err == "error: the loss is nan\n"
-    with pytest.raises(FloatingPointError):
-        run_command("--traceback")
 
 
 @pytest.mark.parametrize("bad", ["--geometry=sphere", "--optimizer=adam", "--noise=120", "--embedding_type=flat"])

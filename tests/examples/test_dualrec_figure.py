@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from examples.dualrec_figure import attention_figure, histories, main, mean_attention
 from recbole_hyper import run
-from recbole_hyper.cli import main
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.dual import DualRecEncoder
 from recbole_hyper.encoders.dual_fmlp import DualFMLPEncoder
-from recbole_hyper.evaluation.attention import attention_figure, histories, mean_attention
 from recbole_hyper.types import Cases
 from tests.conftest import SMALL
 from tests.reference import dualrec as reference
@@ -98,8 +97,8 @@ def test_the_command_writes_into_the_folder_of_the_run(random_data: Path, tmp_pa
     )
     before = set(tmp_path.rglob("*"))
     capsys.readouterr()
-    assert main(["attention", str(tmp_path / "run")]) == 0
+    assert main([str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "attention.png")
     assert set(tmp_path.rglob("*")) - before == {tmp_path / "run" / "attention.png"}
-    assert main(["attention", str(tmp_path / "run"), "--output=own.svg"]) == 0
+    assert main([str(tmp_path / "run"), "--output=own.svg"]) == 0
     assert (tmp_path / "own.svg").is_file()

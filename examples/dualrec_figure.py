@@ -1,15 +1,14 @@
-"""What two directions attend to: mean attention per layer over cases, and its heat maps (DualRec, Figure 8).
+"""What the two directions of a run attend to: mean attention over test cases, as heat maps (DualRec, Figure 8).
 
-Positions count from the newest item, which is 0, so that histories of any length lie on top of each other::
+    python examples/dualrec_figure.py saved/dual --past_only=saved/past_only --shown=20
 
-    both, alone = load("saved/dual"), load("saved/past_only")
-    cases = make_split(both.store, both.config).test
-    dual = mean_attention(both.model.encoder, histories(cases, 50))
-    past = mean_attention(alone.model.encoder, histories(cases, 50))
-    attention_figure(dual, "attention.png", past_only=past["past"], shown=20)
+``--past_only`` is a run with ``--dual_directions=past``, to be subtracted. Positions count from the newest item, which
+is 0, so that histories of any length lie on top of each other.
 """
 
-from collections.abc import Iterable, Iterator
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,9 @@ from torch import Tensor
 
 from recbole_hyper.data.loader import gather
 from recbole_hyper.encoders.dual import DualEncoder, reversal
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced
+from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.types import Cases
 
 
@@ -131,3 +132,35 @@ def attention_figure(
     with replaced(path) as part:
         figure.savefig(part, format=path.suffix.lstrip(".") or "png", dpi=150)
     return path
+
+
+def maps_of(folder: str) -> dict[str, Tensor]:
+    """Return the mean attention of the run in ``folder`` over its test cases; ConfigError for no dual encoder."""
+    config, data, split = read_finished(folder, read_run(folder))
+    model, _ = load_model(config, data, split)
+    if not isinstance(getattr(model, "encoder", None), DualEncoder):
+        raise ConfigError(f"{folder}: {config['model']} with encoder {config['encoder']!r} has no two directions")
+    return mean_attention(model.encoder, histories(split.test, config["MAX_ITEM_LIST_LENGTH"]))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the figure; returns 1 for a folder without such a run, which is one line."""
+    parser = argparse.ArgumentParser(description="draw the mean attention of a dual run over its test cases")
+    parser.add_argument("run", help="output_dir of a DualRec run")
+    parser.add_argument("--past_only", help="output_dir of a run with --dual_directions=past, to be subtracted")
+    parser.add_argument("--output", help="figure to write, its ending sets the format; default: RUN/attention.png")
+    parser.add_argument("--shown", type=int, default=20, help="newest positions to draw (default 20)")
+    arguments = parser.parse_args(argv)
+    try:
+        dual = maps_of(arguments.run)
+        past_only = maps_of(arguments.past_only)["past"] if arguments.past_only else None
+        output = arguments.output or Path(arguments.run) / "attention.png"
+        print(attention_figure(dual, output, past_only=past_only, shown=arguments.shown))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -19,7 +19,7 @@ class PrefixClassifier(nn.Module):
     ``geometry="poincare"``: Moebius GRU, :class:`MoebiusPairLayer` with the squared distance as a feature,
     hyperbolic MLR. ``geometry="euclidean"``: torch.nn.GRU, :class:`EuclideanPairLayer`, linear layer.
 
-    The arguments are keys of properties/prefix/prefix.yaml; word 0 is padding. Words of ``embedding_type`` "eucl" are
+    The arguments are keys of settings.yaml; word 0 is padding. Words of ``embedding_type`` "eucl" are
     tangent vectors; with ``decision_type`` "eucl" pair layer and classifier read log_0 of the states. ValueError for a
     value that is not allowed.
     """
