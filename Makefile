@@ -65,7 +65,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
-	$(BIN)/zensical build --strict
+	PYTHONPATH=docs/extensions $(BIN)/zensical build --strict
 
 build: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
