@@ -14,7 +14,7 @@ from recbole_hyper import commands as commands_package
 from tests.stranger import CHECKOUT, inline_commands, python, unpacked_wheel, write_orders
 
 DOCS = CHECKOUT / "docs"
-PAGES = sorted(page.stem for page in DOCS.glob("*.md"))
+PAGES = sorted(page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 COMMANDS = {name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(commands_package.__path__)}
 FILE = re.compile(r"# (\S+\.py)\n")

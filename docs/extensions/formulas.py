@@ -13,7 +13,7 @@ from markdown.preprocessors import Preprocessor
 
 
 class _Inline(InlineProcessor):
-    """``$x$`` inside a line; a dollar before a digit or a blank is a price."""
+    """``$x$`` inside a line; as in Pandoc, "$5 and $6" is no formula."""
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:  # type: ignore[override]
         return self.md.htmlStash.store(convert(m[1])), m.start(0), m.end(0)
@@ -35,7 +35,7 @@ class Formulas(Extension):
     def extendMarkdown(self, md: Markdown) -> None:
         # after code blocks have been put aside (25), and before emphasis and escapes
         md.preprocessors.register(_Block(md), "formula_blocks", 20)
-        md.inlinePatterns.register(_Inline(r"\$(?![\s\d])([^$\n]+?)(?<!\s)\$", md), "formulas", 185)
+        md.inlinePatterns.register(_Inline(r"\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", md), "formulas", 185)
 
 
 def makeExtension(**options: Any) -> Formulas:
