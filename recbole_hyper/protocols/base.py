@@ -1,4 +1,4 @@
-"""A protocol decides what is trained on, what is asked for, and among which candidates the answer is ranked."""
+"""A protocol decides what is trained on, what is predicted, and among which candidates each target is ranked."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -16,15 +16,15 @@ from recbole_hyper.types import Cases, Int64, Split
 
 
 class ProtocolError(ValueError):
-    """A split that cannot be made or that would not be honest; the message says why and what to change."""
+    """The split cannot be made, or it would leak; the message says why and what to change."""
 
 
 class Protocol(components.Part, ABC):
     """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
 
-    Where it applies, ``successive`` asks for every interaction of an evaluation part, each with the history up to it;
-    ``refit`` trains the final model on train + validation; ``by_user`` splits the interactions of each user, False
-    those of all users at once.
+    Options, where a protocol has them: ``successive`` makes every interaction of an evaluation part a case, with the
+    history up to it; ``refit`` trains the final model on train + validation; ``by_user`` splits the interactions of
+    each user, False those of all users together.
     """
 
     title: str
@@ -63,7 +63,7 @@ class Protocol(components.Part, ABC):
 def make_split(store: SequenceStore, config: Any) -> Split:
     """Split ``store`` as ``eval_args`` says, draw the candidates, and check that the split is honest.
 
-    UnknownComponentError for an unknown split; ProtocolError for an empty part, a leak, or candidates that do not fit.
+    Raises UnknownComponentError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
@@ -111,11 +111,11 @@ def sampled(split: Split, n_cases: int, seed: int) -> Split:
 
 
 def check(split: Split, *, timed: bool = True) -> None:
-    """Raise ProtocolError where a split would not be honest.
+    """Raise ProtocolError if a split leaks.
 
-    That is: an empty history; a target that is part of it, or that is trained on; where the parts are ``timed``, a
-    target that is older than its user's training part; a validation target that does not stand before the test targets
-    of its user; where parts start at points in time, an interaction on the wrong side of its point.
+    It leaks if a history is empty, or holds its target; if a target is trained on; if parts are ``timed`` and a target
+    is older than its user's training part; if a validation target comes after a test target of its user; or if parts
+    start at points in time and an interaction is on the wrong side of its point.
     """
     for name, cases in (("validation:", split.valid), ("test:", split.test)):
         _refuse(cases.ends <= cases.starts, name, "cases have an empty history")
@@ -163,12 +163,12 @@ def _last_times(store: SequenceStore, lengths: Int64) -> np.ndarray:
 
 
 def cold_targets(cases: Cases, split: Split) -> int:
-    """Return how many targets are items that no training interaction shows."""
+    """Return how many targets are items without a training interaction."""
     return int((~known_items(split.store, split.train_lengths)[cases.targets]).sum())
 
 
 def repeated_targets(cases: Cases) -> int:
-    """Return how many targets occur in their own history; with ``exclude_seen`` each of them is a sure miss."""
+    """Return how many targets occur in their own history; with ``exclude_seen`` none of them can be hit."""
     store, order = cases.store, np.argsort(cases.rows, kind="stable")
     rows, targets, total = cases.rows[order], cases.targets, 0
     for part in store.stretches():
@@ -194,7 +194,7 @@ def known_items(store: SequenceStore, lengths: Int64) -> np.ndarray:
 
 
 def _with_candidates(part: str, mode: str, split: Split, store: SequenceStore, seed: int) -> Cases:
-    """Return the cases of ``part`` with the candidates of ``mode``; what ``store`` has of a user is none of them."""
+    """Return the cases of ``part`` with the candidates of ``mode``; none is an item of the user in ``store``."""
     cases = split.valid if part == "valid" else split.test
     if mode == "full" or not len(cases):
         return cases

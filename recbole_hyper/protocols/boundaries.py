@@ -1,4 +1,4 @@
-"""Points in time that a split names: a quantile of all times, a date, or a duration counted from the end."""
+"""Points in time for a split: a quantile of all times, a date, or a duration counted from the end."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 def read_point(where: Any) -> float | pd.Timestamp | pd.DateOffset | pd.Timedelta:
     """Return the quantile, the date or the duration from the end that ``where`` names, see :func:`boundary`.
 
-    ValueError for anything that is none of them, whatever the data are.
+    Raises ValueError for anything else. Needs no data.
     """
     if isinstance(where, int | float) and not isinstance(where, bool):
         if not 0 < where < 1:

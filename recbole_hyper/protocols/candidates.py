@@ -1,4 +1,4 @@
-"""Candidates to rank a target among: drawn once per user and kept, or read from a published file."""
+"""Candidates to rank a target among: drawn once per user, or read from a published file."""
 
 from pathlib import Path
 
@@ -22,9 +22,9 @@ def draw_candidates(
 ) -> npt.NDArray[np.int32]:
     """Draw ``count`` distinct items outside each user's whole sequence: one list per user, (U, count), for both parts.
 
-    Items are drawn one after another without replacement, uniformly or in proportion to ``weights`` (n_items,), such as
-    popularity, among those of the ``catalogue`` (n_items,). What a user ever interacted with is never drawn, nor is
-    padding; the same seed gives the same lists. ValueError where a user has fewer than ``count`` items left to draw.
+    Items of the ``catalogue`` (n_items,) are drawn without replacement, uniformly or in proportion to ``weights``
+    (n_items,), such as popularity. Items that the user ever interacted with and padding are never drawn. The same seed
+    gives the same lists. Raises ValueError if a user has fewer than ``count`` items left.
     """
     if count < 1:
         raise ValueError(f"uniN and popN need N of at least 1, got {count}")

@@ -1,4 +1,4 @@
-"""Items that nobody has chosen yet: a seeded share of the catalogue is kept from training and asked for afterwards."""
+"""Cold items: a seeded share of the catalogue is left out of training and predicted afterwards."""
 
 import dataclasses
 from typing import Any
@@ -21,12 +21,12 @@ _EXPECTED = (
 class ColdItems(Protocol):
     """``{CI: {valid: 0.1, test: 0.2}}``: a tenth and a fifth of the items, drawn by a seed, are in no training part.
 
-    A user's test target is the last interaction with a test item, the validation target the last one before it with a
-    validation item. The history of a target is what the user did before it with all other items, so that a model
-    without features differs from one with features in the target alone. Trained on is what comes before the first
-    target. Targets are ranked among all items, or with ``among: cold`` among the other items of their draw.
+    A user's test target is the last interaction with a test item; the validation target is the last one before it with
+    a validation item. The history of a target is everything the user did before it with the other items, so that models
+    with and without features see the same history. The interactions before the first target train the model. Targets
+    are ranked among all items, or with ``among: cold`` among the items of their own draw.
 
-    ``seed: 2020`` draws the items. Nothing is refit.
+    ``seed: 2020`` draws the items. There is no refit.
     """
 
     title = "cold items"
@@ -89,7 +89,7 @@ class ColdItems(Protocol):
 
 
 def draw_items(store: SequenceStore, shares: dict[str, float], seed: int) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return for each share (n_items,) True where an item that the interactions show was drawn; no item twice."""
+    """Return a mask (n_items,) for each share; no item is drawn twice, and none without interactions."""
     shown = np.flatnonzero(store.counts())
     order, first = np.random.default_rng(seed).permutation(shown), 0
     drawn = {}

@@ -11,12 +11,12 @@ from recbole_hyper.types import Split
 class Files(Protocol):
     """``benchmark_filename: [train, valid, test]``: each interaction of the second and third file is a case.
 
-    The history of a validation case is what the training file holds of its user, that of a test case what the training
-    and the validation file hold: the items that RecBole's evaluation knows of the user then. Cases of one user and file
-    share it. With ``successive: true`` they are asked one after another in time order, the earlier ones in the history
-    of the later. Cases of users without any earlier interaction are left out and counted.
+    The history of a validation case is the user's part of the training file; that of a test case is the user's part of
+    the training and validation files, which RecBole's evaluation uses too. Cases of one user and file share it. With
+    ``successive: true`` each case joins the history of the later ones. Cases of users without an earlier interaction
+    are left out and counted.
 
-    Where a row holds a history of its own and its target (``item_id_list``, ``item_id``), that is the case.
+    A row can hold its own history and target (``item_id_list``, ``item_id``); then the row is the case.
     """
 
     title, timed = "files of training, validation and test", False

@@ -1,4 +1,4 @@
-"""Rows that hold training, validation and test one after another, whatever their times; dealt at random or given."""
+"""Rows that hold training, validation and test one after another, in any order of time: drawn at random, or given."""
 
 import dataclasses
 from collections.abc import Callable
