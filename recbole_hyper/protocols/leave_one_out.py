@@ -17,8 +17,8 @@ class LeaveOneOut(Protocol):
     """``{LS: valid_and_test | valid_only | test_only}``, with RecBole's treatment of short histories.
 
     With valid_and_test a user with 2 interactions is in training only, a user with 3 has a test case and no validation
-    case, and a user with 4 or more has both. The history of a test case holds the validation item. With ``refit: True`` the final
-    model is trained on all but the test items.
+    case, and a user with 4 or more has both. The history of a test case holds the validation item. With ``refit: True``
+    the final model is trained on all but the test items.
     """
 
     title, by_rows = "leave-one-out", True
