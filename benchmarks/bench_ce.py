@@ -27,7 +27,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.losses.ce import exact_cross_entropy
 from recbole_hyper.matmul import float32_products
 from tests.reference.allocation import peak_bytes
@@ -106,7 +106,7 @@ def main() -> None:
         weight = (0.1 * torch.randn(n_items, options.width)).requires_grad_()
         offset = torch.zeros(n_items, requires_grad=True)
         targets = torch.randint(1, n_items, (options.rows,))
-        geometries = {name: components.resolve("geometry", name)() for name in ("euclidean", "poincare")}
+        geometries = {name: registry.resolve("geometry", name)() for name in ("euclidean", "poincare")}
 
         def ours(name: str, states=states, weight=weight, offset=offset, targets=targets, known=geometries) -> None:
             own = offset if name == "poincare" else None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.encoders import base
 from recbole_hyper.evaluation.results import table
 
@@ -70,7 +70,7 @@ def main() -> None:
             for size in arguments.sizes:
                 torch.manual_seed(0)
                 options = {} if name == "gru" else {"max_length": 200}
-                encoder = components.resolve("encoders", name)(nn.Embedding(5000, size, padding_idx=0), **options)
+                encoder = registry.resolve("encoders", name)(nn.Embedding(5000, size, padding_idx=0), **options)
                 found = {price: milliseconds(encoder, given, price, arguments.repeats) for price in PRICES}
                 ours = milliseconds(encoder, given, base.CALL_POSITIONS, arguments.repeats)
                 shown = {f"{price:g}": round(value, 1) for price, value in found.items()}

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench_ce import environment
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Problem
 from recbole_hyper.losses.sce import scalable_cross_entropy
@@ -53,7 +53,7 @@ def problem(geometry: str, rows: int, n_items: int, width: int) -> tuple[Tensor,
     torch.manual_seed(0)
     states = torch.randn(rows, width, requires_grad=True)
     weight = nn.Parameter(0.1 * torch.randn(n_items, width))
-    known = components.resolve("geometry", geometry)()
+    known = registry.resolve("geometry", geometry)()
     head = OutputHead(known, weight, offset=geometry == "poincare", curvature=0.02)
     return states, torch.randint(1, n_items, (rows,)), head
 
@@ -120,7 +120,7 @@ def table(options: argparse.Namespace) -> list[dict]:
             for name, settings in SETTINGS.items():
                 if name not in options.losses or (name == "rece" and n_items > options.rece_items):
                     continue
-                loss = components.resolve("losses", name.split()[0])(**settings)
+                loss = registry.resolve("losses", name.split()[0])(**settings)
                 source = SequenceSets(targets, n_items, options.length) if name == "sampled_ce" else None
                 repeats = 3 if rows * n_items < 2e8 else 1
                 seconds, memory = measure(
@@ -184,7 +184,7 @@ def trained_state(options: argparse.Namespace, geometry: str) -> tuple[Tensor, T
     noise = 0.5 * torch.randn(rows, width)
     parameters = [centres, head.weight] + ([head.offset] if head.offset is not None else [])
     optimizer = torch.optim.Adam(parameters, lr=0.02)
-    exact = components.resolve("losses", "ce")()
+    exact = registry.resolve("losses", "ce")()
     for _ in range(options.fidelity_steps):
         optimizer.zero_grad()
         exact(centres[groups[targets]] + noise, targets, head).backward()
@@ -201,7 +201,7 @@ def fidelity(options: argparse.Namespace) -> list[dict]:
     for geometry in options.geometries:
         states, targets, head = trained_state(options, geometry)
         leaves = [states, head.weight]
-        exact = torch.autograd.grad(components.resolve("losses", "ce")()(states, targets, head), leaves)
+        exact = torch.autograd.grad(registry.resolve("losses", "ce")()(states, targets, head), leaves)
         buckets = int(2 * math.sqrt(len(states)))
         for size_y in options.bucket_sizes:
             for mix in (True, False):

@@ -23,7 +23,7 @@ import recbole
 from recbole.config import Config as RecBoleConfig
 from recbole.utils import ModelType
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.config_checks import (
     check_auto,
     check_combinations,
@@ -50,9 +50,9 @@ RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 def model_class(name: str) -> type:
     """Return the model class called ``name``: ours first, else RecBole's; ConfigError, with near names, for none."""
-    ours = components.names("models")
+    ours = registry.names("models")
     if name in ours or ":" in name:
-        return components.resolve("models", name)
+        return registry.resolve("models", name)
     stock = recbole_models()
     if name in stock:
         folder = stock[name].parent.name
@@ -168,7 +168,7 @@ class Config(RecBoleConfig):
         check_auto(self.final_config_dict, self.model_class)
         check_learner(self.final_config_dict["learner"], self.model_class)
         check_valid_metric(*(self.final_config_dict[key] for key in ("valid_metric", "metrics", "topk")))
-        if issubclass(self.model_class, components.Model):
+        if issubclass(self.model_class, registry.Model):
             self.model_class.check_config(self)
 
     internal_config_dict: dict[str, Any]
@@ -209,7 +209,7 @@ class Config(RecBoleConfig):
         files = self.external_config_dict.get("plugins")
         if files:
             # parts must be there before they are named
-            self.external_config_dict["plugins"] = components.load_plugins([files] if isinstance(files, str) else files)
+            self.external_config_dict["plugins"] = registry.load_plugins([files] if isinstance(files, str) else files)
         for key in PARTS.keys() & self.external_config_dict.keys():
             self.external_config_dict[key] = part_name(key, self.external_config_dict[key])
 
@@ -235,7 +235,7 @@ class Config(RecBoleConfig):
         if model_class.type == ModelType.GENERAL:
             # negatives of general models exclude the user's own items, as RecBole's default does
             layers.append(("RecBole", {"repeatable": False}))
-        if components.parts_of(model_class):
+        if registry.parts_of(model_class):
             model_yaml = read_yaml(ours / own_yaml) if (ours / own_yaml).is_file() else {}
             parts, found = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
             names = [*(f"{PARTS[key][1]}/{part}.yaml" for key, part in parts.items()), own_yaml]
@@ -306,7 +306,7 @@ class Config(RecBoleConfig):
         return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
 
     def _parts(self) -> Sequence[str]:
-        return list(PARTS) if components.parts_of(self.model_class) else []
+        return list(PARTS) if registry.parts_of(self.model_class) else []
 
     def _unread(self) -> dict[str, str]:
         """Return the documented keys that the model does not read, and why."""
@@ -393,8 +393,8 @@ class Config(RecBoleConfig):
         # whether a run may go on is read from its epochs, whatever the model makes of them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
-        if issubclass(self.model_class, components.Model):
-            content["model"] = components.lasting_name("models", self.model_class)
+        if issubclass(self.model_class, registry.Model):
+            content["model"] = registry.lasting_name("models", self.model_class)
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
             content["train_neg_sample_args"] = None

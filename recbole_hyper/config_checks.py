@@ -8,7 +8,7 @@ from typing import Any
 
 from recbole.evaluator.register import metric_information, metric_types
 
-from recbole_hyper import components, keys
+from recbole_hyper import keys, registry
 from recbole_hyper.config_parts import CURVATURE
 from recbole_hyper.errors import ConfigError, did_you_mean
 
@@ -58,7 +58,7 @@ def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: M
 
 def check_auto(config: Mapping[str, Any], model: type) -> None:
     """Raise ConfigError where a model that finds no settings by itself is given ``auto``."""
-    if components.parts_of(model):
+    if registry.parts_of(model):
         return
     for key, value in config.items():
         if value == keys.AUTO and key in keys.KEYS and not keys.is_text(key):
@@ -67,7 +67,7 @@ def check_auto(config: Mapping[str, Any], model: type) -> None:
 
 def check_learner(learner: Any, model: type) -> None:
     """Raise ConfigError for a learner that the model's trainer does not have: RecBole's takes adam in its place."""
-    allowed = keys.LEARNERS if components.parts_of(model) else keys.RECBOLE_LEARNERS
+    allowed = keys.LEARNERS if registry.parts_of(model) else keys.RECBOLE_LEARNERS
     if str(learner).lower() not in allowed:
         raise ConfigError(f"learner={learner!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
 
@@ -147,10 +147,10 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
 def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
     """Build the protocol that the one entry of ``split`` in ``eval_args`` names.
 
-    UnknownComponentError for an unknown one; ProtocolError for an argument or options that no data make right.
+    UnknownPartError for an unknown one; ProtocolError for an argument or options that no data make right.
     """
     ((name, argument),) = arguments["split"].items()
-    cls = components.resolve("protocols", str(name))
+    cls = registry.resolve("protocols", str(name))
     options = {"successive": bool(arguments.get("successive", False)), "refit": refit}
     options |= {"by_user": grouped_by_user(arguments)} if cls.by_rows else {}
     protocol = cls(argument, **options)
@@ -165,7 +165,7 @@ def grouped_by_user(arguments: Mapping[str, Any]) -> bool:
 
 def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -> None:
     """Raise ConfigError for an order or a grouping that the split ``name`` does not have."""
-    split = components.resolve("protocols", name)
+    split = registry.resolve("protocols", name)
     order, group = arguments.get("order", "TO"), arguments.get("group_by", "user")
     if group != "user" and (grouped_by_user(arguments) or not split.by_rows):
         allowed = "user or none" if split.by_rows else "user: points in time part all users alike"

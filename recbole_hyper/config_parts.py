@@ -9,10 +9,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
-# by the key that names the part: its family of components, and the folder of its YAMLs, also the prefix of its options
+# by the key that names the part: its kind, and the folder of its YAMLs, also the prefix of its options
 PARTS = {"encoder": ("encoders", "encoder"), "geometry": ("geometry", "geometry"), "loss_type": ("losses", "loss")}
 # of an encoder from outside the package that has no YAML: the item vectors have a width whatever encodes them
 WIDTH = {"hidden_size": 64}
@@ -22,8 +22,8 @@ CURVATURE = ("curvature", "curvature_init", "curvature_learning_rate")
 
 def part_settings(key: str, name: str) -> dict[str, Any]:
     """Return the YAML of the part ``name``, or what it needs where it has none; ``key`` names it."""
-    family, folder = PARTS[key]
-    components.resolve(family, name)
+    kind, folder = PARTS[key]
+    registry.resolve(kind, name)
     file = properties_folder() / folder / f"{name}.yaml"
     if file.is_file():
         return read_yaml(file)
@@ -33,30 +33,30 @@ def part_settings(key: str, name: str) -> dict[str, Any]:
 @functools.cache
 def part_keys(key: str, name: str) -> frozenset[str]:
     """Return the keys that belong to the part ``name``."""
-    family, prefix = PARTS[key]
-    options = components.resolve(family, name).option_parameters()
-    spelled = {spelling for option in options for spelling in components.option_keys(option, name, prefix)}
+    kind, prefix = PARTS[key]
+    options = registry.resolve(kind, name).option_parameters()
+    spelled = {spelling for option in options for spelling in registry.option_keys(option, name, prefix)}
     return frozenset(spelled | set(part_settings(key, name)))
 
 
 def is_curved(config: Any) -> bool:
     """Return whether the geometry or the encoder that ``config`` names has a curvature."""
-    encoder = components.resolve("encoders", config["encoder"])
-    curved = components.resolve("geometry", config["geometry"]).curved
+    encoder = registry.resolve("encoders", config["encoder"])
+    curved = registry.resolve("geometry", config["geometry"]).curved
     return curved or "curvature" in encoder.option_parameters()
 
 
 def reads_times(config: Any) -> bool:
     """Return whether batches need the times of the items: whether the model has an encoder that reads them."""
-    if not components.parts_of(config.model_class):
+    if not registry.parts_of(config.model_class):
         return False
-    return components.resolve("encoders", config["encoder"]).reads_times
+    return registry.resolve("encoders", config["encoder"]).reads_times
 
 
 def part_name(key: str, part: Any) -> Any:
     """Return the name of a part that is given by name or as a class, None for none; ConfigError for a class of none."""
     if isinstance(part, type):
-        return components.name_of(PARTS[key][0], part)
+        return registry.name_of(PARTS[key][0], part)
     return None if part is None else str(part)
 
 

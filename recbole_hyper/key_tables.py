@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.config_parts import PARTS
 from recbole_hyper.keys import COMMON, KEYS, has_own, in_words
 from recbole_hyper.recbole_files import recbole_comments, recbole_folder
@@ -84,7 +84,7 @@ def of_model(config: Any) -> list[dict[str, str]]:
     }
     defaults |= {key: found for key, found in _options(config).items() if key not in defaults}
     defaults |= {key: (None, "its source") for key in keys_in_source(config.model_class) if key not in defaults}
-    rows, stock = [], not components.parts_of(config.model_class)
+    rows, stock = [], not registry.parts_of(config.model_class)
     for key, (default, source) in defaults.items():
         if key in REFUSED or config.ignores(key):
             continue
@@ -101,12 +101,12 @@ def of_model(config: Any) -> list[dict[str, str]]:
 def _options(config: Any) -> dict[str, tuple[Any, str]]:
     """Return the options of the model's parts that stand in no YAML, with the defaults of the constructors."""
     found: dict[str, tuple[Any, str]] = {}
-    if not components.parts_of(config.model_class):
+    if not registry.parts_of(config.model_class):
         return found
-    for key, (family, prefix) in PARTS.items():
+    for key, (kind, prefix) in PARTS.items():
         name = config.internal_config_dict[key]
-        for option, parameter in components.resolve(family, name).option_parameters().items():
-            spelled = components.option_keys(option, name, prefix)
+        for option, parameter in registry.resolve(kind, name).option_parameters().items():
+            spelled = registry.option_keys(option, name, prefix)
             # the length of histories is MAX_ITEM_LIST_LENGTH
             if option == "max_length" or any(key in config.internal_config_dict for key in spelled):
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.recbole_files import recbole_models
 from recbole_hyper.yaml_files import properties_folder
 
@@ -37,33 +37,32 @@ def first_sentence(text: str | None) -> str:
     return re.sub(r":math:|`|\*(?=\S)|(?<=\w)\*", "", _SENTENCE.split(paragraph)[0])
 
 
-def parts(family: str) -> list[Entry]:
-    """Return the parts of a family of components: of the package, of plugins that were loaded, of entry points."""
-    folder = Path(__file__).parent / family
+def parts(kind: str) -> list[Entry]:
+    """Return the parts of one kind: of the package, of plugins that were loaded, of entry points."""
+    folder = Path(__file__).parent / kind
     found = [
         entry
         for file in sorted(folder.glob("*.py"))
         if not file.name.startswith("_")
-        for entry in _registered(file, family)
+        for entry in _registered(file, kind)
     ]
     found += [
-        Entry(name, first_sentence(cls.__doc__), "plugins")
-        for name, cls in sorted(components.plugin_parts(family).items())
+        Entry(name, first_sentence(cls.__doc__), "plugins") for name, cls in sorted(registry.plugin_parts(kind).items())
     ]
     found += [
-        Entry(point.name, point.value, "installed packages") for point in entry_points(group=f"recbole_hyper.{family}")
+        Entry(point.name, point.value, "installed packages") for point in entry_points(group=f"recbole_hyper.{kind}")
     ]
     return sorted(found, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
 
 
-def _registered(file: Path, family: str) -> Iterator[Entry]:
-    """Yield the classes of a file that it registers in ``family``."""
+def _registered(file: Path, kind: str) -> Iterator[Entry]:
+    """Yield the classes of a file that it registers in ``kind``."""
     for node in _classes(_parsed(file)):
         for call in node.decorator_list:
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "component"):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "register"):
                 continue
             given = [value.value for value in call.args if isinstance(value, ast.Constant)]
-            if given and given[0] == family:
+            if given and given[0] == kind:
                 yield Entry(str([*given, node.name][1]), first_sentence(ast.get_docstring(node)))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from recbole.utils import ModelType
 
-from recbole_hyper.components import parts_of
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.keys import RIEMANNIAN_LEARNERS
+from recbole_hyper.registry import parts_of
 
 
 def is_ours(model: Any) -> bool:

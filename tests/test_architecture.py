@@ -11,7 +11,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 STAGES = [
     {"errors"},
     {
-        "components",
+        "registry",
         "files",
         "kernels",
         "keys",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.kernels import asinh_softmax
@@ -148,7 +148,7 @@ def test_only_the_gradients_that_are_asked_for(tiles: Tiles, monkeypatch: pytest
 
 def stream(size: float = 1.0, dtype: torch.dtype = torch.float32, geometry: str = "poincare") -> ItemStream:
     states, targets, weight, offset, curvature = problem(20, 30, 4, 0, True, dtype, size)
-    part = components.resolve("geometry", geometry)()
+    part = registry.resolve("geometry", geometry)()
     return ItemStream(states, targets, weight, offset, curvature, part, 0, None, (True,) * 4)
 
 

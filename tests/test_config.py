@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError, parse_keys, parse_value, properties_folder, read_yaml
 from recbole_hyper.sweep.asked import bind_base
@@ -235,7 +235,7 @@ def test_every_model_yaml_names_a_model_and_binds(cycle: Path) -> None:
 
 
 def test_every_model_has_a_yaml() -> None:
-    names = components.names("models")
+    names = registry.names("models")
     assert len(names) >= 4
     missing = [name for name in names if not (properties_folder() / "model" / f"{name}.yaml").is_file()]
     assert not missing

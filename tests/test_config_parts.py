@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.config import Config, model_class, properties_folder, read_yaml
 from recbole_hyper.config_parts import PARTS, part_keys, part_settings, settings_of_model
 from recbole_hyper.key_tables import of_model
 
-MODELS = [name for name in components.names("models") if components.parts_of(model_class(name))]
+MODELS = [name for name in registry.names("models") if registry.parts_of(model_class(name))]
 
 
 def layered(model: str, given: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -29,7 +29,7 @@ def test_a_part_that_replaces_another_brings_its_settings(model: str) -> None:
     yaml = read_yaml(properties_folder() / "model" / f"{model}.yaml")
     checked = 0
     for key in PARTS:
-        for name in components.names(PARTS[key][0]):
+        for name in registry.names(PARTS[key][0]):
             parts, values = layered(model, {key: name})
             assert parts == {**own, key: name}
             if name == own[key]:
@@ -71,7 +71,7 @@ def test_what_a_run_is_bound_to(cycle: Path, model: str, given: dict[str, Any], 
     assert Config(model, "cycle", config_dict={"data_path": str(cycle), **given})[key] == value
 
 
-@pytest.mark.parametrize(("model", "loss"), list(product(["SASRecCE", "HSASRec"], components.names("losses"))))
+@pytest.mark.parametrize(("model", "loss"), list(product(["SASRecCE", "HSASRec"], registry.names("losses"))))
 def test_every_loss_is_bound_with_its_own_settings(cycle: Path, model: str, loss: str) -> None:
     config = Config(model, "cycle", config_dict={"data_path": str(cycle), "loss_type": loss})
     stated = part_settings("loss_type", loss)

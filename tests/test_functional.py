@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.functional import (
     bce_plus,
     cross_entropy,
@@ -86,7 +86,7 @@ def batch(geometry: str) -> tuple[dict, OutputHead]:
         "curvature": 0.2,
         "padding_idx": 0,
     }
-    head = OutputHead(components.resolve("geometry", geometry)(), weight, offset=offset, curvature=0.2)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, curvature=0.2)
     return given, head
 
 
@@ -104,7 +104,7 @@ def test_functions_are_the_losses(geometry: str) -> None:
         torch.manual_seed(1)
         found = function(**given, **options)
         torch.manual_seed(1)
-        expected = components.resolve("losses", name)(**settings)(given["states"], given["targets"], head)
+        expected = registry.resolve("losses", name)(**settings)(given["states"], given["targets"], head)
         torch.testing.assert_close(found, expected)
         generator = torch.Generator().manual_seed(4)
         seeded = function(**given, **options, generator=generator)

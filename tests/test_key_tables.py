@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config, parse_keys
 from recbole_hyper.key_tables import BY_MODEL, COLUMNS, common_text, declared, of_model, typed
@@ -40,7 +40,7 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
         if source in SOURCES:
             values = [read_yaml(file)[key] for file in SOURCES[source] if key in read_yaml(file)]
         elif source.endswith(".parts"):
-            values = [components.parts_of(config.model_class)[key]]
+            values = [registry.parts_of(config.model_class)[key]]
         elif source == "config.py":
             values = [None]
         else:
@@ -77,11 +77,11 @@ def test_a_model_of_recbole_keeps_recboles_words() -> None:
 
 
 def test_options_of_a_part_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(components._registry, "losses", dict(components._registry["losses"]))
+    monkeypatch.setitem(registry._registry, "losses", dict(registry._registry["losses"]))
     file = tmp_path / "mine.py"
     file.write_text(
-        "from recbole_hyper.components import component\nfrom recbole_hyper.losses.base import Loss\n\n\n"
-        '@component("losses", "mine")\nclass Mine(Loss):\n'
+        "from recbole_hyper.registry import register\nfrom recbole_hyper.losses.base import Loss\n\n\n"
+        '@register("losses", "mine")\nclass Mine(Loss):\n'
         "    def __init__(self, *, gamma: float = 2.5) -> None:\n        super().__init__()\n\n"
         "    def forward(self, states, targets, head, negatives=None):\n        return states.sum()\n"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import components, keys
+from recbole_hyper import keys, registry
 from recbole_hyper.config import properties_folder, read_yaml
 from recbole_hyper.errors import ConfigError
 
@@ -82,13 +82,13 @@ def test_yaml_files_name_keys_of_the_schema_with_its_words(path: Path) -> None:
     assert [line for key, line in commented if f" # ({keys.KEYS[key].values})" not in line] == []
 
 
-@pytest.mark.parametrize("family", ["encoders", "losses", "geometry"])
-def test_every_option_of_a_part_is_a_key(family: str) -> None:
-    folder = {"encoders": "encoder", "losses": "loss", "geometry": "geometry"}[family]
+@pytest.mark.parametrize("kind", ["encoders", "losses", "geometry"])
+def test_every_option_of_a_part_is_a_key(kind: str) -> None:
+    folder = {"encoders": "encoder", "losses": "loss", "geometry": "geometry"}[kind]
     missing = []
-    for name in components.names(family):
-        for option in components.resolve(family, name).option_parameters():
-            spelled = components.option_keys(option, name, folder)
+    for name in registry.names(kind):
+        for option in registry.resolve(kind, name).option_parameters():
+            spelled = registry.option_keys(option, name, folder)
             # the length of histories is MAX_ITEM_LIST_LENGTH; a part is told its curvature by the head
             if option != "max_length" and not any(key in keys.KEYS for key in spelled):
                 missing.append((name, option))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import components, listing
+from recbole_hyper import listing, registry
 from recbole_hyper.cli import main
 from recbole_hyper.commands.list import KINDS
 from recbole_hyper.config import model_class, recbole_models
@@ -24,15 +24,15 @@ def shown(capsys: pytest.CaptureFixture[str], *typed: str) -> dict[str, str]:
     return {name: about.strip() for name, _, about in (line.partition(" ") for line in lines)}
 
 
-@pytest.mark.parametrize("family", components.FAMILIES)
-def test_every_part_is_told_by_its_registered_name(family: str) -> None:
-    entries = [entry for entry in listing.parts(family) if not entry.group]
-    own = {name for name in components.names(family) if components.resolve(family, name).__module__.startswith("recb")}
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_part_is_told_by_its_registered_name(kind: str) -> None:
+    entries = [entry for entry in listing.parts(kind) if not entry.group]
+    own = {name for name in registry.names(kind) if registry.resolve(kind, name).__module__.startswith("recb")}
     assert {entry.name for entry in entries} == own
     assert [entry.name for entry in entries if not entry.about] == []
     for entry in entries:
         # the first words of the docstring of the class that has the name
-        text = components.resolve(family, entry.name).__doc__.replace("`", "")
+        text = registry.resolve(kind, entry.name).__doc__.replace("`", "")
         assert entry.about.split()[0].strip("*") in text
 
 
@@ -43,7 +43,7 @@ def test_models_of_recbole_are_told_apart(capsys: pytest.CaptureFixture[str]) ->
     assert groups["BPR"] == "RecBole, general"
     assert groups["SASRec"] == "RecBole, sequential"
     assert groups["SASRecCE"] == groups["Pop"] == ""  # Pop is ours, whatever RecBole has
-    assert set(groups) == {*recbole_models(), *components.names("models")}
+    assert set(groups) == {*recbole_models(), *registry.names("models")}
     printed = shown(capsys, "models")
     assert printed["GRU4Rec"].startswith("GRU4Rec is a model")
     assert printed["BERT4Rec"].startswith("Fei Sun et al.")  # it has no docstring but a reference
@@ -90,11 +90,11 @@ def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_parts_of_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(components._registry, "losses", dict(components._registry["losses"]))
+    monkeypatch.setitem(registry._registry, "losses", dict(registry._registry["losses"]))
     file = tmp_path / "mine.py"
     file.write_text(
-        "from recbole_hyper.components import component\nfrom recbole_hyper.losses.base import Loss\n\n\n"
-        '@component("losses", "mine")\nclass Mine(Loss):\n    """A loss of mine. It is short."""\n'
+        "from recbole_hyper.registry import register\nfrom recbole_hyper.losses.base import Loss\n\n\n"
+        '@register("losses", "mine")\nclass Mine(Loss):\n    """A loss of mine. It is short."""\n'
     )
     printed = shown(capsys, "losses", f"--plugins={file}")
     assert printed["mine"] == "A loss of mine"

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import recbole_hyper
-from recbole_hyper import components, load, run
+from recbole_hyper import load, registry, run
 from recbole_hyper.config import Config
 from recbole_hyper.encoders.transformer import TransformerEncoder
 from recbole_hyper.errors import ConfigError
@@ -63,9 +63,9 @@ class Own(HyperRecommender):
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the parts of these tests, which other tests would find among those of the package."""
-    for family in components.FAMILIES:
-        components.names(family)
-        monkeypatch.setitem(components._registry, family, dict(components._registry[family]))
+    for kind in registry.KINDS:
+        registry.names(kind)
+        monkeypatch.setitem(registry._registry, kind, dict(registry._registry[kind]))
 
 
 def readme_loss() -> str:
@@ -118,19 +118,19 @@ def test_models_and_protocols_of_ones_own(cycle: Path, tmp_path: Path) -> None:
         assert isinstance(load(tmp_path / name).model, Own)
 
 
-@pytest.mark.parametrize("decorator", ['@component("models")', ""])
+@pytest.mark.parametrize("decorator", ['@register("models")', ""])
 def test_a_run_of_a_model_by_its_path_is_found_by_another_process(
     decorator: str, cycle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = 'parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}'
-    lines = "from recbole_hyper.components import component\nfrom recbole_hyper.models.base import HyperRecommender\n"
+    lines = "from recbole_hyper.registry import register\nfrom recbole_hyper.models.base import HyperRecommender\n"
     lines += f"{decorator}\nclass Theirs(HyperRecommender):\n    {parts}\n"
     (tmp_path / "their_models.py").write_text(lines)
     monkeypatch.syspath_prepend(tmp_path)
     keys = {**SMALL, "data_path": str(cycle), "epochs": 0, "output_dir": str(tmp_path / "run")}
     assert run("their_models:Theirs", "cycle", config_dict=keys)["config"]["model"] == "their_models:Theirs"
     # as another process begins
-    components._registry["models"].pop("Theirs", None)
+    registry._registry["models"].pop("Theirs", None)
     monkeypatch.delitem(sys.modules, "their_models")
     assert type(load(tmp_path / "run").model).__name__ == "Theirs"
 
@@ -138,8 +138,8 @@ def test_a_run_of_a_model_by_its_path_is_found_by_another_process(
 def test_a_model_of_a_plugin_is_found_by_the_name_it_registered(cycle: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from recbole_hyper.components import component\nfrom recbole_hyper.models.pop import Pop\n"
-        '@component("models", "mine")\nclass Named(Pop):\n    pass\n'
+        "from recbole_hyper.registry import register\nfrom recbole_hyper.models.pop import Pop\n"
+        '@register("models", "mine")\nclass Named(Pop):\n    pass\n'
     )
     keys = {"data_path": str(cycle), "plugins": [str(file)], "output_dir": str(tmp_path / "run")}
     assert run("mine", "cycle", config_dict=keys)["config"]["model"] == "mine"
@@ -155,9 +155,9 @@ def test_the_defaults_of_a_replacing_part_hold(cycle: Path) -> None:
 
 def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("doubled", "tests.test_plugins:Doubled", "recbole_hyper.losses")
-    monkeypatch.setattr(components, "entry_points", lambda group: [point] if group == point.group else [])
-    assert "doubled" in components.names("losses")
-    assert components.resolve("losses", "doubled").__name__ == "Doubled"
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+    assert "doubled" in registry.names("losses")
+    assert registry.resolve("losses", "doubled").__name__ == "Doubled"
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_what_is_no_part_is_one_error(
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("1 / 0\n")
     Path("twice.py").write_text(
-        "from recbole_hyper.components import component\nfrom recbole_hyper.losses.base import Loss\n"
-        "@component('losses', 'ce')\nclass Mine(Loss):\n    pass\n"
+        "from recbole_hyper.registry import register\nfrom recbole_hyper.losses.base import Loss\n"
+        "@register('losses', 'ce')\nclass Mine(Loss):\n    pass\n"
     )
-    components.resolve("losses", "ce")
+    registry.resolve("losses", "ce")
     with pytest.raises(ConfigError, match=message):
         Config("SASRecCE", "cycle", config_dict={"data_path": str(cycle), **keys})
 
@@ -200,12 +200,12 @@ def test_an_option_of_another_kind_is_refused_before_data_are_read(random_data: 
 
 
 def test_the_kind_of_an_option_is_that_of_its_annotation_or_its_default() -> None:
-    class Options(components.Part):
+    class Options(registry.Part):
         def __init__(self, *, a=2, b=True, c: int = 1, d: float | None = None, e="x") -> None:  # type: ignore[no-untyped-def]
             pass
 
     good = {"a": 0.5, "b": False, "c": 3, "d": "any", "e": 1}
-    assert components.options(Options, good) == good
+    assert registry.options(Options, good) == good
     for name, value in (("a", "x"), ("b", 1), ("c", 0.5)):
         with pytest.raises(ConfigError, match=f"{name}={value!r}: .* is expected"):
-            components.options(Options, {name: value})
+            registry.options(Options, {name: value})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from recbole.utils import argument_list
 
-from recbole_hyper import components, run
+from recbole_hyper import registry, run
 from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, model_class, read_yaml
 from recbole_hyper.files import write_yaml
 from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED, TRANSLATED, without_effect
@@ -57,7 +57,7 @@ def test_what_is_not_named_is_read(cycle: Path, tmp_path: Path, model: str, monk
             assert key in asked, f"{key} is not read in a run of {model}: say so in recbole_keys"
 
 
-@pytest.mark.parametrize("model", [*components.names("models"), "BPR", "SASRec", "EASE"])
+@pytest.mark.parametrize("model", [*registry.names("models"), "BPR", "SASRec", "EASE"])
 def test_what_has_no_effect_is_warned_of_and_not_recorded(
     cycle: Path, model: str, caplog: pytest.LogCaptureFixture
 ) -> None:

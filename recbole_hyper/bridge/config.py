@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from recbole.utils import get_model
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.bridge.patches.checkpoints import plain_config
 from recbole_hyper.config import Config, ConfigError, merge
 
@@ -107,14 +107,14 @@ class BridgeConfig(Config):
 
 def _require_own_name(cls: type) -> None:
     """Raise where RecBole's functions, which pass a model on by its name, would come to another class or to none."""
-    components.name_of("models", cls)
+    registry.name_of("models", cls)
     try:
         found = get_model(cls.__name__)
     except ValueError:
-        components.component("models")(cls)
+        registry.register("models")(cls)
         return
     if found is not cls:
         raise ConfigError(
-            f"RecBole's own functions find a model by its name, and {cls.__name__!r} is {components.path_of(found)} "
-            f"there; run {components.path_of(cls)} by recbole_hyper.run"
+            f"RecBole's own functions find a model by its name, and {cls.__name__!r} is {registry.path_of(found)} "
+            f"there; run {registry.path_of(cls)} by recbole_hyper.run"
         )

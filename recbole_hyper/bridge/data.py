@@ -11,12 +11,12 @@ import numpy as np
 from recbole.data.dataloader import FullSortEvalDataLoader
 from recbole.utils import ModelType
 
-from recbole_hyper.components import parts_of
 from recbole_hyper.config import ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, read_dataset
 from recbole_hyper.data.loader import WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads

@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the entries of one kind, or the names of all kinds."""
-    from recbole_hyper.components import load_plugins
     from recbole_hyper.errors import ConfigError, did_you_mean
+    from recbole_hyper.registry import load_plugins
 
     if arguments.kind is not None and arguments.kind not in KINDS:
         hint = did_you_mean(arguments.kind, KINDS, n=1) or f"; known: {', '.join(KINDS)}"

@@ -14,7 +14,7 @@ from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.data import cache
 from recbole_hyper.data.atomic import DataError, nothing_in, without_time
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
@@ -63,7 +63,7 @@ class SequenceDataset(SequentialDataset):
     def _from_scratch(self) -> None:
         self._get_preset()
         self._get_field_from_config()
-        names = self.config["selected_features"] if components.parts_of(self.config.model_class) else None
+        names = self.config["selected_features"] if registry.parts_of(self.config.model_class) else None
         if names and self.item_features is None:
             feature_columns(Source.of(self.config), names)  # a wrong name is told before the interactions are read
         if self._store is None:

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.components import Part
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.registry import Part
 
 INITIALIZERS = ("xavier", "normal")
 # inside feed-forward parts, by the names that RecBole gives them

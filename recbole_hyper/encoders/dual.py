@@ -12,10 +12,10 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, LossOf, Size, Trace, length_groups
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
+from recbole_hyper.registry import register
 
 DIRECTIONS = ("both", "shared", "past", "future")
 
@@ -227,6 +227,6 @@ class DualEncoder(Encoder):
         return total, {name: value.detach() for name, value in losses.items()}
 
 
-@component("encoders", "dual")
+@register("encoders", "dual")
 class DualRecEncoder(DualEncoder, backbone=WindowedAttentionEncoder):
     """The encoder of DualRec: windowed multi-scale attention with relative positions in both directions."""

@@ -1,11 +1,11 @@
 """FMLP-Rec in both directions (DualFMLP-Rec, Table 4 of the DualRec paper)."""
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.fmlp import FMLPEncoder
+from recbole_hyper.registry import register
 
 
-@component("encoders", "dual_fmlp")
+@register("encoders", "dual_fmlp")
 class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
     """Filter layers in each direction; the future one reads the sequence in reverse.
 

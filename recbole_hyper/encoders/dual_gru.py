@@ -1,11 +1,11 @@
 """GRU4Rec in both directions (DualGRU4Rec, Table 4 of the DualRec paper)."""
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.gru import GRUEncoder
+from recbole_hyper.registry import register
 
 
-@component("encoders", "dual_gru")
+@register("encoders", "dual_gru")
 class DualGRUEncoder(DualEncoder, backbone=GRUEncoder):
     """A recurrent network in each direction; the future one reads the sequence in reverse.
 

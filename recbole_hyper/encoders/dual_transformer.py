@@ -4,10 +4,10 @@ import contextlib
 
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Trace
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.encoders.transformer import TransformerBlock, TransformerEncoder
+from recbole_hyper.registry import register
 
 
 class TracedTransformerEncoder(TransformerEncoder):
@@ -28,7 +28,7 @@ class TracedTransformerEncoder(TransformerEncoder):
             return self(items, lengths), found
 
 
-@component("encoders", "dual_transformer")
+@register("encoders", "dual_transformer")
 class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
     """A transformer with absolute positions in each direction; the future one reads the sequence in reverse.
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, Size, Trace, activation, positions_from_end
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.registry import register
 
 FILTERS = ("causal", "circular")
 # positions of prefix windows that are held at one time: 64 MiB for each activation of width 128
@@ -108,7 +108,7 @@ class FilterLayer(nn.Module):
         return self.output_norm(hidden + self.dropout(inner)), filtered
 
 
-@component("encoders", "fmlp")
+@register("encoders", "fmlp")
 class FMLPEncoder(Encoder):
     r"""FMLP-Rec: :math:`LN(M[item] + P)`, then filter layers; P is learned and counts from the end of the sequence.
 

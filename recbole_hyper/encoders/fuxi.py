@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.ligr import GatedFeedForward
 from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations
+from recbole_hyper.registry import register
 
 
 class FuXiBlock(RelationalBlock):
@@ -68,7 +68,7 @@ def _by_place(weights: Tensor, values: Tensor) -> Tensor:
     return torch.tensordot(weights, values, dims=([1], [1])).transpose(0, 1)
 
 
-@component("encoders", "fuxi")
+@register("encoders", "fuxi")
 class FuXiEncoder(RelationalEncoder):
     """FuXi-alpha's blocks over item vectors and learned positions; times come with the batch.
 

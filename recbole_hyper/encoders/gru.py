@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.registry import register
 
 
 def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
@@ -24,7 +24,7 @@ def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
     return gru_size
 
 
-@component("encoders", "gru")
+@register("encoders", "gru")
 class GRUEncoder(Encoder):
     """Dropout of the item embeddings, GRU layers, a dense projection: RecBole's GRU4Rec, a state per position.
 

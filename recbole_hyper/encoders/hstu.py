@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations
+from recbole_hyper.registry import register
 
 
 class TransductionUnit(RelationalBlock):
@@ -33,7 +33,7 @@ class TransductionUnit(RelationalBlock):
         return states + self.output(self.dropout(self.attended_norm(attended) * gates))
 
 
-@component("encoders", "hstu")
+@register("encoders", "hstu")
 class HSTUEncoder(RelationalEncoder):
     """HSTU's layers over item vectors and learned positions; times come with the batch."""
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Size, initialize
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.registry import register
 
 
 class GatedFeedForward(nn.Module):
@@ -62,7 +62,7 @@ class LiGRBlock(nn.Module):
         return states + self.feed_gate(states).sigmoid() * fed
 
 
-@component("encoders", "ligr")
+@register("encoders", "ligr")
 class LiGREncoder(PositionalEncoder):
     """Causal LiGR blocks over item embeddings and learned positions, as eSASRec has them (Tikhonovich et al., 2025).
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.gru import resolve_width
@@ -16,6 +15,7 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
 from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
+from recbole_hyper.registry import register
 
 INPUTS = ("tangent", "ball")
 
@@ -264,7 +264,7 @@ class MoebiusGRUCell(nn.Module):
         return self.layer(inputs[None], None if hidden is None else hidden[None])[1][0]
 
 
-@component("encoders", "moebius_gru")
+@register("encoders", "moebius_gru")
 class MoebiusGRUEncoder(Encoder):
     """Moebius GRU over item embeddings, which are read as tangent vectors at the origin.
 

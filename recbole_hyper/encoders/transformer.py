@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.base import Encoder, activation, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.registry import register
 
 NORM_PLACEMENTS = ("query", "pre", "post")
 ATTENTION_INITS = ("separate", "fused")
@@ -223,7 +223,7 @@ class PositionalEncoder(Encoder):
         return self.dropout(self.input_norm(states)), self.max_length - lengths if self.attend_pads else None
 
 
-@component("encoders", "transformer")
+@register("encoders", "transformer")
 class TransformerEncoder(PositionalEncoder):
     """Causal transformer over item embeddings and learned positions counted from the end of the sequence.
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.components import component
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
 from recbole_hyper.encoders.base import Encoder, Trace, activation
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.registry import register
 
 DIRECTIONS = ("past", "future")
 RELATIVE_POSITIONS = ("transformer_xl", "learned", "none")
@@ -204,7 +204,7 @@ class WindowedAttentionLayer(nn.Module):
         return inputs + branch if self.residual else branch
 
 
-@component("encoders", "windowed_attention")
+@register("encoders", "windowed_attention")
 class WindowedAttentionEncoder(Encoder):
     """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import Part
+from recbole_hyper.registry import Part
 
 Curvature = float | Tensor
 

@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.registry import register
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
 # grows as 1 / |x|, stays a float32 that an optimizer can square
 NORM_FLOOR = 1e-6
 
 
-@component("geometry", "cosine")
+@register("geometry", "cosine")
 class Cosine(Geometry):
     r"""logit = <F/|F|, z/|z|> / temperature + offset: A = [F/(temperature |F|), 1], B = [z/|z|, offset], scale 1.
 

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.registry import register
 
 
-@component("geometry", "euclidean")
+@register("geometry", "euclidean")
 class Euclidean(Geometry):
     r"""logit = <F_i, M_j> / temperature + offset_j: A = [F / temperature, 1], B = [M, offset], scale 1, no link.
 

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.geometry import _math
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.registry import register
 
 # |z| is smoothed to sqrt(|z|^2 + NORM_FLOOR^2): far below any trained norm, its square still a normal float32
 NORM_FLOOR = 1e-15
 
 
-@component("geometry", "poincare")
+@register("geometry", "poincare")
 class Poincare(Geometry):
     r"""The hyperbolic head of HSASRec (Ganea et al. 2018, eq. 25), without ball arithmetic.
 

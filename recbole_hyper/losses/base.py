@@ -7,8 +7,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from recbole_hyper.components import Part
 from recbole_hyper.geometry.base import Curvature, Geometry
+from recbole_hyper.registry import Part
 
 
 class Head(Protocol):

@@ -3,10 +3,10 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses._sampled import SampledLoss
 from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.registry import register
 
 
 def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
     return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()
 
 
-@component("losses", "bce")
+@register("losses", "bce")
 class BinaryCrossEntropy(SampledLoss):
     """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
 

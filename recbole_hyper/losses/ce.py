@@ -7,13 +7,13 @@ the forward pass; the item gradient is written straight into the buffer that bec
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import LIFT_BLOCK, Gradients, ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
+from recbole_hyper.registry import register
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -138,7 +138,7 @@ def check_budget(memory_budget: int | None) -> None:
         raise ValueError(f"memory_budget must be above 0 bytes, got {memory_budget}")
 
 
-@component("losses", "ce")
+@register("losses", "ce")
 class CrossEntropy(Loss):
     """Exact softmax cross-entropy over the catalogue, memory-bounded (see ``exact_cross_entropy``).
 

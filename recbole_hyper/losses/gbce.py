@@ -3,10 +3,10 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.losses import _pairs
 from recbole_hyper.losses._sampled import SampledLoss
 from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.registry import register
 
 
 def generalised_binary_cross_entropy(positive: Tensor, negative: Tensor, *, beta: float) -> Tensor:
@@ -43,7 +43,7 @@ def check_t(t: float) -> None:
         raise ValueError(f"gbce_t must lie in [0, 1] (0: plain BCE, 1: fully calibrated), got {t}")
 
 
-@component("losses", "gbce")
+@register("losses", "gbce")
 class GeneralisedBinaryCrossEntropy(SampledLoss):
     """gBCE (gSASRec, Petrov & Macdonald 2023), computed as beta * softplus(-s): no clamps, any size of s.
 

@@ -5,7 +5,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.data.negatives import uniform_negatives
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.geometry.head import OutputHead
@@ -26,7 +26,7 @@ class HeadOptions(TypedDict, total=False):
 
 def geometry_of(given: str | Geometry) -> Geometry:
     """Return the registered geometry of a name, or the one that is given."""
-    return given if isinstance(given, Geometry) else components.resolve("geometry", given)()
+    return given if isinstance(given, Geometry) else registry.resolve("geometry", given)()
 
 
 def checked_head(

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
 from recbole_hyper.losses.sce import SEARCH_BLOCK
+from recbole_hyper.registry import register
 
 
 @torch.no_grad()
@@ -129,7 +129,7 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
         raise ValueError(f"rece_buckets_per_chunk={buckets_per_chunk} must divide rece_n_buckets={n_buckets}")
 
 
-@component("losses", "rece")
+@register("losses", "rece")
 class ReducedCrossEntropy(Loss):
     """RECE (Gusak et al. 2024), logits between chunks of sorted states and items: see ``reduced_cross_entropy``.
 

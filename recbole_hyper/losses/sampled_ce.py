@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.data.negatives import uniform_set
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses._sampled import SampledLoss
 from recbole_hyper.losses.base import Head, Negatives, Problem
+from recbole_hyper.registry import register
 
 
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
 _LONGEST = 200
 
 
-@component("losses", "sampled_ce")
+@register("losses", "sampled_ce")
 class SampledCrossEntropy(SampledLoss):
     """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction.
 

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
+from recbole_hyper.registry import register
 
 #: items whose projections are alive at once, per bucket
 SEARCH_BLOCK = 1 << 13
@@ -145,7 +145,7 @@ def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
         check_whole(f"sce_{name}", value, 1)
 
 
-@component("losses", "sce")
+@register("losses", "sce")
 class ScalableCrossEntropy(Loss):
     """SCE (Mezentsev et al. 2024), logits only in buckets of states and items: see ``scalable_cross_entropy``.
 

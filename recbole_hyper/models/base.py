@@ -10,7 +10,7 @@ from recbole.model.abstract_recommender import SequentialRecommender
 from recbole.utils import InputType
 from torch import Tensor, nn
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.data.data_defaults import stand_ins
 from recbole_hyper.data.dataset import TARGET_LIST, SequenceDataset
 from recbole_hyper.data.item_features import ItemFeatures
@@ -77,15 +77,15 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
         """Build the encoder that ``config`` names, with the options of its constructor that ``config`` holds."""
-        part = components.resolve("encoders", config["encoder"])
+        part = registry.resolve("encoders", config["encoder"])
         values = {**config.final_config_dict, "max_length": config["MAX_ITEM_LIST_LENGTH"]}
-        return part(item_embedding, **components.options(part, values, config["encoder"], "encoder"))
+        return part(item_embedding, **registry.options(part, values, config["encoder"], "encoder"))
 
     @classmethod
     def build_geometry(cls, config: Any) -> Geometry:
         """Build the geometry that ``config`` names."""
-        part = components.resolve("geometry", config["geometry"])
-        return part(**components.options(part, config.final_config_dict, config["geometry"], "geometry"))
+        part = registry.resolve("geometry", config["geometry"])
+        return part(**registry.options(part, config.final_config_dict, config["geometry"], "geometry"))
 
     @classmethod
     def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
@@ -103,8 +103,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def build_loss(cls, config: Any) -> Loss:
         """Build the loss that ``config`` names."""
-        part = components.resolve("losses", config["loss_type"])
-        return part(**components.options(part, config.final_config_dict, config["loss_type"], "loss"))
+        part = registry.resolve("losses", config["loss_type"])
+        return part(**registry.options(part, config.final_config_dict, config["loss_type"], "loss"))
 
     @classmethod
     def check_config(cls, config: Any) -> None:

@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import Model
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
+from recbole_hyper.registry import Model
 from recbole_hyper.types import Cases
 
 # by its name: what comes before runs imports nothing of them

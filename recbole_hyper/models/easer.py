@@ -10,11 +10,11 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.keys import KEYS
 from recbole_hyper.models._linear import LinearRecommender, cached, keep
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
 
 _BLOCK = 2048  # columns converted at one time
@@ -71,7 +71,7 @@ def weights_from_eigen(
     return weights
 
 
-@component("models")
+@register("models")
 class EASER(LinearRecommender):
     """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x.
 

@@ -7,11 +7,11 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.models._linear import LinearRecommender
+from recbole_hyper.registry import register
 
 
-@component("models")
+@register("models")
 class Pop(LinearRecommender):
     """Every user gets the items with the most training interactions.
 

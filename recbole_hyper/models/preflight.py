@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import torch
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.encoders.base import Size
@@ -98,9 +98,9 @@ def _of_features(config: Any, features: ItemFeatures | None, tokens: int) -> tup
 
 
 def _encoder_size(config: Any, width: int, rows: int, length: int) -> Size:
-    part = components.resolve("encoders", config["encoder"])
+    part = registry.resolve("encoders", config["encoder"])
     return part.size(
-        width, rows, length, components.options(part, config.final_config_dict, config["encoder"], "encoder")
+        width, rows, length, registry.options(part, config.final_config_dict, config["encoder"], "encoder")
     )
 
 

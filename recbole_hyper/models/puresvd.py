@@ -8,12 +8,12 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.components import component
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.keys import KEYS
 from recbole_hyper.models._linear import LinearRecommender, cached, keep
+from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.types import Cases
 
@@ -32,7 +32,7 @@ def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, see
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-@component("models")
+@register("models")
 class PureSVDN(LinearRecommender):
     """PureSVD-N (Nikolakopoulos et al., 2019; HSASRec paper, appendix E): scores ``V V^T x`` of a binary history x.
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.config_checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
@@ -19,7 +19,7 @@ class ProtocolError(ValueError):
     """The split cannot be made, or it would leak; the message says why and what to change."""
 
 
-class Protocol(components.Part, ABC):
+class Protocol(registry.Part, ABC):
     """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
 
     Options, where a protocol has them: ``successive`` makes every interaction of an evaluation part a case, with the
@@ -63,7 +63,7 @@ class Protocol(components.Part, ABC):
 def make_split(store: SequenceStore, config: Any) -> Split:
     """Split ``store`` as ``eval_args`` says, draw the candidates, and check that the split is honest.
 
-    Raises UnknownComponentError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
+    Raises UnknownPartError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:

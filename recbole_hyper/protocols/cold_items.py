@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
 
 _EXPECTED = (
@@ -17,7 +17,7 @@ _EXPECTED = (
 )
 
 
-@component("protocols", "CI")
+@register("protocols", "CI")
 class ColdItems(Protocol):
     """``{CI: {valid: 0.1, test: 0.2}}``: a tenth and a fifth of the items, drawn by a seed, are in no training part.
 

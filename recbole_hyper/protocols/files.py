@@ -1,13 +1,13 @@
 """Parts that were made elsewhere: the files of RecBole's ``benchmark_filename``."""
 
-from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.protocols.parts import split_of_parts
+from recbole_hyper.registry import register
 from recbole_hyper.types import Split
 
 
-@component("protocols", "files")
+@register("protocols", "files")
 class Files(Protocol):
     """``benchmark_filename: [train, valid, test]``: each interaction of the second and third file is a case.
 

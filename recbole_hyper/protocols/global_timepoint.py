@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.keys import matches
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import boundary, date, latest_start, read_point
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 
 
-@component("protocols", "GT")
+@register("protocols", "GT")
 class GlobalTimepoint(Protocol):
     """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point, validation before the second, then test.
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
 
 PARTS = {"valid_and_test": 2, "valid_only": 1, "test_only": 1}
 
 
-@component("protocols", "LS")
+@register("protocols", "LS")
 class LeaveOneOut(Protocol):
     """``{LS: valid_and_test | valid_only | test_only}``, with RecBole's treatment of short histories.
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.keys import is_number
 from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
 
 
@@ -28,7 +28,7 @@ def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
     return sizes
 
 
-@component("protocols", "RS")
+@register("protocols", "RS")
 class Ratio(Protocol):
     """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history holds that user's earlier test items.
 

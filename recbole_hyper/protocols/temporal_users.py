@@ -4,17 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.components import component
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.keys import matches
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import boundary, date, read_point
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 
 DEFAULTS = {"point": 0.95, "history": "after", "min_item_users": 5, "min_user_items": 20}
 
 
-@component("protocols", "TU")
+@register("protocols", "TU")
 class TemporalUsers(Protocol):
     """``{TU: 0.95}`` or ``{TU: {point: 0.95, history: after, min_item_users: 5, min_user_items: 20}}``.
 

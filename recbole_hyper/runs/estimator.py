@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.components import component
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.files import replaced_folder, write_yaml
+from recbole_hyper.registry import register
 from recbole_hyper.runs.folder import CONFIG, LOCK, read_begun
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
@@ -29,7 +29,7 @@ class Estimator:
 
     def __init__(self, model: type, options: Mapping[str, Any]) -> None:
         # a class of one's own is found again by its name when its run is loaded in this process
-        self.model, self.options = component("models")(model), dict(options)
+        self.model, self.options = register("models")(model), dict(options)
         Config(model, config_dict={**self.options, "interactions": "given"})
         self._run: tuple[dict[str, Any], Path] | None = None
         self._held: tempfile.TemporaryDirectory | None = None

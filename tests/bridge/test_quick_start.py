@@ -20,7 +20,7 @@ from recbole.trainer import HyperTuning, Trainer
 from recbole.utils import ModelType, get_model, get_trainer, init_seed
 
 import recbole_hyper
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.bridge.patches.old_checkpoints import translated
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.recbole_keys import TRANSLATED
@@ -167,7 +167,7 @@ def test_a_missing_package_is_named(name: str) -> None:
 def test_a_class_that_recbole_would_not_find_by_its_name(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(components._registry, "models", dict(components._registry["models"]))
+    monkeypatch.setitem(registry._registry, "models", dict(registry._registry["models"]))
     with pytest.raises(ConfigError, match="'Pop' is recbole"):
         Config(recbole_hyper.Pop, "random", config_dict=settings)
 

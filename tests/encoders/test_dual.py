@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from recbole_hyper.components import options, resolve
 from recbole_hyper.encoders.base import Encoder, Trace
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.dual import DualEncoder, DualRecEncoder, reversal, trace_reversed
@@ -15,6 +14,7 @@ from recbole_hyper.encoders.dual_gru import DualGRUEncoder
 from recbole_hyper.encoders.dual_transfer import distance_distribution, symmetric_kl, transfer
 from recbole_hyper.encoders.dual_transformer import DualTransformerEncoder
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
+from recbole_hyper.registry import options, resolve
 from tests.reference import dualrec as reference
 
 N_ITEMS = 30

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from recbole_hyper.components import resolve
 from recbole_hyper.encoders import fmlp
 from recbole_hyper.encoders.fmlp import FMLPEncoder, FrequencyFilter
+from recbole_hyper.registry import resolve
 
 N_ITEMS = 30
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.components import resolve
 from recbole_hyper.encoders.base import CALL_POSITIONS, length_groups
+from recbole_hyper.registry import resolve
 
 
 def cost(lengths: list[int], edges: list[int], step_rows: int) -> int:

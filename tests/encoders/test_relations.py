@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_hyper import components, run
+from recbole_hyper import registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import newest
@@ -26,7 +26,7 @@ each = pytest.mark.parametrize("name", ENCODERS)
 
 
 def encoder(name: str, **options: Any) -> Any:
-    return made(components.resolve("encoders", name), **options)
+    return made(registry.resolve("encoders", name), **options)
 
 
 def test_buckets_by_their_formula() -> None:
@@ -119,7 +119,7 @@ def test_more_items_than_the_limit_are_refused(name: str) -> None:
 
 def test_a_dual_encoder_has_no_times_to_give() -> None:
     with pytest.raises(TypeError, match="HSTUEncoder reads times, which a dual encoder does not give"):
-        type("DualHSTU", (DualEncoder,), {}, backbone=components.resolve("encoders", "hstu"))
+        type("DualHSTU", (DualEncoder,), {}, backbone=registry.resolve("encoders", "hstu"))
 
 
 @pytest.fixture
@@ -171,11 +171,11 @@ def test_learns_what_follows_with_other_parts(name: str, geometry: str, loss: st
 
 
 @each
-@pytest.mark.parametrize("geometry", components.names("geometry"))
+@pytest.mark.parametrize("geometry", registry.names("geometry"))
 def test_every_loss_reaches_the_weights_of_time(name: str, geometry: str, random_data: Path) -> None:
     keys = {**SMALL, "data_path": str(random_data), "encoder": name, "geometry": geometry, "curvature": 0.1}
     keys |= {"n_negatives": 4, "sce_bucket_size_y": 20, "train_windows": "random"}
-    for loss in components.names("losses"):
+    for loss in registry.names("losses"):
         config = Config("SASRecCE", "random", config_dict={**keys, "loss_type": loss})
         dataset = SequenceDataset(config)
         split = make_split(dataset.store, config)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry import head as head_module
 from recbole_hyper.geometry.base import Geometry
@@ -16,7 +16,7 @@ from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.geometry.poincare import Poincare
 
-NAMES = components.names("geometry")
+NAMES = registry.names("geometry")
 
 
 def test_known_geometries() -> None:
@@ -25,7 +25,7 @@ def test_known_geometries() -> None:
 
 @pytest.fixture(params=[*NAMES, "warm dot product"])
 def geometry(request: pytest.FixtureRequest) -> Geometry:
-    return Euclidean(temperature=0.5) if request.param not in NAMES else components.resolve("geometry", request.param)()
+    return Euclidean(temperature=0.5) if request.param not in NAMES else registry.resolve("geometry", request.param)()
 
 
 def test_the_flat_limit_of_the_ball_is_a_dot_product_over_a_quarter() -> None:
@@ -132,12 +132,12 @@ def test_tied_weight_is_registered_once_and_stays_tied(geometry: Geometry) -> No
 
 def test_learned_curvature_gets_a_gradient() -> None:
     head = OutputHead(
-        components.resolve("geometry", "poincare")(), torch.randn(9, 4), curvature=0.2, learn_curvature=True
+        registry.resolve("geometry", "poincare")(), torch.randn(9, 4), curvature=0.2, learn_curvature=True
     )
     assert head.curvature.item() == pytest.approx(0.2)
     head.logits(torch.randn(2, 4)).sum().backward()
     assert head.log_curvature.grad.abs() > 0
-    flat = OutputHead(components.resolve("geometry", "euclidean")(), torch.randn(9, 4), learn_curvature=True)
+    flat = OutputHead(registry.resolve("geometry", "euclidean")(), torch.randn(9, 4), learn_curvature=True)
     assert flat.log_curvature is None
 
 
@@ -161,7 +161,7 @@ def test_scores_carry_no_gradient(geometry: Geometry) -> None:
 def test_bad_arguments(arguments: dict, message: str) -> None:
     options = {"weight": torch.zeros(3, 2), **arguments}
     with pytest.raises(ValueError, match=message):
-        OutputHead(components.resolve("geometry", "poincare")(), options.pop("weight"), **options)
+        OutputHead(registry.resolve("geometry", "poincare")(), options.pop("weight"), **options)
 
 
 def test_offsets_start_where_they_are_told(geometry: Geometry) -> None:

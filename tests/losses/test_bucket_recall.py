@@ -10,12 +10,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.sce import find_buckets
 
-POINCARE = components.resolve("geometry", "poincare")()
+POINCARE = registry.resolve("geometry", "poincare")()
 
 
 def problem(state_norm: float, item_norm: float, offset_size: float) -> tuple[torch.Tensor, ...]:
@@ -38,7 +38,7 @@ def recall(geometry: Geometry, items: torch.Tensor, states: torch.Tensor, logits
 
 
 def test_euclidean_search_is_exact() -> None:
-    geometry = components.resolve("geometry", "euclidean")()
+    geometry = registry.resolve("geometry", "euclidean")()
     states, weight, offset = problem(3, 1, 0.5)
     logits = geometry.logits(states, weight, offset)
     assert recall(geometry, geometry.search_items(weight, offset), states, logits, 1.0) == 1
@@ -68,7 +68,7 @@ def test_poincare_search(c: float, sizes: tuple[float, float, float], least: flo
 @pytest.mark.parametrize("name", ["euclidean", "poincare"])
 def test_buckets_hold_the_best_of_their_direction(name: str) -> None:
     """A bucket along one state's own direction holds that state's top items: with mix, n_b = n, Omega = identity."""
-    geometry = components.resolve("geometry", name)()
+    geometry = registry.resolve("geometry", name)()
     states, weight, offset = problem(3, 0.3, 0.3)
     head = OutputHead(geometry, torch.nn.Parameter(weight), offset=torch.nn.Parameter(offset), curvature=0.015)
     original = torch.randn

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks
@@ -43,7 +43,7 @@ def problem(
 
 def full(states, targets, weight, offset, curvature, geometry, padding, **options) -> Tensor:
     """torch's own cross-entropy over all logits at once, but those of the padding."""
-    logits = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    logits = registry.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
     if padding is not None:
         logits = torch.cat([logits[:, :padding], logits[:, padding + 1 :]], 1)
         targets = targets - (targets > padding).long()
@@ -59,7 +59,7 @@ def gradients(loss: Tensor, leaves: tuple[Tensor | None, ...], upstream: Tensor 
 @pytest.mark.parametrize("padding", [None, 0, 3])
 def test_equals_the_loop(geometry: str, padding: int | None) -> None:
     states, targets, weight, offset, curvature = problem(7, 11, 3, padding)
-    scores = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    scores = registry.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
     expected = reference.cross_entropy(scores, targets.tolist(), padding)
     leaves = (states, weight, offset) + ((curvature,) if geometry == "poincare" else ())
     options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding}
@@ -333,7 +333,7 @@ def test_autocast_changes_nothing() -> None:
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_module_is_the_function(geometry: str) -> None:
     states, targets, weight, _, _ = problem(6, 9, 3, 0, dtype=torch.float32)
-    head = OutputHead(components.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()), offset=True)
+    head = OutputHead(registry.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()), offset=True)
     loss = CrossEntropy(memory_budget=10_000)(states, targets, head)
     torch.testing.assert_close(loss, cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0))
     loss.backward()

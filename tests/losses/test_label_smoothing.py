@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recbole_hyper import components, run
+from recbole_hyper import registry, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
@@ -24,7 +24,7 @@ from tests.reference import losses as reference
 @pytest.mark.parametrize("padding", [None, 0, 3])
 def test_equals_the_loop(geometry: str, padding: int | None) -> None:
     states, targets, weight, offset, curvature = problem(5, 9, 3, padding)
-    scores = components.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
+    scores = registry.resolve("geometry", geometry)().logits(states, weight, offset, curvature=curvature)
     expected = reference.smoothed_cross_entropy(scores, targets.tolist(), padding, 0.3)
     leaves = (states, weight, offset, curvature)
     options = {"geometry": geometry, "curvature": curvature, "padding_idx": padding, "label_smoothing": 0.3}
@@ -112,7 +112,7 @@ def test_padding_is_no_item_that_the_share_is_spread_over(geometry: str) -> None
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_module_is_the_function(geometry: str) -> None:
     states, targets, weight, _, _ = problem(6, 9, 3, 0, dtype=torch.float32)
-    head = OutputHead(components.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()))
+    head = OutputHead(registry.resolve("geometry", geometry)(), torch.nn.Parameter(weight.detach()))
     loss = CrossEntropy(label_smoothing=0.2)(states, targets, head)
     expected = cross_entropy(states, targets, weight, geometry=geometry, padding_idx=0, label_smoothing=0.2)
     torch.testing.assert_close(loss, expected)

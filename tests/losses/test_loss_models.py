@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import components, run
+from recbole_hyper import registry, run
 from tests.conftest import LEARN
 
 MODELS = {
@@ -39,7 +39,7 @@ def test_learns_with_another_geometry(model: str, walk: Path, tmp_path: Path) ->
 
 
 def test_each_model_names_its_loss() -> None:
-    found = {name: components.resolve("models", name).parts["loss_type"] for name in MODELS}
+    found = {name: registry.resolve("models", name).parts["loss_type"] for name in MODELS}
     assert found == {
         "gSASRec": "gbce",
         "SASRecBCEPlus": "bce_plus",

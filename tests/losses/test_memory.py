@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss, Problem
 from recbole_hyper.matmul import product_library
@@ -56,11 +56,11 @@ def test_the_record_of_the_allocator() -> None:
     [(400, 3000), pytest.param(3200, 3000, marks=pytest.mark.slow), pytest.param(800, 100_000, marks=pytest.mark.slow)],
 )
 def test_estimate_is_near_the_measurement(name: str, geometry: str, n: int, n_items: int) -> None:
-    loss = components.resolve("losses", name)(**SETTINGS[name])
+    loss = registry.resolve("losses", name)(**SETTINGS[name])
     d = 64
     states = torch.randn(n, d, requires_grad=True)
     weight = nn.Parameter(0.1 * torch.randn(n_items, d))
-    head = OutputHead(components.resolve("geometry", geometry)(), weight, offset=geometry == "poincare", curvature=0.02)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=geometry == "poincare", curvature=0.02)
     targets = torch.randint(1, n_items, (n,))
     leaves = [t for t in (states, weight, head.offset) if t is not None]
     negatives = SequenceSets(n, n_items) if name == "sampled_ce" else None
@@ -75,7 +75,7 @@ def test_estimate_is_near_the_measurement(name: str, geometry: str, n: int, n_it
 
 def test_a_link_and_float64_need_more() -> None:
     for name, options in SETTINGS.items():
-        loss = components.resolve("losses", name)(**options)
+        loss = registry.resolve("losses", name)(**options)
         flat, linked = (loss.memory_bytes(Problem(800, 64, 3000, linked=link)) for link in (False, True))
         assert flat < linked < loss.memory_bytes(Problem(800, 64, 3000, itemsize=8)) <= 2.5 * linked
 
@@ -83,10 +83,10 @@ def test_a_link_and_float64_need_more() -> None:
 def test_only_rece_grows_with_the_catalogue() -> None:
     """The exact cross-entropy keeps tiles while they are small, and streams a large catalogue twice."""
     for name, options in SETTINGS.items():
-        loss = components.resolve("losses", name)(**options)
+        loss = registry.resolve("losses", name)(**options)
         growth = loss.memory_bytes(Problem(800, 64, 1_000_000)) / loss.memory_bytes(Problem(800, 64, 10_000))
         assert (growth < 1.3) == (name != "rece"), (name, growth)
-    exact, scalable = (components.resolve("losses", name)(**SETTINGS[name]) for name in ("ce", "sce"))
+    exact, scalable = (registry.resolve("losses", name)(**SETTINGS[name]) for name in ("ce", "sce"))
     large = Problem(12_800, 64, 1_000_000)
     assert exact.memory_bytes(large) < 2 * scalable.memory_bytes(large)
 

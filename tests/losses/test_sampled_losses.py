@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.geometry import _gather
 from recbole_hyper.geometry import head as head_module
@@ -36,7 +36,7 @@ def problem(
     weight = nn.Parameter(torch.randn(n_items, d, generator=generator, dtype=torch.float64).to(dtype))
     offset = nn.Parameter(0.3 * torch.randn(n_items, generator=generator, dtype=torch.float64).to(dtype))
     curvature = torch.tensor(0.4, dtype=dtype, requires_grad=geometry == "poincare")
-    head = OutputHead(components.resolve("geometry", geometry)(), weight, offset=offset, curvature=curvature)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, curvature=curvature)
     return states, torch.randint(1, n_items, (n,), generator=generator), head
 
 
@@ -94,12 +94,12 @@ def test_binary_losses(geometry: str, k: int, size: float) -> None:
     table = with_duplicates(targets, head.n_items, k)
     scores = head.logits(states)
     negatives = Given(table)
-    loss = components.resolve("losses", "bce")(n_negatives=k)
+    loss = registry.resolve("losses", "bce")(n_negatives=k)
     expected = reference.binary_cross_entropy(scores, targets.tolist(), table.tolist()).mean()
     assert_same(loss(states, targets, head, negatives), expected, states, head)
     assert negatives.asked == {"k": k, "exclude_seen": True, "replacement": True}
     scores = head.logits(states)
-    loss = components.resolve("losses", "bce_plus")(n_negatives=k)
+    loss = registry.resolve("losses", "bce_plus")(n_negatives=k)
     expected = reference.binary_cross_entropy_plus(scores, targets.tolist(), table.tolist(), 1.0).mean()
     assert_same(loss(states, targets, head, negatives), expected, states, head)
     assert negatives.asked == {"k": k, "exclude_seen": True, "replacement": False}
@@ -108,7 +108,7 @@ def test_binary_losses(geometry: str, k: int, size: float) -> None:
         beta = alpha * (t * (1 - 1 / alpha) + 1 / alpha)
         scores = head.logits(states)
         expected = reference.binary_cross_entropy_plus(scores, targets.tolist(), table.tolist(), beta).mean()
-        loss = components.resolve("losses", "gbce")(n_negatives=k, t=t)
+        loss = registry.resolve("losses", "gbce")(n_negatives=k, t=t)
         assert_same(loss(states, targets, head, negatives), expected, states, head)
         assert negatives.asked == {"k": k, "exclude_seen": False, "replacement": True}
 
@@ -122,8 +122,8 @@ def test_calibration() -> None:
 def test_gbce_without_calibration_is_bce_plus() -> None:
     states, targets, head = problem("poincare")
     negatives = Given(with_duplicates(targets, head.n_items, 6))
-    gbce = components.resolve("losses", "gbce")(n_negatives=6, t=0.0)(states, targets, head, negatives)
-    plus = components.resolve("losses", "bce_plus")(n_negatives=6)(states, targets, head, negatives)
+    gbce = registry.resolve("losses", "gbce")(n_negatives=6, t=0.0)(states, targets, head, negatives)
+    plus = registry.resolve("losses", "bce_plus")(n_negatives=6)(states, targets, head, negatives)
     assert_same(gbce, plus, states, head)
 
 
@@ -131,7 +131,7 @@ def test_gbce_is_the_power_of_the_sigmoid() -> None:
     """beta softplus(-s) equals the code's way, s' = -log(sigma(s)^-beta - 1) under plain BCE, where that is finite."""
     states, targets, head = problem("euclidean")
     negatives = Given(with_duplicates(targets, head.n_items, 3))
-    loss = components.resolve("losses", "gbce")(n_negatives=3, t=0.75)(states, targets, head, negatives)
+    loss = registry.resolve("losses", "gbce")(n_negatives=3, t=0.75)(states, targets, head, negatives)
     # the flat logits and beta written out: 29 items, 3 draws
     scores = states @ head.weight.T + head.offset
     positive, negative = scores.gather(1, targets[:, None])[:, 0], scores.gather(1, negatives.table)
@@ -154,7 +154,7 @@ def test_sampled_ce(geometry: str, size: float) -> None:
     table[2, :2] = targets[0]
     scores = head.logits(states)
     expected = reference.sampled_cross_entropy(scores, targets.tolist(), table[rows].tolist()).mean()
-    loss = components.resolve("losses", "sampled_ce")(n_negatives=7)
+    loss = registry.resolve("losses", "sampled_ce")(n_negatives=7)
     negatives = Given(table, rows)
     assert_same(loss(states, targets, head, negatives), expected, states, head)
     assert negatives.asked == {"k": 7, "exclude_seen": True, "replacement": False}
@@ -184,9 +184,9 @@ def test_sampled_ce_over_the_full_catalogue_is_ce(geometry: str) -> None:
     states, targets, head = problem(geometry)
     table = torch.arange(1, head.n_items)[None]
     found = sampled_cross_entropy(states, targets, head, table, torch.zeros_like(targets))
-    exact = components.resolve("losses", "ce")()(states, targets, head)
+    exact = registry.resolve("losses", "ce")()(states, targets, head)
     assert_same(found, exact, states, head)
-    drawn = components.resolve("losses", "sampled_ce")(n_negatives=head.n_items - 1)(states, targets, head)
+    drawn = registry.resolve("losses", "sampled_ce")(n_negatives=head.n_items - 1)(states, targets, head)
     torch.testing.assert_close(drawn, exact)
 
 
@@ -243,8 +243,8 @@ def test_sce(
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_sce_in_one_bucket_of_everything_is_ce(geometry: str) -> None:
     states, targets, head = problem(geometry)
-    loss = components.resolve("losses", "sce")(n_buckets=1, bucket_size_x=12, bucket_size_y=head.n_items - 1)
-    exact = components.resolve("losses", "ce")()(states, targets, head)
+    loss = registry.resolve("losses", "sce")(n_buckets=1, bucket_size_x=12, bucket_size_y=head.n_items - 1)
+    exact = registry.resolve("losses", "ce")()(states, targets, head)
     assert_same(loss(states, targets, head), exact, states, head)
     assert loss.statistics == {"selected": 1, "selected_once": 1, "positives_found": 1}
 
@@ -313,7 +313,7 @@ def test_rece(geometry: str, n_buckets: int, per_chunk: int, extra: int, rounds:
     )
     assert_same(found, expected, states, head, 1e-6)
     if n_buckets == 1:
-        exact = components.resolve("losses", "ce")()(states, targets, head)
+        exact = registry.resolve("losses", "ce")()(states, targets, head)
         assert_same(rece.reduced_cross_entropy(states, targets, head, n_buckets=1, rounds=2), exact, states, head, 1e-6)
 
 
@@ -325,7 +325,7 @@ def test_every_loss_alone_with_a_user_sampler_and_under_autocast(name: str, geom
     with torch.no_grad():
         head.weight[0] = 100.0
     options = {"bucket_size_y": 9} if name == "sce" else {"n_negatives": 4} if name != "rece" else {"rounds": 2}
-    loss = components.resolve("losses", name)(**options)
+    loss = registry.resolve("losses", name)(**options)
     offsets = torch.tensor([0, 6, 12])
     sampler = NegativeSampler(head.n_items, offsets, targets)
     bound = sampler.bind([0, 1], torch.arange(12) // 6, targets)
@@ -372,12 +372,12 @@ def test_every_loss_alone_with_a_user_sampler_and_under_autocast(name: str, geom
 )
 def test_bad_settings_fail_before_any_data(name: str, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        components.resolve("losses", name)(**options)
+        registry.resolve("losses", name)(**options)
 
 
 def test_settings_that_the_catalogue_cannot_hold() -> None:
     states, targets, head = problem("euclidean")
     with pytest.raises(ValueError, match="sce_bucket_size_y=30 exceeds the 29 items"):
-        components.resolve("losses", "sce")(bucket_size_y=30)(states, targets, head)
+        registry.resolve("losses", "sce")(bucket_size_y=30)(states, targets, head)
     with pytest.raises(ValueError, match="30 distinct negatives are asked for, but there are 29 items"):
-        components.resolve("losses", "sampled_ce")(n_negatives=30)(states, targets, head)
+        registry.resolve("losses", "sampled_ce")(n_negatives=30)(states, targets, head)

@@ -116,11 +116,11 @@ def test_dropout_of_ids_hides_its_share_in_training_alone() -> None:
 
 @pytest.mark.parametrize("geometry", ["cosine", "euclidean", "poincare"])
 def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_autograd(geometry: str) -> None:
-    from recbole_hyper import components
+    from recbole_hyper import registry
     from recbole_hyper.losses.ce import CrossEntropy
 
     table = table_of(fusion="concat").double()
-    head = FeaturedHead(components.resolve("geometry", geometry)(), table, offset=True, curvature=0.2).double()
+    head = FeaturedHead(registry.resolve("geometry", geometry)(), table, offset=True, curvature=0.2).double()
     states, targets = torch.randn(20, D, dtype=torch.float64), torch.from_numpy(np.resize(np.flatnonzero(TRAINED), 20))
     loss = CrossEntropy()(states, head.numbers[targets], head.of_step())
     loss.backward()

@@ -10,7 +10,7 @@ import torch
 from recbole.data.utils import create_samplers, get_dataloader
 from recbole.trainer import Trainer
 
-from recbole_hyper import components, load, recommend, run
+from recbole_hyper import load, recommend, registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import length_groups
@@ -297,8 +297,8 @@ def test_recommend_for_nobody_is_a_frame_without_rows(small_run: Path) -> None:
 
 
 def test_all_names_are_importable() -> None:
-    for name in components.names("models"):
-        assert components.resolve("models", name).__doc__, f"{name} has no docstring"
+    for name in registry.names("models"):
+        assert registry.resolve("models", name).__doc__, f"{name} has no docstring"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper import components
+from recbole_hyper import registry
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import ProtocolError, check, cold_targets, make_split, repeated_targets
 from recbole_hyper.protocols.boundaries import boundary, date
@@ -400,7 +400,7 @@ def test_splits_that_cannot_be_made(split: dict[str, Any], match: str) -> None:
 
 
 def test_unknown_split_and_order_are_named() -> None:
-    with pytest.raises(components.UnknownComponentError, match=r"GT.*LS.*RS.*TU"):
+    with pytest.raises(registry.UnknownPartError, match=r"GT.*LS.*RS.*TU"):
         make_split(store_of(BY_HAND), config_of({"XX": 1}))
     with pytest.raises(ProtocolError, match="order: TO"):
         make_split(store_of(BY_HAND), config_of({"GT": POINTS}, eval_args={"order": "RO"}))

@@ -19,7 +19,7 @@ import torch
 import yaml
 
 import recbole_hyper
-from recbole_hyper import FMLPRecCE, HSASRecCE, Pop, SASRecCE, components, run
+from recbole_hyper import FMLPRecCE, HSASRecCE, Pop, SASRecCE, registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.fmlp import FMLPEncoder
@@ -41,8 +41,8 @@ def frame() -> pd.DataFrame:
 def test_every_model_of_the_package_is_a_name_of_it() -> None:
     ours = {
         name
-        for name in components.names("models")
-        if components.resolve("models", name).__module__.startswith("recbole_hyper.models.")
+        for name in registry.names("models")
+        if registry.resolve("models", name).__module__.startswith("recbole_hyper.models.")
     }
     assert {name for module in recbole_hyper._MODELS.values() for name in module.split()} == ours
     assert {getattr(recbole_hyper, name).__name__ for name in ours} == ours
@@ -137,7 +137,7 @@ def test_what_fails_leaves_what_was_fitted(
 
 
 def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(components._registry, "models", dict(components._registry["models"]))
+    monkeypatch.setitem(registry._registry, "models", dict(registry._registry["models"]))
 
     class Mine(HyperRecommender):
         parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}

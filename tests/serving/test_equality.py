@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recbole_hyper import components, load, run
+from recbole_hyper import load, registry, run
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training.trainer import RunTrainer
 from tests.conftest import SMALL
 
-OURS = components.names("models")
+OURS = registry.names("models")
 THEIRS = ["BPR", "LightGCN", "SASRec", "ItemKNN"]
 # every other model of RecBole that runs under these protocols on user, item and time; not ADMMSLIM, whose scores it
 # draws anew at every call, nor those that need features (FDSA, S3Rec, ...)

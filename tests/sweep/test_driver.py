@@ -349,9 +349,9 @@ def test_keys_that_trials_do_not_read_are_told(
 
 def test_a_space_may_vary_what_a_part_of_a_plugin_reads(keys: dict, tmp_path: Path) -> None:
     code = """
-        from recbole_hyper.components import component
+        from recbole_hyper.registry import register
         from recbole_hyper.losses.ce import CrossEntropy
-        @component("losses", "damped")
+        @register("losses", "damped")
         class Damped(CrossEntropy):
             def __init__(self, *, share: float = 0.5) -> None:
                 super().__init__()

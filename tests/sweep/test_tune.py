@@ -76,9 +76,9 @@ def test_a_model_without_an_encoder_has_its_own_keys(keys: dict[str, Any], tmp_p
 
 def test_an_encoder_of_a_plugin_is_thought_of(tmp_path: Path) -> None:
     code = """
-        from recbole_hyper.components import component
+        from recbole_hyper.registry import register
         from recbole_hyper.encoders.base import Encoder
-        @component("encoders", "dropped")
+        @register("encoders", "dropped")
         class Dropped(Encoder):
             def __init__(self, item_embedding, *, dropout_prob: float = 0.1) -> None:
                 super().__init__(item_embedding)

@@ -59,7 +59,7 @@ def _get_model(name: str) -> type:
 
     RecBole's own function ends, for any name that it does not know, in the import of lightgbm and xgboost.
     """
-    from recbole_hyper import components
+    from recbole_hyper import registry
     from recbole_hyper.errors import ConfigError, did_you_mean
     from recbole_hyper.recbole_files import recbole_models
 
@@ -72,9 +72,9 @@ def _get_model(name: str) -> type:
         raise ModuleNotFoundError(message, name=error.name) from error
     if hasattr(module, name):
         return getattr(module, name)
-    ours = components.names("models")
+    ours = registry.names("models")
     if name in ours:
-        return components.resolve("models", name)
+        return registry.resolve("models", name)
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
         f"{name!r} is the name of no model of RecBole and of none of this package.{hint} "
@@ -116,14 +116,14 @@ def patch_config(configurator: Any) -> None:
 
 def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -> bool:
     """Return whether the model that RecBole's Config would take is of this package; parts of ``plugins`` are loaded."""
-    from recbole_hyper import components
+    from recbole_hyper import registry
 
     plugins = _given("plugins", files, settings)
     if plugins:
-        components.load_plugins([plugins] if isinstance(plugins, str) else plugins)
+        registry.load_plugins([plugins] if isinstance(plugins, str) else plugins)
     named = _given("model", files, settings) if model is None else model
     cls = _get_model(named) if isinstance(named, str) else named
-    return isinstance(cls, type) and issubclass(cls, components.Model)
+    return isinstance(cls, type) and issubclass(cls, registry.Model)
 
 
 def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:

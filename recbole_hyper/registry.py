@@ -2,12 +2,12 @@
 
 A part is a class with a decorator::
 
-    @component("losses", "sce")
+    @register("losses", "sce")
     class ScalableCrossEntropy(Loss): ...
 
 A configuration names it in one of four ways:
 
-* by the name of a file of the family's package: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``;
+* by the name of a file of the kind's package: ``resolve("losses", "sce")`` imports ``recbole_hyper.losses.sce``;
 * by its registered name, from a file that ``--plugins=my_parts.py`` names (:func:`load_plugins`), or from an installed
   package with an entry point of the group ``recbole_hyper.losses``;
 * by an importable path, ``my_package.my_module:MyLoss``;
@@ -30,13 +30,13 @@ from recbole_hyper.keys import KEYS, in_words, matches
 
 T = TypeVar("T", bound=type)
 
-FAMILIES = ("geometry", "losses", "protocols", "encoders", "models")
+KINDS = ("geometry", "losses", "protocols", "encoders", "models")
 # what the modules of plugins are called
 _PLUGIN = "recbole_hyper_plugin_"
-_registry: dict[str, dict[str, type]] = {family: {} for family in FAMILIES}
+_registry: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 
 
-# what a part of each family derives from; models may also be RecBole's
+# what a part of each kind derives from; models may also be RecBole's
 BASES = {
     "geometry": "recbole_hyper.geometry.base:Geometry",
     "losses": "recbole_hyper.losses.base:Loss",
@@ -46,7 +46,7 @@ BASES = {
 
 
 class Part:
-    """Base of the families' bases: what a part says of its options."""
+    """Base of the kinds' bases: what a part says of its options."""
 
     @classmethod
     def option_parameters(cls) -> dict[str, inspect.Parameter]:
@@ -71,97 +71,97 @@ def parts_of(model: type) -> dict[str, str | type]:
     return model.parts if issubclass(model, Model) else {}
 
 
-class UnknownComponentError(ConfigError):
-    """A name that no part of the family has; the message lists those that exist."""
+class UnknownPartError(ConfigError):
+    """A name that no part of the kind has; the message lists those that exist."""
 
 
-def component(family: str, name: str | None = None) -> Callable[[T], T]:
-    """Register the decorated class in ``family`` under ``name`` (its own name by default).
+def register(kind: str, name: str | None = None) -> Callable[[T], T]:
+    """Register the decorated class in ``kind`` under ``name`` (its own name by default).
 
     Raises:
         ValueError: another class has the name.
     """
 
-    def register(cls: T) -> T:
+    def named(cls: T) -> T:
         key = name or cls.__name__
-        known = _registry[family].setdefault(key, cls)
+        known = _registry[kind].setdefault(key, cls)
         # the same class again: its module was imported anew
         if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ValueError(f"{family} {key!r} is registered twice: by {path_of(known)} and by {path_of(cls)}")
-        _registry[family][key] = cls
+            raise ValueError(f"{kind} {key!r} is registered twice: by {path_of(known)} and by {path_of(cls)}")
+        _registry[kind][key] = cls
         return cls
 
-    return register
+    return named
 
 
-def names(family: str) -> list[str]:
-    """Return the sorted names of all parts of ``family``: those of the package, of plugins and of entry points."""
-    package = importlib.import_module(f"recbole_hyper.{family}")
+def names(kind: str) -> list[str]:
+    """Return the sorted names of all parts of ``kind``: those of the package, of plugins and of entry points."""
+    package = importlib.import_module(f"recbole_hyper.{kind}")
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module.name}")
     # a class that was given as it is has its path for a name, and is no offer
-    registered = [name for name in _registry[family] if ":" not in name]
-    return sorted({*registered, *(point.name for point in _entry_points(family))})
+    registered = [name for name in _registry[kind] if ":" not in name]
+    return sorted({*registered, *(point.name for point in _entry_points(kind))})
 
 
-def resolve(family: str, part: str | type) -> Any:
-    """Return the class that ``part`` names in ``family``; a class is returned as it is.
+def resolve(kind: str, part: str | type) -> Any:
+    """Return the class that ``part`` names in ``kind``; a class is returned as it is.
 
     Raises:
-        UnknownComponentError: no such part; the message names the known ones and the nearest.
-        ConfigError: a path that cannot be imported, or a class that does not derive from the family's base.
+        UnknownPartError: no such part; the message names the known ones and the nearest.
+        ConfigError: a path that cannot be imported, or a class that does not derive from the kind's base.
     """
-    cls = part if isinstance(part, type) else _found(family, part)
-    base = _imported(family, BASES[family]) if family in BASES else object
+    cls = part if isinstance(part, type) else _found(kind, part)
+    base = _imported(kind, BASES[kind]) if kind in BASES else object
     if not issubclass(cls, base):
-        raise ConfigError(f"{family}: {path_of(cls)} must derive from {BASES[family].replace(':', '.')}")
+        raise ConfigError(f"{kind}: {path_of(cls)} must derive from {BASES[kind].replace(':', '.')}")
     return cls
 
 
-def _found(family: str, part: str) -> type:
-    if part in _registry[family]:
-        return _registry[family][part]
+def _found(kind: str, part: str) -> type:
+    if part in _registry[kind]:
+        return _registry[kind][part]
     if ":" in part:
-        return _imported(family, part)
+        return _imported(kind, part)
     # a part of the package is the file of its name: nothing else is imported for it
-    if part.isidentifier() and importlib.util.find_spec(f"recbole_hyper.{family}.{part}") is not None:
-        importlib.import_module(f"recbole_hyper.{family}.{part}")
-    for point in _entry_points(family) if part not in _registry[family] else ():
+    if part.isidentifier() and importlib.util.find_spec(f"recbole_hyper.{kind}.{part}") is not None:
+        importlib.import_module(f"recbole_hyper.{kind}.{part}")
+    for point in _entry_points(kind) if part not in _registry[kind] else ():
         if point.name == part:
-            _registry[family].setdefault(part, point.load())
-    if part not in _registry[family]:
-        known = names(family)
-        if part not in _registry[family]:
+            _registry[kind].setdefault(part, point.load())
+    if part not in _registry[kind]:
+        known = names(kind)
+        if part not in _registry[kind]:
             hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
-            raise UnknownComponentError(
-                f"{family}: {part!r} is unknown; known: {', '.join(known)}.{hint} A part of your own is named by "
+            raise UnknownPartError(
+                f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} A part of your own is named by "
                 f"--plugins=FILE.py and its registered name, or as module:Class"
             )
-    return _registry[family][part]
+    return _registry[kind][part]
 
 
-def name_of(family: str, part: str | type) -> str:
+def name_of(kind: str, part: str | type) -> str:
     """Return the text that names ``part`` in a configuration: its registered name, or else its path, from now on.
 
     Raises:
-        ConfigError: a class that does not derive from the family's base.
+        ConfigError: a class that does not derive from the kind's base.
     """
     if isinstance(part, str):
         return part
-    resolve(family, part)
-    name = next((name for name, known in _registry[family].items() if known is part), path_of(part))
-    _registry[family][name] = part
+    resolve(kind, part)
+    name = next((name for name, known in _registry[kind].items() if known is part), path_of(part))
+    _registry[kind][name] = part
     return name
 
 
-def lasting_name(family: str, cls: type) -> str:
+def lasting_name(kind: str, cls: type) -> str:
     """Return the text by which another process with the same plugins finds ``cls``: its name, or else its path."""
-    name = next((name for name, known in _registry[family].items() if known is cls and ":" not in name), "")
-    brought = cls.__module__.startswith((_PLUGIN, "recbole_hyper.")) or name in {p.name for p in _entry_points(family)}
+    name = next((name for name, known in _registry[kind].items() if known is cls and ":" not in name), "")
+    brought = cls.__module__.startswith((_PLUGIN, "recbole_hyper.")) or name in {p.name for p in _entry_points(kind)}
     try:
         path = "" if name and brought else path_of(cls)
-        return path if path and _imported(family, path) is cls else name or cls.__name__
+        return path if path and _imported(kind, path) is cls else name or cls.__name__
     except ConfigError:  # a class of a function, say, has no path
         return name or cls.__name__
 
@@ -171,26 +171,26 @@ def path_of(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _imported(family: str, path: str) -> type:
+def _imported(kind: str, path: str) -> type:
     module, _, name = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
         for piece in name.split("."):
             found = getattr(found, piece)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{family}: {path!r} cannot be imported ({error}); module:Class is expected") from error
+        raise ConfigError(f"{kind}: {path!r} cannot be imported ({error}); module:Class is expected") from error
     if not isinstance(found, type):
-        raise ConfigError(f"{family}: {path!r} is a {type(found).__name__}, a class is expected")
+        raise ConfigError(f"{kind}: {path!r} is a {type(found).__name__}, a class is expected")
     return found
 
 
-def plugin_parts(family: str) -> dict[str, type]:
-    """Return the parts of ``family`` that the files of :func:`load_plugins` registered, by name."""
-    return {name: cls for name, cls in _registry[family].items() if cls.__module__.startswith(_PLUGIN)}
+def plugin_parts(kind: str) -> dict[str, type]:
+    """Return the parts of ``kind`` that the files of :func:`load_plugins` registered, by name."""
+    return {name: cls for name, cls in _registry[kind].items() if cls.__module__.startswith(_PLUGIN)}
 
 
-def _entry_points(family: str) -> Iterable[Any]:
-    return entry_points(group=f"recbole_hyper.{family}")
+def _entry_points(kind: str) -> Iterable[Any]:
+    return entry_points(group=f"recbole_hyper.{kind}")
 
 
 def load_plugins(files: Iterable[str | Path]) -> list[str]:
