@@ -4,6 +4,8 @@
 # make test-slow     the long tests
 # make test-install  install the package alone into build/venv and run the commands of README and docs there
 # make test-recbole RECBOLE_TESTS=DIR   run RecBole's own tests; DIR is the folder tests of its repository at v1.2
+# make test-recbole121   the tests on RecBole 1.2.1, which is installed into build/recbole121 without its dependencies
+# make test-newest   the tests on the newest releases that pyproject.toml allows, installed into build/newest
 # make coverage      the test suite with the share of lines that it runs; fails below the floor
 # make check         ruff and mypy
 # make format        let ruff format and repair what it can
@@ -15,10 +17,11 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST ?= --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := tests/geometry tests/hyperbolic tests/losses tests/curvature tests/protocols tests/test_architecture.py tests/test_size.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-slow test-install test-recbole coverage check format docs build release clean
+.PHONY: help setup demo test test-quick test-slow test-install test-recbole test-recbole121 test-newest coverage check format docs build release clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -34,13 +37,13 @@ demo: setup
 	$(BIN)/python run_recbole_hyper.py --model=HSASRecCE --dataset=ml-100k
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(BIN)/python -m pytest $(PYTEST)
 
 test-quick: setup
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal $(QUICK)
+	$(BIN)/python -m pytest $(PYTEST) $(QUICK)
 
 coverage: setup
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest $(PYTEST) --cov --cov-report=term:skip-covered
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -53,6 +56,19 @@ test-install: setup
 test-recbole: setup
 	$(if $(RECBOLE_TESTS),,$(error RECBOLE_TESTS=DIR is missing: the folder tests of RecBole's repository at v1.2))
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/recbole_suite/suite.py $(RECBOLE_TESTS) -q
+
+test-recbole121: setup
+	$(PYTHON) -m venv --clear --without-pip build/recbole121
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> $$(build/recbole121/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/setup.pth
+	$(BIN)/python -m pip --python build/recbole121 install --quiet --disable-pip-version-check --no-deps recbole==1.2.1
+	build/recbole121/bin/python -m pytest $(PYTEST)
+
+test-newest:
+	$(PYTHON) -m venv --clear build/newest
+	build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	build/newest/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	build/newest/bin/python -m pytest $(PYTEST)
 
 check: setup
 	$(BIN)/ruff check .

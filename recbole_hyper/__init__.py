@@ -1,6 +1,6 @@
 """Sequential recommendation for RecBole: hyperbolic heads, losses for large catalogues, honest evaluation.
 
-Importing this package first makes recbole 1.2.0 work on current numpy, scipy, pandas and torch
+Importing this package first makes RecBole work on current numpy, scipy, pandas and torch
 (see :mod:`recbole_hyper.bridge.patches`).
 """
 

@@ -37,7 +37,7 @@ from recbole_hyper.config_checks import (
 from recbole_hyper.config_parts import CURVATURE, PARTS, is_curved, part_keys, part_name, settings_of_model
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
-from recbole_hyper.recbole_files import recbole_folder, recbole_models
+from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
 from recbole_hyper.yaml_files import Loader, config_file, merge, merged, parse_yaml, properties_folder, read_yaml
 
@@ -61,6 +61,8 @@ def model_class(name: str) -> type:
         except ModuleNotFoundError as error:
             raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
         return getattr(module, name)
+    if later := later_model(name):
+        raise ConfigError(later)
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
         f"model {name!r} is unknown.{hint} "

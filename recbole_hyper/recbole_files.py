@@ -1,12 +1,15 @@
 """What RecBole carries, found without importing it."""
 
 import functools
+import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 MODEL_FOLDERS = ("general_recommender", "sequential_recommender")
+# models that a later release of RecBole brought, by the release
+LATER_MODELS = dict.fromkeys(("AsymKNN", "GRU4RecCPR", "SASRecCPR"), "1.2.1")
 # "epochs: 300   # (int) The number of training epochs."
 _COMMENT = re.compile(r"^(\w+):.*?# \((.+?)\)\s+(.*?)\s*$", flags=re.MULTILINE)
 
@@ -34,6 +37,15 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
             name = next((one for one in classes if one.lower() == path.stem), path.stem)
         found[name] = path
     return found
+
+
+def later_model(name: str) -> str:
+    """Return why a model that only another release of RecBole has is not here, "" for any other name."""
+    release = LATER_MODELS.get(name)
+    if release is None or name in recbole_models():
+        return ""
+    here = importlib.metadata.version("recbole")
+    return f"{name} came with RecBole {release}, and {here} is installed: pip install --no-deps recbole=={release}"
 
 
 def recbole_comments(model: str | None = None) -> dict[str, tuple[str, str]]:

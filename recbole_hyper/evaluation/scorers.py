@@ -68,8 +68,8 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
         parts = []
         for start in range(0, len(cases), size):
             batch = case_interaction(cases[slice(start, start + size)], length, config)
-            # RecBole asks for scores of all items without naming one
-            del batch.interaction[config["ITEM_ID_FIELD"]]
+            # RecBole hands the target over too; here it is hidden, as no score may depend on it
+            batch[config["ITEM_ID_FIELD"]].fill_(1)
             parts.append(model.full_sort_predict(batch.to(device)).view(-1, n_items))
         return torch.cat(parts).to(torch.float32)
 

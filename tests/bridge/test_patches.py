@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,14 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import torch
+from recbole.utils import get_model
 
+from recbole_hyper import run
 from recbole_hyper.bridge import patches
-from tests.conftest import cycle_rows, write_inter
+from recbole_hyper.bridge.patches import stack
+from recbole_hyper.config import Config
+from recbole_hyper.errors import ConfigError
+from tests.conftest import SMALL, cycle_rows, write_inter
 
 
 def test_applying_again_changes_nothing() -> None:
@@ -198,3 +204,44 @@ def test_sine_leaves_the_anomaly_detection_of_torch_as_it_is() -> None:
 
     assert recbole.model.sequential_recommender.sine.SINE
     assert not torch.is_anomaly_enabled()
+
+
+def test_a_count_is_collected_as_it_is() -> None:
+    """RecBole 1.2.1 calls .cpu() of all that its collector has."""
+    from collections import Counter
+
+    from recbole.evaluator.collector import Collector, DataStruct
+
+    collector = object.__new__(Collector)
+    collector.data_struct = DataStruct()
+    collector.data_struct.set("data.num_items", 7)
+    collector.data_struct.set("data.count_items", Counter({1: 2}))
+    collector.data_struct.update_tensor("rec.items", torch.tensor([[1, 2]]))
+    found = collector.get_data_struct()
+    assert (found.get("data.num_items"), found.get("data.count_items")) == (7, Counter({1: 2}))
+    assert found.get("rec.items").tolist() == [[1, 2]]
+    assert "rec.items" not in collector.data_struct
+    assert "data.num_items" in collector.data_struct
+
+
+def test_geoopts_scripted_functions_warn_no_user() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.resetwarnings()
+        stack.quiet_known_warnings()
+        for kind in (DeprecationWarning, FutureWarning):
+            warnings.warn("`torch.jit.script` is deprecated. Please switch to `torch.compile`.", kind, stacklevel=1)
+    assert seen == []
+
+
+@pytest.mark.parametrize("name", ["AsymKNN", "GRU4RecCPR", "SASRecCPR"])
+def test_models_of_recbole_121(name: str, cycle: Path) -> None:
+    keys = {**SMALL, "data_path": str(cycle), "epochs": 1}
+    if version("recbole") == "1.2.0":
+        with pytest.raises(ConfigError, match=rf"{name} came with RecBole 1\.2\.1.*--no-deps recbole==1\.2\.1"):
+            Config(name, "cycle", config_dict=keys)
+        with pytest.raises(ConfigError, match="came with"):
+            get_model(name)
+        return
+    keys |= {"k": 5} if name == "AsymKNN" else {"reranker_CAN_NUM": 5}
+    result = run(name, "cycle", config_dict={**keys, "output_dir": str(cycle / name)})
+    assert result["test"]["ndcg@10"] > 0

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper import registry
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import ProtocolError, check, cold_targets, make_split, repeated_targets
 from recbole_hyper.protocols.boundaries import boundary, date
 from recbole_hyper.protocols.ratio import part_sizes
 from recbole_hyper.types import Cases, Split
+from tests.conftest import write_inter
 from tests.reference import protocols as reference
 
 Triple = tuple[str, str, float]
@@ -400,7 +403,7 @@ def test_splits_that_cannot_be_made(split: dict[str, Any], match: str) -> None:
 
 
 def test_unknown_split_and_order_are_named() -> None:
-    with pytest.raises(registry.UnknownPartError, match=r"GT.*LS.*RS.*TU"):
+    with pytest.raises(registry.UnknownPartError, match=r"GT.*LS.*RS.*TS.*TU"):
         make_split(store_of(BY_HAND), config_of({"XX": 1}))
     with pytest.raises(ProtocolError, match="order: TO"):
         make_split(store_of(BY_HAND), config_of({"GT": POINTS}, eval_args={"order": "RO"}))
@@ -536,3 +539,51 @@ def test_repeats_are_found_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None
     assert repeated_targets(cases) == expected > 0
     counts = np.bincount(cases.store.items, minlength=cases.store.n_items)
     assert cases.store.counts().tolist() == counts.tolist()
+
+
+def test_time_ratio_equals_the_loops() -> None:
+    """Percentile of the times of all targets, then a share of each user's targets before it, as RecBole 1.2.1."""
+    draw = np.random.default_rng(3)
+    triples = [
+        (f"u{user}", f"i{draw.integers(20)}", float(time))
+        for user in range(30)
+        for time in draw.permutation(200)[: draw.integers(1, 15)]
+    ]
+    split = make_split(store_of(triples), config_of({"TS": [0.7, 0.1, 0.2]}))
+    of_user = {user: sorted(t for t in triples if t[0] == user) for user, _, _ in triples}
+    of_user = {user: sorted(rows, key=lambda row: row[2]) for user, rows in of_user.items()}
+    point = np.percentile([time for rows in of_user.values() for _, _, time in rows[1:]], 80)
+    expected: dict[str, list[tuple[str, tuple[str, ...], str]]] = {"valid": [], "test": []}
+    for user, rows in sorted(of_user.items()):
+        before = sum(time <= point for _, _, time in rows[1:])
+        trained = int(before * (0.7 / (1 - 0.2)))
+        items = [item for _, item, _ in rows]
+        for place in range(trained + 1, len(items)):
+            part = "valid" if place <= before else "test"
+            expected[part].append((user, tuple(items[:place]), items[place]))
+    _, valid, test = unpack(split)
+    assert (sorted(valid), sorted(test)) == (sorted(expected["valid"]), sorted(expected["test"]))
+    with pytest.raises(ProtocolError, match=r"three shares such as \[0.8, 0.1, 0.1\]"):
+        make_split(store_of(triples), config_of({"TS": 0.8}))
+
+
+def test_time_ratio_is_recboles(tmp_path: Path) -> None:
+    from recbole.data.dataset import SequentialDataset
+
+    if not hasattr(SequentialDataset, "time_based_split"):
+        pytest.skip("RecBole 1.2.1 brought it")
+    draw = np.random.default_rng(4)
+    rows = [
+        (f"u{user}", f"i{draw.integers(20)}", int(time))
+        for user in range(30)
+        for time in draw.permutation(200)[: draw.integers(2, 15)]
+    ]
+    keys = {"data_path": str(write_inter(tmp_path, "d", rows)), "eval_args": {"split": {"TS": [0.7, 0.1, 0.2]}}}
+    config = Config("GRU4Rec", "d", config_dict=keys)
+    split = make_split(SequenceDataset(config).store, config)
+    recboles = SequentialDataset(config).build()
+    for cases, part in zip((split.valid, split.test), recboles[1:], strict=True):
+        table = part.inter_feat
+        theirs = np.stack([table[name].numpy() for name in ("user_id", "item_length", "item_id")], axis=1)
+        ours = np.stack([cases.store.users[cases.rows], cases.ends, cases.targets], axis=1)
+        assert sorted(ours.tolist()) == sorted(theirs.tolist())

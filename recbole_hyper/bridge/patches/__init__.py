@@ -1,11 +1,11 @@
-"""What recbole 1.2.0 needs to run on current numpy, scipy, pandas, torch and ray, and to know this package's models.
+"""What recbole 1.2.0 and 1.2.1 need to run on the current stack, and to know the models of this package.
 
 The only package that patches another one. Every patch says which RecBole code needs it, is applied once, right after
 the module that it mends is imported (at once where that was before recbole_hyper), and does nothing where the installed
 versions do not need it; RecBole's dataset alone is mended under every version of pandas, so that a file reads the same
 under all. Importing recbole_hyper thus imports none of these packages.
 
-* ``stack``: names that numpy and scipy dropped, a switch of torch;
+* ``stack``: names that numpy and scipy dropped, a switch of torch, metrics of counts in 1.2.1;
 * ``dataset``: the reading of atomic files;
 * ``checkpoints``: RecBole's files load under torch's safe loader;
 * ``names``: RecBole's functions take models of this package by name, see :mod:`recbole_hyper.bridge`.
@@ -28,6 +28,7 @@ PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
     "recbole.data.dataset.dataset": (dataset.patch_dataset,),
     "recbole.data.dataset.sequential_dataset": (dataset.patch_sequential_dataset,),
     "recbole.data.utils": (names.patch_data,),
+    "recbole.evaluator.collector": (stack.collect_counts,),
     "recbole.model.abstract_recommender": (checkpoints.patch_models,),
     "recbole.model.sequential_recommender.sine": (stack.end_anomaly_detection,),
     "recbole.quick_start.quick_start": (names.patch_quick_start, checkpoints.patch_quick_start),

@@ -61,7 +61,7 @@ def _get_model(name: str) -> type:
     """
     from recbole_hyper import registry
     from recbole_hyper.errors import ConfigError, did_you_mean
-    from recbole_hyper.recbole_files import recbole_models
+    from recbole_hyper.recbole_files import later_model, recbole_models
 
     stock = recbole_models(FOLDERS[::-1])
     file = {path.stem: path for path in stock.values()}.get(name.lower())
@@ -75,6 +75,8 @@ def _get_model(name: str) -> type:
     ours = registry.names("models")
     if name in ours:
         return registry.resolve("models", name)
+    if later := later_model(name):
+        raise ConfigError(later)
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
         f"{name!r} is the name of no model of RecBole and of none of this package.{hint} "

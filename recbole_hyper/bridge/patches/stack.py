@@ -1,5 +1,6 @@
-"""What recbole 1.2.0 needs of numpy, scipy, torch and hyperopt, and which of its warnings nobody can act on."""
+"""What recbole needs of numpy, scipy, torch and hyperopt, and which warnings of the stack nobody can act on."""
 
+import copy
 import warnings
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -35,6 +36,27 @@ def restore_dok_update(sparse: Any) -> None:
         sparse.dok_matrix._update = lambda self, entries: self._dict.update(entries)
 
 
+# what belongs to one evaluation
+_OUTDATED = ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label")
+
+
+def _get_data_struct(self: Any) -> Any:
+    """``Collector.get_data_struct``: 1.2.1 calls ``.cpu()`` of whatever it has, and counts of items are no tensors."""
+    import torch
+
+    content = self.data_struct._data_dict
+    content.update({name: value.cpu() for name, value in content.items() if isinstance(value, torch.Tensor)})
+    returned = copy.deepcopy(self.data_struct)
+    for name in _OUTDATED:
+        content.pop(name, None)
+    return returned
+
+
+def collect_counts(collector: Any) -> None:
+    """Metrics that need counts of the training data (coverage, popularity) under recbole 1.2.1."""
+    collector.Collector.get_data_struct = _get_data_struct
+
+
 def draw_as_hyperopt(hyper_tuning: Any) -> None:
     """HyperTuning's ``exhaustive_search`` makes the generator that hyperopt draws from, since 0.2.6 numpy's new one."""
     np = hyper_tuning.np
@@ -43,7 +65,9 @@ def draw_as_hyperopt(hyper_tuning: Any) -> None:
 
 
 def quiet_known_warnings() -> None:
-    """Warnings that RecBole's own code raises at every step and that its user cannot act on."""
+    """Warnings that RecBole's and geoopt's own code raises and that their user cannot act on."""
+    # geoopt compiles its functions when it is imported; a FutureWarning from torch 2.14 on
+    warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.*")
     warnings.filterwarnings("ignore", message=".*torch.cuda.amp.GradScaler.*", category=FutureWarning)
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable.*", category=UserWarning)
     warnings.filterwarnings("ignore", message=".*escape sequence.*", module="recbole.*")
