@@ -1,23 +1,19 @@
 """One table of several runs on one split: metrics, cost, their mean and deviation over seeds, and whether a difference
 to the best is more than chance."""
 
-import functools
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole.evaluator.register import smaller_metrics
 
+from recbole_hyper.evaluation.pairs import SEEDS, USERS, Pair, compare_models, read_cases
 from recbole_hyper.evaluation.results import candidates_text, headline, markdown_table, markdown_text
-from recbole_hyper.evaluation.statistics import TEST, Comparison, StatisticsError, compare_cases, holm, pooled_cases
+from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.files import write_csv, write_text
 
-POOLED = (
-    "the cases of all seeds are pooled and paired by case and seed, and a user is flipped with all of its cases of all "
-    "seeds, so that it is a test for other users and these seeds"
-)
 # the columns of the short table of one model's seeds; a mean is followed by its deviation
 SEED_COLUMNS = ["metric", "valid", "test"]
 _FORMS = {"train_seconds": ",.1f", "total_seconds": ",.1f", "peak_memory_mib": ",.0f"}
@@ -61,10 +57,11 @@ def comparison(
     all models have the same seeds. ``failed`` are the messages of models that gave no result.
 
     A row has model, every metric of ``part`` ("test" or "valid"), train_seconds, total_seconds, peak_memory_mib,
-    parameters, best_epoch, and, where the cases were saved, difference (to the best), low, high, p_value and
-    p_value_holm. The best is the model with the best ``metric``, such as "ndcg@10", which is tested; it has no p-value.
-    Over several seeds every number is a mean, each metric has a column ``<metric> std`` beside it, and tests are over
-    the pooled cases, see ``compare_cases``.
+    parameters, best_epoch, and, where the cases were saved, difference (to the best), low, high, p_value and over (what
+    the p-value covers: other users, other seeds). The best is the model with the best ``metric``, such as "ndcg@10";
+    it has no p-value. The p-values are adjusted for all pairs of models, so that the choice of the best is covered
+    (:func:`recbole_hyper.evaluation.pairs.compare_models`). Over several seeds every number is a mean, and each metric
+    has a column ``<metric> std`` beside it.
     """
     labelled = {(name, seed): result for name, found in results.items() for seed, result in found.items()}
     require_one_split({name if seed is None else f"{name}, seed {seed}": r for (name, seed), r in labelled.items()})
@@ -77,8 +74,7 @@ def comparison(
             rows[name][column] = mean(values)
             if None not in found and column in next(iter(found.values()))[part]:
                 rows[name][f"{column} std"] = deviation(values)
-    cases = functools.cache(lambda name: pooled_cases(folders[name], part))
-    _add_tests(rows, metric, lambda name, best: compare_cases(cases(name), cases(best), metric))
+    _add_tests(rows, metric, folders, part)
     return [*rows.values(), *({"model": name, "note": f"failed: {text}"} for name, text in (failed or {}).items())]
 
 
@@ -107,28 +103,39 @@ def _row(result: Mapping[str, Any], part: str) -> dict[str, Any]:
     }
 
 
-def _add_tests(rows: Mapping[str, dict[str, Any]], metric: str, test: Callable[[str, str], Comparison]) -> None:
-    """Add difference, low, high, p_value and p_value_holm to the ``rows`` by model, for all but the best by ``metric``.
+def _add_tests(
+    rows: Mapping[str, dict[str, Any]], metric: str, folders: Mapping[str, Mapping[int | None, Path]], part: str
+) -> None:
+    """Add difference, low, high, p_value and over to the ``rows`` by model, for all but the best by ``metric``.
 
-    ``test`` is called with the names of a model and of the best; where it raises StatisticsError, the row gets a note.
+    A model whose cases were not saved gets a note, and is no part of the family that is tested.
     """
     scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
-    if len(scored) < 2:
-        return
-    best = max(scored, key=lambda name: scored[name] * (-1 if is_smaller_better(metric) else 1))
-    p_values = {}
+    cases = {}
     for name in scored:
-        if name == best:
-            continue
         try:
-            tested = test(name, best)
+            cases[name] = {seed: read_cases(folder, part) for seed, folder in folders[name].items()}
         except StatisticsError as error:
             rows[name]["note"] = str(error)
-            continue
-        rows[name].update(difference=tested.difference, low=tested.low, high=tested.high, p_value=tested.p_value)
-        p_values[name] = tested.p_value
-    for name, value in holm(p_values).items():
-        rows[name]["p_value_holm"] = value
+    if len(cases) < 2:
+        return
+    best = max(cases, key=lambda name: scored[name] * (-1 if is_smaller_better(metric) else 1))
+    try:
+        pairs = compare_models(cases, metric)
+    except StatisticsError as error:
+        for name in cases:
+            rows[name]["note"] = str(error)
+        return
+    for name, pair in against(best, pairs).items():
+        rows[name].update(
+            difference=pair.difference, low=pair.low, high=pair.high, p_value=pair.p_value, over=pair.over
+        )
+
+
+def against(best: str, pairs: Sequence[Pair]) -> dict[str, Pair]:
+    """Return the pairs of ``best`` and each other model, by the name of the other, as other less best."""
+    turned = [pair.turned() if pair.first == best else pair for pair in pairs]
+    return {pair.first: pair for pair in turned if pair.second == best}
 
 
 def is_smaller_better(metric: str) -> bool:
@@ -172,7 +179,7 @@ def shown_columns(rows: Sequence[Mapping[str, Any]], topk: Sequence[int]) -> lis
     """Return the columns of the short table: metrics at the largest cut-off or without one, costs, and the test."""
     largest = f"@{max(topk)}"
     metrics = [name for name in _union(rows) if is_metric(name) and ("@" not in name or name.endswith(largest))]
-    rest = ["train_seconds", "peak_memory_mib", "parameters", "p_value_holm", "note"]
+    rest = ["train_seconds", "peak_memory_mib", "parameters", "p_value", "over", "note"]
     return ["model", *metrics, *(name for name in rest if name in _union(rows))]
 
 
@@ -180,7 +187,7 @@ def cell_text(column: str, value: Any) -> str:
     """Return a value as the tables show it."""
     if value is None:
         return ""
-    if column in ("p_value", "p_value_holm") and value < 1e-4:
+    if column == "p_value" and value < 1e-4:
         return "< 0.0001"
     usual = "," if isinstance(value, int) else ".4f" if isinstance(value, float) else ""
     return format(value, _FORMS.get(column, usual))
@@ -225,12 +232,16 @@ def caption(result: Mapping[str, Any], metric: str, part: str = "test", seeds: S
     ranked = candidates_text(mode.get(part, "full") if isinstance(mode, Mapping) else mode)
     what = f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, {ranked}, {seen}, "
     what += f"{result[f'n_{part}_cases']:,} {part} cases, "
-    tested = f"p_value_holm: {metric} against the best model, {TEST}, adjusted for the number of models (Holm)"
+    method = SEEDS if len(seeds) > 1 else USERS
+    tested = f"p_value: {metric} against the best model, adjusted for all pairs of models ({method})"
     if not seeds:
-        return f"{what}seed {result['seed']}. Best in bold. {tested}."
+        return (
+            f"{what}one seed ({result['seed']}). Best in bold. {tested}. One seed: this covers other users of these "
+            "trained models; with other seeds the order may change, see --seeds=1,2,3."
+        )
     return (
         f"{what}seeds {', '.join(map(str, seeds))}: a value is the mean over the seeds, with the standard deviation "
-        f"(n - 1) behind ±. Best in bold. {tested}; {POOLED}."
+        f"(n - 1) behind ±. Best in bold. {tested}."
     )
 
 

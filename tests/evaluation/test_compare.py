@@ -28,7 +28,7 @@ from recbole_hyper.evaluation.compare import (
     text_rows,
 )
 from recbole_hyper.evaluation.results import candidates_text
-from recbole_hyper.evaluation.statistics import StatisticsError, compare_cases, pooled_cases
+from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.run import _print_summary
 from tests.conftest import SMALL, cycle_rows, write_inter
@@ -89,22 +89,19 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     assert by_name["Good"]["train_seconds"] == 3.5
     assert by_name["Good"]["peak_memory_mib"] == 3.0
     assert "p_value" not in by_name["Good"]
-    cases = {name: pooled_cases({None: folder}) for name, folder in folders.items()}
-    raw = {name: compare_cases(cases[name], cases["Good"], "ndcg@5").p_value for name in ("Near", "Bad")}
-    assert raw["Near"] == 1.0  # one user differs: both signs are equally likely
-    assert raw["Bad"] == 2 / 2**12  # all twelve users agree
-    # of two tests the smaller p-value counts twice
-    assert {name: by_name[name]["p_value_holm"] for name in raw} == {"Near": 1.0, "Bad": 2 * 2 / 2**12}
+    assert by_name["Near"]["p_value"] == 1.0  # one user differs: both signs are equally likely
+    assert by_name["Bad"]["p_value"] == 2 * 2 / 2**12  # all twelve users agree, against either of two models
+    assert by_name["Bad"]["over"] == "users, one seed"
     assert by_name["Bad"]["difference"] == pytest.approx(ndcg(5, RANKS["Bad"]) - ndcg(5, RANKS["Good"]))
 
     columns = shown_columns(rows, [1, 5])
     assert columns == [
-        "model", "ndcg@5", "averagepopularity@5", "train_seconds", "peak_memory_mib", "parameters", "p_value_holm",
+        "model", "ndcg@5", "averagepopularity@5", "train_seconds", "peak_memory_mib", "parameters", "p_value", "over",
         "note",
     ]  # fmt: skip
     lines = markdown(rows, columns).splitlines()
     assert lines[0] == "| " + " | ".join(columns) + " |"
-    assert lines[2] == f"| Good | **{results['Good']['test']['ndcg@5']:.4f}** | 7.0000 | 3.5 | 3 | 12,345 |  |  |"
+    assert lines[2] == f"| Good | **{results['Good']['test']['ndcg@5']:.4f}** | 7.0000 | 3.5 | 3 | 12,345 |  |  |  |"
     assert "| **3.0000** |" in lines[3]  # less popular items are better
     assert lines[5].endswith("| failed: no \\| memory for &lt;1 tensor&gt; |")
     save_tables(tmp_path, rows, columns, "note")
@@ -211,7 +208,8 @@ def test_the_command_runs_skips_and_reports(
     assert compare.main(arguments("Pop,EASER,SASRecCE", folder, **keys)) == 0
     assert calls == ["Pop", "EASER", "SASRecCE"]
     printed = capsys.readouterr().out
-    assert "p_value_holm" in printed
+    assert "p_value" in printed
+    assert "users, one seed" in printed
     assert str(folder / "compare.md") in printed
     assert json.loads((folder / "EASER" / "result.json").read_text())["config"]["reg_weight"] == 4.0
     ranks = {name: pd.read_parquet(folder / name / "cases_test.parquet") for name in calls}
@@ -245,7 +243,8 @@ def test_models_over_seeds(
     printed = capsys.readouterr().out
     assert "[5/6] SASRecCE, seed 8" in printed
     assert "seeds 7, 8, 9: a value is the mean" in printed
-    assert "paired by case and seed" in printed
+    assert "mixed model of seeds and users" in printed
+    assert "users and 3 seeds" in printed
     runs = [read_json(tmp_path / "table" / "SASRecCE" / f"seed-{seed}" / "result.json") for seed in (7, 8, 9)]
     assert [run["seed"] for run in runs] == [7, 8, 9]
     with open(tmp_path / "table" / "compare.csv", newline="") as file:
