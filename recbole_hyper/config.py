@@ -35,6 +35,7 @@ from recbole_hyper.config_checks import (
     check_values,
 )
 from recbole_hyper.config_parts import CURVATURE, PARTS, is_curved, part_keys, part_name, settings_of_model
+from recbole_hyper.devices import CPU, usable_accelerator, why_no_accelerator
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
@@ -290,6 +291,12 @@ class Config(RecBoleConfig):
             # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU
             self.final_config_dict["gpu_id"] = ""
         super()._init_device()
+        gpu_id, given = self.final_config_dict["gpu_id"], self.external_config_dict.get("use_gpu")
+        # RecBole knows CUDA alone
+        if gpu_id and self.final_config_dict["device"].type == "cpu":
+            self.final_config_dict["device"] = usable_accelerator() or CPU
+        if given and self.final_config_dict["device"].type == "cpu":
+            logger.warning("use_gpu=True: this run takes the CPU; %s", why_no_accelerator(gpu_id))
 
     def _set_eval_neg_sample_args(self, phase: Any) -> None:
         # candidates are drawn once by the protocol, and general models' samplers are not asked for any

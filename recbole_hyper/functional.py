@@ -175,7 +175,7 @@ def scalable_cross_entropy(
         mix=mix,
         generator=generator,
     )
-    return (loss, statistics) if return_stats else loss
+    return (loss, {name: float(value) for name, value in statistics.items()}) if return_stats else loss
 
 
 def reduced_cross_entropy(

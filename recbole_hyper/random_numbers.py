@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from recbole_hyper.devices import module_of, usable_accelerator
+
 
 class OwnDraws(TorchDispatchMode):
     """A context in which this thread draws from a generator of its own, as torch's would after ``manual_seed(seed)``.
@@ -51,8 +53,8 @@ def random_state(loader: Any) -> dict[str, Any]:
         "numpy": json.dumps([name, np.asarray(keys).tolist(), *rest]),
         "python": json.dumps(random.getstate()),
     }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+    if (device := usable_accelerator()) is not None:
+        state[device.type] = module_of(device).get_rng_state_all()
     generator = getattr(loader, "generator", None)
     if isinstance(generator, np.random.Generator):
         state["loader"] = json.dumps(generator.bit_generator.state)
@@ -68,8 +70,9 @@ def restore_random_state(state: dict[str, Any], loader: Any) -> None:
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
     version, internal, gauss = json.loads(state["python"])
     random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    device = usable_accelerator()
+    if device is not None and device.type in state:
+        module_of(device).set_rng_state_all(state[device.type])
     generator = getattr(loader, "generator", None)
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = json.loads(state["loader"])

@@ -11,6 +11,7 @@ ROOT = Path(recbole_hyper.__file__).parent
 STAGES = [
     {"errors"},
     {
+        "devices",
         "registry",
         "files",
         "kernels",

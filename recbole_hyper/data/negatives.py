@@ -6,6 +6,7 @@ All draws are vectorised and happen on the device of the sampler, with an explic
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -88,23 +89,29 @@ class BoundNegatives:
         ``exclude_seen`` leaves out all that the user has seen, else the target alone; with ``replacement`` an item may
         come twice for a position. ValueError for k below 1, or more than the allowed items without replacement.
         """
-        return self._draw(k, self._rows, self._targets.unsqueeze(1), exclude_seen, replacement)
+        targets = self._targets.unsqueeze(1)
+        if self._targets.device.type == "cpu":
+            return self._draw(k, self._rows, targets, exclude_seen, replacement)
+        row = torch.arange(len(targets), device=targets.device)
+        return self._draw_on_device(k, self._rows, row, lambda: targets, exclude_seen, replacement)
 
     def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
         """Return (S, k) items, one set per sequence, and the sequence (n,) of each position.
 
         A set avoids all targets of its sequence. Arguments and errors as in ``per_position``.
         """
-        targets = self._targets_by_sequence()
-        rows = torch.arange(len(self._users), device=targets.device)
-        return self._draw(k, rows, targets, exclude_seen, replacement), self._rows
+        every = torch.arange(len(self._users), device=self._rows.device)
+        if self._rows.device.type == "cpu":
+            return self._draw(k, every, self._targets_by_sequence(), exclude_seen, replacement), self._rows
+        by_sequence = self._targets_by_sequence
+        return self._draw_on_device(k, every, self._rows, by_sequence, exclude_seen, replacement), self._rows
 
     def _targets_by_sequence(self) -> Tensor:
         """Return (S, T) the targets of each sequence, padded with 0, which is never drawn anyway."""
         n_sequences = len(self._users)
         order = torch.argsort(self._rows, stable=True)
         rows = self._rows[order]
-        counts = torch.bincount(rows, minlength=n_sequences)
+        counts = rows.new_zeros(n_sequences).scatter_add_(0, rows, torch.ones_like(rows))
         position = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
         width = int(counts.max()) if n_sequences else 0
         table = torch.zeros(n_sequences, max(width, 1), dtype=torch.int64, device=rows.device)
@@ -156,6 +163,42 @@ class BoundNegatives:
             row, column = row[bad], column[bad]
         if len(row):
             self._draw_exactly(drawn, torch.unique(row), users, avoid, exclude_seen, replacement)
+        return drawn
+
+    def _draw_on_device(
+        self,
+        k: int,
+        sequences: Tensor,
+        row_of_target: Tensor,
+        avoid: Callable[[], Tensor],
+        exclude_seen: bool,
+        replacement: bool,
+    ) -> Tensor:
+        """Draw as :meth:`_draw`, in rounds that do not wait to see whether they were needed.
+
+        ``row_of_target`` (n,) is the row of the result that avoids each target; ``avoid`` lists (m, w) by row what
+        each avoids, and is called only where a row has to be drawn exactly.
+        """
+        sampler, users = self._sampler, self._users[sequences]
+        check_k(k)
+        row = torch.arange(len(sequences), device=sequences.device).unsqueeze(1)
+        keys = (row_of_target * sampler.n_items + self._targets).sort().values
+
+        def refused(drawn: Tensor) -> Tensor:
+            bad = _member(keys, row * sampler.n_items + drawn)
+            if exclude_seen:
+                bad |= sampler.seen(users.unsqueeze(1), drawn)
+            return bad if replacement else bad | _repeated(drawn)
+
+        drawn = torch.ones(len(sequences), k, dtype=torch.int64, device=sequences.device)
+        bad = torch.ones_like(drawn, dtype=torch.bool)
+        for _ in range(_ROUNDS + 1):
+            fresh = torch.randint(1, sampler.n_items, drawn.shape, generator=sampler.generator, device=drawn.device)
+            drawn = torch.where(bad, fresh, drawn)
+            bad = refused(drawn)
+        left = bad.any(1).nonzero()[:, 0]  # the one wait
+        if len(left):
+            self._draw_exactly(drawn, left, users, avoid(), exclude_seen, replacement)
         return drawn
 
     def _draw_exactly(
@@ -236,6 +279,14 @@ def _member(keys: Tensor, wanted: Tensor) -> Tensor:
         return torch.zeros_like(wanted, dtype=torch.bool)
     place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
     return keys[place] == wanted
+
+
+def _repeated(drawn: Tensor) -> Tensor:
+    """Return which cells (n, k) repeat an earlier item of their row."""
+    items, order = drawn.sort(dim=1, stable=True)
+    later = torch.zeros_like(drawn, dtype=torch.bool)
+    later[:, 1:] = items[:, 1:] == items[:, :-1]
+    return torch.zeros_like(later).scatter_(1, order, later)
 
 
 def _repeats(drawn: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -175,6 +175,16 @@ def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
     return groups[::-1]
 
 
+def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> list[tuple[slice, int]]:
+    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with the width to cut it to.
+
+    On a GPU that is L: a batch is as wide as its longest row, and looking would wait.
+    """
+    if lengths.device.type != "cpu":
+        return [(slice(0, len(lengths)), items.shape[1])]
+    return [(group, int(lengths[group].max())) for group in length_groups(lengths, step_rows)]
+
+
 def supervised_states(
     encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -184,8 +194,7 @@ def supervised_states(
         the states (n, d) whose ``targets`` (B, L) are not 0, these targets (n,), and their rows of the batch (n,).
     """
     states, answers, rows = [], [], []
-    for group in length_groups(lengths, encoder.step_rows):
-        width = int(lengths[group].max())
+    for group, width in groups_with_widths(items, lengths, encoder.step_rows):
         own, columns = targets[group, :width].nonzero(as_tuple=True)
         more = () if times is None else (times[group, :width],)
         states.append(encoder(items[group, :width], lengths[group], *more)[own, columns])

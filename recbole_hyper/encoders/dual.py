@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Encoder, LossOf, Size, Trace, length_groups
+from recbole_hyper.encoders.base import Encoder, LossOf, Size, Trace, groups_with_widths
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.registry import register
@@ -198,24 +198,24 @@ class DualEncoder(Encoder):
         The past states predict ``targets``; the future states, which have read them, predict ``items``. ``loss_of`` is
         called once for each direction; see :meth:`Encoder.training_loss`.
         """
-        past, future, shares = [], [], []
-        for group in length_groups(lengths, self.step_rows):
-            width = int(lengths[group].max())
+        past, future, shares, rows, columns = [], [], [], [], []
+        for group, width in groups_with_widths(items, lengths, self.step_rows):
             states = self.both(items[group, :width], targets[group, :width], lengths[group])
-            real = torch.arange(width, device=items.device) < lengths[group, None]
+            real = (torch.arange(width, device=items.device) < lengths[group, None]).nonzero(as_tuple=True)
+            rows.append(real[0] + group.start)
+            columns.append(real[1])
             if states.past is not None:
                 past.append(states.past[real])
             if states.future is not None:
                 future.append(states.future[real])
             if states.transfer is not None:
                 shares.append(states.transfer * (lengths[group] > 0).sum())
-        real = torch.arange(items.shape[1], device=items.device) < lengths[:, None]
-        rows = real.nonzero()[:, 0]
+        real = torch.cat(rows), torch.cat(columns)
         losses = {}
         if past:
-            losses["past_loss"] = loss_of(torch.cat(past), targets[real], rows)
+            losses["past_loss"] = loss_of(torch.cat(past), targets[real], real[0])
         if future:
-            losses["future_loss"] = loss_of(torch.cat(future), items[real], rows)
+            losses["future_loss"] = loss_of(torch.cat(future), items[real], real[0])
         if shares:
             losses["transfer_loss"] = torch.stack(shares).sum() / (lengths > 0).sum().clamp(min=1)
         if len(losses) == 1:

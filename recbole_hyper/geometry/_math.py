@@ -122,21 +122,15 @@ def asinh(u: Tensor) -> Tensor:
 def scaled_asinh_values(v: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return :math:`asinh(v e^E)` and its derivative by v, :math:`1/\sqrt{e^{-2E}+v^2}`, for any size of E >= 0.
 
-    The derivative is cut at e^41 (float32; e^353 in float64), where v is below all rounding errors, so that it
-    stays finite at v = 0.
+    With :math:`f = e^{-E}` and :math:`w = |v|` the value is :math:`\log(1 + w (1 + w / (f + \sqrt{f^2 + w^2})) / f)`,
+    the form that keeps tiny w exact. f is cut at e^-41 (float32; e^-351 in float64), where v is below all rounding
+    errors, so that the derivative stays finite at v = 0.
     """
-    limit = exponent_limit(v.dtype)
-    small = exponent < limit / 2
-    bounded = torch.where(small, exponent, torch.zeros_like(exponent))
-    u = torch.where(small, v, torch.zeros_like(v)) * torch.exp(bounded)
-    if torch.compiler.is_exporting():
-        u = _asinh_in_graph(u)
-    else:
-        asinh_(u, torch.empty_like(u), torch.empty_like(u))
-    floor = torch.exp(-torch.clamp(exponent, max=limit - 2))
-    root = torch.sqrt(floor * floor + v * v)
-    large = torch.sign(v) * (torch.log(v.abs() + root) + exponent)
-    return torch.where(small, u, large), root.reciprocal_()
+    taken = torch.clamp(exponent, max=exponent_limit(v.dtype) - 2)
+    floor, w = torch.exp(-taken), v.abs()
+    root = torch.sqrt(floor * floor + w * w)
+    value = torch.log1p(w * (1 + w / (floor + root)) / floor) + (exponent - taken)
+    return torch.sign(v) * value, root.reciprocal_()
 
 
 class _ScaledAsinh(torch.autograd.Function):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recbole_hyper.geometry._math import exponent_limit
 from recbole_hyper.registry import Part
 
 Curvature = float | Tensor
@@ -155,7 +156,12 @@ class Geometry(Part, ABC):
     def search_states(self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool) -> Tensor:
         """Return state vectors (n, width) for a search by inner product; no gradient."""
         factored = self.factored(states, None, curvature)
-        return self.lift_states(states, curvature=curvature, offset=offset, factored=factored).vectors
+        lifted = self.lift_states(states, curvature=curvature, offset=offset, factored=factored)
+        if lifted.exponent is None or not len(states):
+            return lifted.vectors
+        # all by one factor, so that states compare as their lifts do
+        above = (lifted.exponent.amax() - exponent_limit(states.dtype)).clamp_min(0)
+        return lifted.vectors * torch.exp(lifted.exponent - above).unsqueeze(-1)
 
     @torch.no_grad()
     def search_items(self, weight: Tensor, offset: Tensor | None = None, *, curvature: Curvature = 1.0) -> Tensor:

@@ -111,7 +111,12 @@ class Poincare(Geometry):
         return -2 * torch.asinh(torch.sqrt(above / 2)) / (root / 2)
 
     def factored(self, states: Tensor, offset: Tensor | None, curvature: Curvature) -> bool:
-        """Return True where 2s + |b| could exceed the range of the dtype (one reduction and one read of the result)."""
+        """Return True where 2s + |b| could exceed the range of the dtype (one reduction and one read of the result).
+
+        Always on a GPU, which would have to wait for that read; factored lifts serve every range.
+        """
+        if states.device.type != "cpu":
+            return True
         with torch.no_grad():
             largest = states.square().sum(-1).amax().sqrt() if states.numel() else states.new_zeros(())
             if offset is not None and offset.numel():

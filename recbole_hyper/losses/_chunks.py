@@ -1,11 +1,13 @@
 """How an n x items problem is cut, so that what is alive at once stays within a budget of bytes."""
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import psutil
 import torch
+
+from recbole_hyper.devices import CPU, free_memory, total_memory
 
 # rows x items of a tile: in the shared cache on CPU and worth the cost of starting its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
@@ -13,7 +15,8 @@ GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
 # keeping fewer rows than this reads the items so often that computing every tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
 DEFAULT_BUDGET = 256 << 20
-CPU = torch.device("cpu")
+# items whose lifts, or gradients through them, are alive at once on a CPU with all that autograd keeps
+LIFT_BLOCK = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,21 @@ class Tiles:
 
 
 def default_budget(device: torch.device) -> int:
-    """Return the default memory_budget in bytes: 256 MiB, or 1/32 of the device's memory if that is less.
+    """Return the default memory_budget in bytes.
 
-    It depends on the memory that exists, not on what happens to be free, so that equal runs are cut equally and give
-    equal numbers.
+    On the CPU: 256 MiB, or 1/32 of the machine's memory if that is less. It depends on the memory that exists, not on
+    what happens to be free, so that equal runs are cut equally and give equal numbers. On a GPU, whose products are
+    fast only if they are large: 1/16 of its memory, or 1/4 of what is free when a loss first asks, if that is less.
     """
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-    else:
-        total = psutil.virtual_memory().total
-    return min(DEFAULT_BUDGET, total // 32)
+    if device.type == "cpu":
+        return min(DEFAULT_BUDGET, total_memory(device) // 32)
+    return _budget_of_accelerator(device)
+
+
+@functools.cache
+def _budget_of_accelerator(device: torch.device) -> int:
+    # once: later the losses' own tiles would count as taken
+    return min(total_memory(device) // 16, free_memory(device) // 4)
 
 
 def cut(
@@ -84,7 +92,8 @@ def cut(
         )
 
     # the compiled kernels work in place: only a link has one tile beside what is kept
-    spare = arrays - 1 if itemsize == 4 and not gpu else arrays
+    # on a GPU lifts are factored: the exponents, and what a link with exponents computes on the way
+    spare = arrays - 1 if itemsize == 4 and not gpu else arrays + (5 if gpu and arrays == 2 else 0)
 
     def cost(rows: int, block: int, keep: bool) -> int:
         kept = rows * (n_items if keep else block) * arrays
@@ -121,6 +130,11 @@ def spans(start: int, stop: int, step: int) -> Iterator[slice]:
     """Yield consecutive slices of at most ``step`` from ``start`` to ``stop``."""
     for first in range(start, stop, step):
         yield slice(first, min(first + step, stop))
+
+
+def lift_spans(n_items: int, device: torch.device) -> Iterator[slice]:
+    """Yield slices of all items that are lifted at once: many on a GPU, where starting an operation costs most."""
+    return spans(0, n_items, LIFT_BLOCK if device.type == "cpu" else GPU_BLOCK)
 
 
 def item_blocks(n_items: int, block: int, padding_idx: int | None) -> list[slice]:

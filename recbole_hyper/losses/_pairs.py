@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -43,13 +45,14 @@ def never(dtype: torch.dtype) -> float:
 class Group:
     """Rows (g, a) that share candidates (g, b), with their targets (g, a), whose own column is left out.
 
-    Rows where ``real`` (g, a), and candidates where ``valid`` (g, b), is False do not count; None: all do.
+    Of the rows, one after the other (g * a,), those at ``chosen`` count: indices (k,) or a slice. Candidates where
+    ``valid`` (g, b) is False do not count. None: all do.
     """
 
     rows: Tensor
     items: Tensor
     targets: Tensor
-    real: Tensor | None = None
+    chosen: Tensor | slice | None = None
     valid: Tensor | None = None
 
 
@@ -65,27 +68,38 @@ def groups_of_sets(
         the rows (m,) in the order in which :func:`group_logsumexp` answers the groups, and the groups.
     """
     order = torch.argsort(sets, stable=True)
-    counts = torch.bincount(sets, minlength=len(items))
+    # planned on the host, after the one wait for these numbers
+    counts = sets.new_zeros(len(items)).scatter_add_(0, sets, torch.ones_like(sets)).cpu().numpy()
     # sets with more rows than fit at once are cut
     most = max(1, _gather.LOGITS // items.shape[1])
-    cuts = (counts + most - 1) // most
-    owner = torch.repeat_interleave(cuts)
-    skipped = most * (torch.arange(len(owner), device=sets.device) - (cuts.cumsum(0) - cuts)[owner])
-    first, count = (counts.cumsum(0) - counts)[owner] + skipped, (counts[owner] - skipped).clamp(max=most)
-    ranks = torch.argsort(count, stable=True)
+    cuts = -(-counts // most)
+    owner = np.repeat(np.arange(len(counts)), cuts)
+    skipped = most * (np.arange(len(owner)) - (cuts.cumsum() - cuts)[owner])
+    first, count = (counts.cumsum() - counts)[owner] + skipped, np.minimum(counts[owner] - skipped, most)
+    ranks = np.argsort(count, kind="stable")
     owner, first, count = owner[ranks], first[ranks], count[ranks]
+    parts = list(_parts_of_like_size(count, items.shape[1], width))
+    chosen = [(np.arange(count[part][-1]) < count[part, None]).ravel().nonzero()[0] for part in parts]
+    owners, firsts, numbers = torch.from_numpy(np.stack((owner, first, count))).to(sets.device)
+    places = torch.from_numpy(np.concatenate(chosen)).to(sets.device).split([len(own) for own in chosen])
 
-    groups, start, lengths = [], 0, count.tolist()
-    while start < len(lengths):
-        stop = start + _gather.groups_at_once(lengths[start], items.shape[1], width)
-        stop = start + _gather.groups_at_once(lengths[min(stop, len(lengths)) - 1], items.shape[1], width)
-        part = slice(start, min(stop, len(lengths)))
-        columns = torch.arange(lengths[part.stop - 1], device=sets.device)
-        real = columns < count[part, None]
-        own = rows[order[first[part, None] + torch.minimum(columns, count[part, None] - 1)]]
-        groups.append(Group(own, items[owner[part]], targets[own], real))
-        start = part.stop
-    return torch.cat([group.rows[group.real] for group in groups]), groups
+    groups, found = [], []
+    for part, place in zip(parts, places, strict=True):
+        columns = torch.arange(int(count[part][-1]), device=sets.device)
+        own = rows[order[firsts[part, None] + torch.minimum(columns, numbers[part, None] - 1)]]
+        groups.append(Group(own, items[owners[part]], targets[own], place))
+        found.append(own.reshape(-1)[place])
+    return torch.cat(found), groups
+
+
+def _parts_of_like_size(count: npt.NDArray[np.int64], b: int, width: int) -> Iterator[slice]:
+    """Cut sets with ``count`` rows, ascending, and ``b`` candidates each into those that are computed at once."""
+    start = 0
+    while start < len(count):
+        stop = start + _gather.groups_at_once(int(count[start]), b, width)
+        stop = start + _gather.groups_at_once(int(count[min(stop, len(count)) - 1]), b, width)
+        yield slice(start, min(stop, len(count)))
+        start = min(stop, len(count))
 
 
 def group_logsumexp(
@@ -110,7 +124,7 @@ def group_logsumexp(
         if group.valid is not None:
             left_out |= ~group.valid.unsqueeze(1)
         sums = torch.logsumexp(logits.masked_fill(left_out, never(logits.dtype)), dim=2)
-        return sums.reshape(-1) if group.real is None else sums[group.real]
+        return sums.reshape(-1) if group.chosen is None else sums.reshape(-1)[group.chosen]
 
     def group_piece(group: Group) -> _gather.Piece:
         return _gather.Piece(compute, group.rows, group.items, (group,))

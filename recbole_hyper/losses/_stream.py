@@ -16,9 +16,6 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, compute_dtype
 from recbole_hyper.losses import _chunks
 
-# items whose lifts, or gradients through them, are alive at once with all that autograd keeps
-LIFT_BLOCK = 1 << 11
-
 
 @dataclass
 class Gradients:
@@ -102,8 +99,9 @@ class ItemStream:
                 self.states, curvature=self.curvature, offset=offset is not None, factored=self.factored
             )
         self.vectors = self.lifted.vectors.detach()
+        self.on_cpu = self.vectors.device.type == "cpu"
         # the kernels work in place; they do not divide a tile's softmax by its sum
-        self.compiled = self.vectors.device.type == "cpu" and self.dtype == torch.float32
+        self.compiled = self.on_cpu and self.dtype == torch.float32
         n, width = self.vectors.shape
         self.n_items, self.dim = weight.shape
         one = self._terms_of(slice(0, 1))
@@ -140,7 +138,7 @@ class ItemStream:
 
     def _all_terms(self) -> ItemTerms:
         """Return the terms of all items: a few numbers each, never the lifted vectors."""
-        parts = [self._terms_of(part) for part in _chunks.spans(0, self.n_items, LIFT_BLOCK)]
+        parts = [self._terms_of(part) for part in _chunks.lift_spans(self.n_items, self.vectors.device)]
         return ItemTerms(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
 
     def _allocate_tiles(self, one: ItemTerms) -> None:
@@ -307,7 +305,7 @@ class ItemStream:
                 self._one_pass(rows, losses, row_weights, whole)
             if whole is not None and row_weights is not None:
                 self._subtract_targets(every, whole, row_weights)
-                for part in _chunks.spans(0, self.n_items, LIFT_BLOCK):
+                for part in _chunks.lift_spans(self.n_items, self.vectors.device):
                     self._lift_back(part, _part_of(whole, part))
         else:
             self._two_passes(losses, row_weights)
@@ -451,8 +449,13 @@ class ItemStream:
 
     def _subtract_targets(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
         """Take the targets among the items of ``part`` off their gradients."""
-        rows = ((self.targets >= part.start) & (self.targets < part.stop)).nonzero()[:, 0]
-        items = self.targets[rows] - part.start
+        inside = (self.targets >= part.start) & (self.targets < part.stop)
+        rows: Tensor | slice = slice(None)
+        if self.on_cpu:
+            rows = inside.nonzero()[:, 0]
+        else:  # no wait for their number: the other rows count 0
+            row_weights = row_weights * inside
+        items = (self.targets[rows] - part.start).clamp(0, part.stop - part.start - 1)
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
         gradients.weight.index_add_(0, items, vectors[:, : self.dim], alpha=-1)
         if gradients.extra is not None:

@@ -85,7 +85,7 @@ class Loss(Part, nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.statistics: dict[str, float] = {}
+        self.statistics: dict[str, Tensor] = {}
 
     @abstractmethod
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:

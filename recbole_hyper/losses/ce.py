@@ -10,7 +10,7 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._smoothing import lead_of_targets
-from recbole_hyper.losses._stream import LIFT_BLOCK, Gradients, ItemStream
+from recbole_hyper.losses._stream import Gradients, ItemStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.registry import register
@@ -178,7 +178,9 @@ class CrossEntropy(Loss):
         # a bias, which the Euclidean head has only if asked for, would add two numbers per item
         arrays, terms = (2, 6) if problem.linked else (1, 2 * problem.lifts)
         # the way back through a lift, which a link's larger tiles leave room for
-        back = 0 if problem.linked or not problem.lifts else 3 * min(problem.n_items, LIFT_BLOCK) * problem.width
+        back = (
+            0 if problem.linked or not problem.lifts else 3 * min(problem.n_items, _chunks.LIFT_BLOCK) * problem.width
+        )
         tiles = _chunks.cut(
             problem.rows,
             problem.n_items,

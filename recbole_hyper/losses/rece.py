@@ -31,7 +31,11 @@ def sort_by_direction(
         for _, vectors in _pairs.item_search_blocks(geometry, head, SEARCH_BLOCK)
     ]
     items = torch.argsort(torch.cat(best), stable=True)
-    return rows, items if head.padding_idx is None else items[items != head.padding_idx]
+    if head.padding_idx is None:
+        return rows, items
+    # it is sorted to one place, which is left out without a wait for how many are left
+    where = torch.arange(len(items) - 1, device=items.device)
+    return rows, items[where + (where >= (items == head.padding_idx).int().argmax())]
 
 
 class _Chunks:
@@ -94,12 +98,15 @@ def reduced_cross_entropy(
             times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
         return times.clamp_(min=1).log_()
 
-    def parts() -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
+    def parts() -> Iterator[tuple[int, Tensor, slice, Tensor, Tensor]]:
         for number, (x, y) in enumerate(zip(rounds_x, rounds_y, strict=True)):
             used = torch.arange(math.ceil(n / x.size), device=targets.device)
-            step = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1])
+            step, first = _gather.groups_at_once(x.size, (2 * reach + 1) * y.size, states.shape[1]), 0
             for chunks in used.split(step):
-                rows, real = x.windows(chunks, 0)
+                rows, _ = x.windows(chunks, 0)
+                # only the last chunk of all may be short
+                real = slice(0, n - first * x.size)
+                first += len(chunks)
                 yield number, rows, real, *y.windows(chunks, reach)
 
     class Groups:
@@ -110,7 +117,7 @@ def reduced_cross_entropy(
                 yield _pairs.Group(rows, items, targets[rows], real, exists)
 
     found, positive = _pairs.group_logsumexp(head, states, targets, Groups(), correction)
-    place = [rows[real] + number * n for number, rows, real, *_ in parts()]
+    place = [rows.reshape(-1)[real] + number * n for number, rows, real, *_ in parts()]
     # each row is once in each round
     sums = found[torch.argsort(torch.cat(place))].view(rounds, n)
     return _pairs.softmax_loss(torch.logsumexp(sums, dim=0), positive).mean()

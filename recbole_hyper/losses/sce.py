@@ -65,13 +65,13 @@ def scalable_cross_entropy(
     bucket_size_y: int,
     mix: bool = True,
     generator: torch.Generator | None = None,
-) -> tuple[Tensor, dict[str, float]]:
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the SCE loss (Mezentsev et al. 2024, section 3) and its statistics.
 
     A row's loss in a bucket is the cross-entropy over the bucket's items and its target; a row in several buckets
     keeps the largest; the loss is the mean over rows that are in some bucket. No gradient flows through the search.
 
-    Statistics: ``selected``, the share of rows in some bucket; ``selected_once``, in exactly one;
+    Statistics, 0-d float64: ``selected``, the share of rows in some bucket; ``selected_once``, in exactly one;
     ``positives_found``, the share of (bucket, row) pairs whose target is among the bucket's items.
 
     Args:
@@ -112,14 +112,14 @@ def scalable_cross_entropy(
         is_hardest = torch.where(pair_losses == hardest[flat], pair, len(flat))
         chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
         chosen = chosen[chosen < len(flat)].sort().values
-        counts = torch.bincount(flat, minlength=n)
+        counts = flat.new_zeros(n).scatter_add_(0, flat, torch.ones_like(flat))
         found = _share_found(rows, items, targets)
     kept, groups = _pairs.groups_of_sets(flat[chosen], chosen // size, items, targets, states.shape[1])
     candidates, positive = _pairs.group_logsumexp(head, states, targets, groups)
     losses = _pairs.softmax_loss(candidates, positive[kept])
     statistics = {
-        "selected": float((counts > 0).float().mean()),
-        "selected_once": float((counts == 1).float().mean()),
+        "selected": (counts > 0).float().mean().double(),
+        "selected_once": (counts == 1).float().mean().double(),
         "positives_found": found,
     }
     # rows in no bucket too: the zero that flows to a target logit of NaN makes the item's gradient NaN
@@ -132,11 +132,11 @@ def _bucket_groups(rows: Tensor, items: Tensor, targets: Tensor) -> list[_pairs.
     return [_pairs.Group(r, i, targets[r]) for r, i in zip(rows.split(step), items.split(step), strict=True)]
 
 
-def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> float:
+def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> Tensor:
     ordered = items.sort(dim=1).values
     wanted = targets[rows]
     place = torch.searchsorted(ordered, wanted).clamp_(max=ordered.shape[1] - 1)
-    return float((ordered.gather(1, place) == wanted).float().mean())
+    return (ordered.gather(1, place) == wanted).float().mean().double()
 
 
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:

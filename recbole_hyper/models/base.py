@@ -199,7 +199,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         targets = self.head.numbered(targets)
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
         loss = self.loss(states, targets, head, negatives)
-        self.loss_terms = dict(self.loss.statistics)
+        self.loss_terms = {name: float(value) for name, value in self.loss.statistics.items()}
         return loss
 
     def predict(self, interaction: Any) -> Tensor:

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-import torch
-
 from recbole_hyper import registry
 from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.item_features import ItemFeatures
+from recbole_hyper.devices import free_memory, total_memory
 from recbole_hyper.encoders.base import Size
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import table
@@ -113,7 +111,7 @@ def require_memory(config: Any, n_items: int, features: ItemFeatures | None = No
     estimate = estimate_memory(config, n_items, features)
     device, limit = config["device"], config["memory_limit"]
     if not limit:
-        limit = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+        limit = free_memory(device)
     if estimate.total <= limit:
         return estimate
     advice = _nearest(config, n_items, limit, features)
@@ -128,9 +126,7 @@ def require_one_sequence(config: Any) -> None:
 
     All the memory of the device counts: what is free, or ``memory_limit``, is asked when the items are known.
     """
-    device = config["device"]
-    on_gpu = device.type == "cuda"
-    limit = torch.cuda.get_device_properties(device).total_memory if on_gpu else psutil.virtual_memory().total
+    limit = total_memory(config["device"])
     needed = estimate_memory(_with(config, {"train_batch_size": 1}), 1).total
     if needed > limit:
         keys = ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")

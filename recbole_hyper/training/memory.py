@@ -9,12 +9,14 @@ import threading
 import psutil
 import torch
 
+from recbole_hyper.devices import module_of
+
 
 class PeakMemory:
     """Context manager that measures the peak memory of its body.
 
     ``bytes`` is the largest resident set of this process seen while the body ran (sampled every ``interval`` seconds),
-    or, on a CUDA device, the peak of the allocator. ``growth`` is that peak less what was in use at the start.
+    or, on a GPU, the peak of torch's allocator. ``growth`` is that peak less what was in use at the start.
     """
 
     def __init__(self, device: torch.device | str = "cpu", interval: float = 0.02) -> None:
@@ -22,9 +24,9 @@ class PeakMemory:
         self.bytes = self.growth = 0
 
     def __enter__(self) -> PeakMemory:
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self._start = torch.cuda.memory_allocated(self.device)
+        if self.device.type != "cpu":
+            module_of(self.device).reset_peak_memory_stats(self.device)
+            self._start = module_of(self.device).memory_allocated(self.device)
             return self
         self._process = psutil.Process()
         self._start = self._peak = self._process.memory_info().rss
@@ -38,8 +40,8 @@ class PeakMemory:
             self._peak = max(self._peak, self._process.memory_info().rss)
 
     def __exit__(self, *error: object) -> None:
-        if self.device.type == "cuda":
-            self.bytes = torch.cuda.max_memory_allocated(self.device)
+        if self.device.type != "cpu":
+            self.bytes = module_of(self.device).max_memory_allocated(self.device)
         else:
             self._stop.set()
             self._thread.join()

@@ -386,7 +386,7 @@ def test_a_step_whose_lifts_exceed_the_default_equals_torch(monkeypatch: pytest.
 @pytest.mark.parametrize("arrays", [1, 2])
 def test_wide_items_shrink_the_block_and_not_the_rows(arrays: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tile of one row reads every item for one state: a million items would be lifted again for each."""
-    monkeypatch.setattr(_chunks, "default_budget", lambda device: _chunks.DEFAULT_BUDGET)
+    monkeypatch.setattr(_chunks, "default_budget", lambda device: arrays * _chunks.DEFAULT_BUDGET)
     for n in (4096, 25_600):
         tiles = _chunks.cut(
             n, 1_000_000, d + 1, arrays=arrays, terms=6, itemsize=4, budget=None, device=torch.device("cuda")

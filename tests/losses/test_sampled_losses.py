@@ -173,8 +173,9 @@ def test_groups_hold_each_row_once_with_its_own_set(sets: list[int], room: int, 
         n, a = group.rows.shape
         assert n * 3 * max(a, width) <= max(room, 3 * width) or (n, a) == (1, 1)
         torch.testing.assert_close(group.targets, 7 * group.rows)
-        for own, real, candidates in zip(group.rows, group.real, group.items, strict=True):
-            found += [(int(row), candidates.tolist()) for row in own[real]]
+        real = torch.zeros(n * a, dtype=torch.bool).index_fill_(0, group.chosen, True).view(n, a)
+        for own, counts, candidates in zip(group.rows, real, group.items, strict=True):
+            found += [(int(row), candidates.tolist()) for row in own[counts]]
     assert [row for row, _ in found] == order.tolist()
     assert sorted(found) == sorted((row, items[number].tolist()) for row, number in zip(rows, sets, strict=True))
 

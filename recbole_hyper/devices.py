@@ -1,0 +1,70 @@
+"""The device of a run: which one, its name and its memory. All by torch.accelerator, so CUDA and ROCm alike."""
+
+import functools
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from recbole_hyper.threads import processors
+
+CPU = torch.device("cpu")
+# has no float64, which evaluation and curvatures take
+WITHOUT_FLOAT64 = ("mps",)
+
+
+def usable_accelerator() -> torch.device | None:
+    """Return the accelerator that this process can use, None where there is none."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return None if found is None or found.type in WITHOUT_FLOAT64 else torch.device(found.type)
+
+
+def why_no_accelerator(gpu_id: str) -> str:
+    """Say why :func:`usable_accelerator` finds none, in words for a warning."""
+    if not gpu_id:
+        return "gpu_id is empty"
+    found = torch.accelerator.current_accelerator()
+    if found is None:
+        return f"torch {torch.__version__} is built without one: install torch for your GPU, see docs/gpu.md"
+    if found.type in WITHOUT_FLOAT64:
+        return f"torch's {found.type} device has no float64"
+    return f"torch {torch.__version__} finds no {found.type} device: check the driver and gpu_id={gpu_id}"
+
+
+def module_of(device: torch.device) -> Any:
+    """Return torch's module of an accelerator: torch.cuda and its like."""
+    return torch.get_device_module(device)
+
+
+def total_memory(device: torch.device) -> int:
+    """Return the bytes that exist on the device, or on this machine for the CPU."""
+    return psutil.virtual_memory().total if device.type == "cpu" else module_of(device).mem_get_info(device)[1]
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that are free on the device now, or on this machine for the CPU."""
+    return psutil.virtual_memory().available if device.type == "cpu" else module_of(device).mem_get_info(device)[0]
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Return what a figure was measured on: type, name and memory in bytes; "cores" too for the CPU."""
+    if device.type == "cpu":
+        return {"type": "cpu", "name": _processor(), "memory": total_memory(device), "cores": processors()}
+    name = str(module_of(device).get_device_name(device))
+    return {"type": device.type, "name": name, "memory": total_memory(device)}
+
+
+def in_words(description: dict[str, Any]) -> str:
+    """Return what :func:`describe` found as one phrase: 'cuda (NVIDIA H100, 80 GiB)'."""
+    cores = f", {description['cores']} cores" if "cores" in description else ""
+    return f"{description['type']} ({description['name']}{cores}, {description['memory'] / 2**30:.0f} GiB)"
+
+
+@functools.cache
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

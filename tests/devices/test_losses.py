@@ -1,0 +1,123 @@
+"""Every loss with every geometry on the device: the numbers of the CPU, and a fixed small number of transfers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recbole_hyper import registry
+from recbole_hyper.data.negatives import NegativeSampler
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.ce import exact_cross_entropy
+from tests.devices.foreign import Transfers, counted
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "bce": {},
+    "bce_plus": {"n_negatives": 8},
+    "ce": {},
+    "gbce": {"n_negatives": 8, "t": 0.5},
+    "rece": {"rounds": 2},
+    "sampled_ce": {"n_negatives": 8},
+    "sce": {"n_buckets": 4, "bucket_size_x": 20, "bucket_size_y": 30},
+}
+# how often a loss waits, the draw of negatives apart: for the numbers of rows of its groups, and SCE for that of the
+# rows in some bucket
+WAITS = {"sampled_ce": 1, "sce": 2}
+
+
+class Given:
+    """Negatives that do not depend on the device, whose generator differs from that of the CPU on a real one."""
+
+    def __init__(self, table: Tensor, rows: Tensor) -> None:
+        self.table, self.rows = table, rows
+
+    def per_position(self, k: int, **options: Any) -> Tensor:
+        return self.table[self.rows, :k]
+
+    def per_sequence(self, k: int, **options: Any) -> tuple[Tensor, Tensor]:
+        return self.table[:, :k], self.rows
+
+
+def evaluate(name: str, geometry: str, device: torch.device | str, n: int = 48, m: int = 200, **options: Any) -> Any:
+    """Return the loss and its gradients by states, weight, offset and curvature on the CPU, and the transfers."""
+    generator = torch.Generator().manual_seed(3)
+    states, weight, offset = (torch.randn(*size, generator=generator) for size in ((n, 16), (m, 16), (m,)))
+    states, weight, offset = (t.to(device).requires_grad_() for t in (states, weight, 0.1 * offset))
+    targets = torch.randint(1, m // 2, (n,), generator=generator).to(device)
+    table = torch.randint(m // 2, m, (12, 8), generator=generator).to(device)
+    curvature = torch.tensor(0.3, device=device, requires_grad=True)
+    head = OutputHead(registry.resolve("geometry", geometry)(), weight, offset=offset, curvature=curvature)
+    loss_of = registry.resolve("losses", name)(**{**LOSSES[name], **options})
+    negatives = Given(table, torch.arange(n, device=device) % 12)
+    torch.manual_seed(1)
+    with counted() as transfers:
+        loss = loss_of(states, targets, head, negatives)
+        gradients = torch.autograd.grad(loss, [states, weight, offset, curvature], allow_unused=True)
+    return [None if t is None else t.detach().cpu() for t in (loss, *gradients)], transfers
+
+
+@pytest.mark.parametrize("geometry", registry.names("geometry"))
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_agree_with_the_cpu(name: str, geometry: str, foreign: torch.device) -> None:
+    assert sorted(LOSSES) == sorted(registry.names("losses"))
+    (found, transfers), (expected, _) = evaluate(name, geometry, foreign), evaluate(name, geometry, "cpu")
+    for own, other in zip(found, expected, strict=True):
+        assert (own is None) == (other is None)
+        if own is not None:
+            torch.testing.assert_close(own, other, rtol=2e-4, atol=1e-5)
+    assert transfers.waits == WAITS.get(name, 0), transfers.places
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_transfers_do_not_grow_with_rows_or_items(name: str, foreign: torch.device) -> None:
+    options = {"memory_budget": 90_000} if name == "ce" else {}
+    _, small = evaluate(name, "poincare", foreign, **options)
+    _, large = evaluate(name, "poincare", foreign, n=80, m=400, **options)
+    assert small == large
+
+
+@pytest.mark.parametrize("method", ["per_position", "per_sequence"])
+@pytest.mark.parametrize("exclude_seen", [True, False])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_negatives_are_drawn_with_one_wait(
+    method: str, exclude_seen: bool, replacement: bool, foreign: torch.device
+) -> None:
+    """60 users of 100 items; user 0 has seen all but eight, which rounds of redrawing seldom find."""
+    generator = torch.Generator().manual_seed(0)
+    seen = [torch.arange(1, 92)] + [torch.randperm(99, generator=generator)[:5].sort().values + 1 for _ in range(59)]
+    offsets = torch.tensor([0, *(len(items) for items in seen)]).cumsum(0)
+    sampler = NegativeSampler(100, offsets.to(foreign), torch.cat(seen).to(foreign))
+    users, rows = torch.arange(60, device=foreign), torch.arange(60).repeat_interleave(2)
+    targets = torch.cat([items[:2] for items in seen])
+    with counted() as transfers:
+        bound = sampler.bind(users[1:], (rows[2:] - 1).to(foreign), targets[2:].to(foreign))
+        getattr(bound, method)(3, exclude_seen=exclude_seen, replacement=replacement)
+    assert (transfers.waits, transfers["size"]) == (1, 1), transfers.places
+
+    bound = sampler.bind(users, rows.to(foreign), targets.to(foreign))
+    drawn = getattr(bound, method)(8, exclude_seen=exclude_seen, replacement=replacement)
+    own, of = (drawn[0].cpu(), range(60)) if method == "per_sequence" else (drawn.cpu(), rows.tolist())
+    for position, (items, user) in enumerate(zip(own.tolist(), of, strict=True)):
+        avoided = set(seen[user].tolist()) if exclude_seen else set()
+        own_targets = slice(2 * user, 2 * user + 2) if method == "per_sequence" else slice(position, position + 1)
+        avoided |= set(targets[own_targets].tolist())
+        assert not avoided & set(items)
+        assert 0 not in items
+        assert replacement or len(set(items)) == 8
+
+
+def test_a_planted_cpu_tensor_in_a_loss_fails(foreign: torch.device) -> None:
+    states, weight = torch.randn(9, 4, device=foreign), torch.randn(30, 4, device=foreign)
+    targets, geometry = torch.arange(1, 10), registry.resolve("geometry", "euclidean")()
+    with pytest.raises(RuntimeError, match="a tensor on cpu among tensors on foreign"):
+        exact_cross_entropy(states, targets, weight, torch.zeros(30), geometry)
+
+
+def test_the_budget_of_a_loss_follows_the_memory_of_the_device(foreign: torch.device) -> None:
+    from recbole_hyper.losses._chunks import default_budget
+
+    assert default_budget(foreign) == (4 << 30) // 16  # of 4 GiB, 2 of them free
+    assert isinstance(Transfers.current, type(None))
