@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 MODEL = Path(os.environ.get("MODEL", "model.onnx"))
 session = onnxruntime.InferenceSession(MODEL)
-about = json.loads(MODEL.with_suffix(".json").read_text(encoding="utf-8"))
+about = json.loads(MODEL.with_name(f"{MODEL.name}.json").read_text(encoding="utf-8"))
 ids = ["", *about["item_ids"]]  # number 0 is padding
 numbers = {item: number for number, item in enumerate(ids)}
 app = FastAPI(title=about["model"])

@@ -19,6 +19,10 @@ class NoSpaceError(OSError):
     """The disk is full, or a quota is used up: nothing was half-written, and the same work can go on with space."""
 
 
+class NonFiniteScoreError(ValueError):
+    """A model gave NaN or infinite scores; ranking them would put NaN first."""
+
+
 class LockedError(OSError):
     """Another process works on the same folder."""
 

@@ -18,6 +18,7 @@ STAGES = [
         "keys",
         "listing",
         "matmul",
+        "outputs",
         "random_numbers",
         "recbole_files",
         "recbole_keys",

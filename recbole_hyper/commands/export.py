@@ -8,14 +8,16 @@ HELP = "write a finished run as an ONNX graph, a torch program, or item vectors 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="output_dir of the run")
     parser.add_argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx")
-    parser.add_argument("--output", required=True, help="file: .onnx, .pt2, or .npy or .parquet; a .json joins it")
+    parser.add_argument(
+        "--output", required=True, help="file: .onnx, .pt2, or .npy or .parquet; a .json of that name joins it"
+    )
     parser.add_argument("--top_k", type=int, help="items that the graph recommends; default: the encoder alone")
     parser.add_argument("--exclude_seen", action="store_true", help="with --top_k: an input of items to leave out")
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Write the files and print their paths."""
-    from recbole_hyper.serving.export import check_request, export
+    from recbole_hyper.serving.export import check_request, description_of, export
 
     asked = {"format": arguments.format, "top_k": arguments.top_k, "exclude_seen": arguments.exclude_seen}
     path = check_request(arguments.format, arguments.output, top_k=arguments.top_k, exclude_seen=arguments.exclude_seen)
@@ -28,4 +30,4 @@ def main(arguments: argparse.Namespace) -> None:
     elif "score" in content:
         print(f"{content['n_items']} vectors of {content['dimension']}: {content['query']}; score = {content['score']}")
     print(path)
-    print(path.with_suffix(".json"))
+    print(description_of(path))

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.commands import options_of
+from recbole_hyper.commands import options_of, words
 
 HELP = "recommend items from a finished run: to a file for any number of users, or a few as a table"
 _SHOWN = 5
@@ -12,17 +12,31 @@ _SHOWN = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="output_dir of the run")
-    parser.add_argument("--users", help="all (default), or a file of ids: .txt, .csv or .parquet")
+    parser.add_argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet")
     parser.add_argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time")
     parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")
     parser.add_argument("--items", type=Path, help="file of the only items that may be recommended")
-    parser.add_argument("--exclude", type=Path, help="file of items that may not be recommended")
-    parser.add_argument("--exclude_seen", type=switch, default=True, help="leave out items of the history (True)")
+    parser.add_argument("--exclude", type=Path, help="file of items to leave out; with a column of users, for each own")
+    parser.add_argument("--exclude_seen", type=switch, help="leave out items of the history; default: as the run did")
     parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
     parser.add_argument("--cold", choices=("popular", "error"), default="popular", help="users without known items")
+    add_rules(parser)
+    parser.add_argument("--unfinished", action="store_true", help="use a run that was stopped in training")
     parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
+    parser.add_argument("--csv_safe", action="store_true", help="an apostrophe before ids that look like formulas")
     parser.add_argument("--num_workers", type=int, default=1, help="processes for all users; --output is a folder then")
     parser.add_argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one")
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add the options of rules, each of which is a field of ``Rules``."""
+    parser.add_argument("--catalogue", type=Path, help="table of items, text or parquet, whose columns the rules name")
+    parser.add_argument("--where", default="", help="condition on these, as \"category != 'Garden' and price < 50\"")
+    parser.add_argument("--at_most", default="", help="items with one value of a column, as {category: 2}")
+    parser.add_argument("--at_least", default="", help="items that meet a condition, as {interactions = 0: 2}")
+    parser.add_argument("--boost", type=Path, help="table of items and what is added to their scores (column boost)")
+    parser.add_argument("--diversity", type=float, default=0.0, help="0 to 1: weight of unlikeness in a list")
+    parser.add_argument("--diversity_by", default="", help="column that likeness compares; default: item vectors")
 
 
 def switch(text: str) -> bool:
@@ -42,26 +56,31 @@ def main(arguments: argparse.Namespace) -> int:
         raise ValueError("give --users or --histories, one of the two")
     if arguments.num_workers != 1:
         return _by_workers(arguments)
+    users = _users(arguments.users)
     if arguments.output is not None:
-        stream.require_kind(arguments.output)
-    model = load(arguments.run)
+        inputs = [
+            users,
+            *(getattr(arguments, name) for name in ("histories", "items", "exclude", "catalogue", "boost")),
+        ]
+        stream.require_output(arguments.output, (path for path in inputs if isinstance(path, Path)))
+    model = load(arguments.run, unfinished=arguments.unfinished)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
     if arguments.histories is not None:
         question = stream.about_histories(model, arguments.histories, **how)
     else:
-        file = None if arguments.users in (None, "all") else Path(arguments.users)
-        question = stream.about_users(model, file, **how)
-    lists = _lists(arguments, model.config["ITEM_ID_FIELD"])
-    options = {"k": arguments.k, "exclude_seen": arguments.exclude_seen, **lists}
+        question = stream.about_users(model, users, **how)
+    fields = {"user": model.config["USER_ID_FIELD"], "item": model.config["ITEM_ID_FIELD"]}
+    if arguments.catalogue is not None:
+        model.use_catalogue(stream.read_table(arguments.catalogue))
+    plan = model.plan(**options_of(model.plan, arguments) | _lists(arguments, **fields) | {"rules": _rules(arguments)})
     if arguments.output is None:
-        asked = question.part(0, min(_SHOWN, question.n))
-        found = model.answer(asked, arguments.k, arguments.exclude_seen, model.allowed(**lists))
-        print(frame_table(found))
-        print(f"{len(asked)} of {question.n} users; --output=FILE.parquet writes all")
-        stream.tell_skipped(asked.unknown_items, asked.unknown_users)
+        query = question.part(0, min(_SHOWN, question.n))
+        print(frame_table(model.answer(query, plan)))
+        print(f"{len(query)} of {question.n} users; --output=FILE.parquet writes all")
+        stream.tell_skipped(query.unknown_items, query.unknown_users)
         return 0
     there = stream.write_recommendations(
-        model, question, arguments.output, options=options, identity=identity(arguments.run)
+        model, question, arguments.output, plan=plan, identity=identity(arguments.run), csv_safe=arguments.csv_safe
     )
     if there:
         print(f"went on after {there} parts of an earlier call")
@@ -70,26 +89,65 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _users(text: str | None) -> Path | list[str] | None:
+    """Return the file of ids, the ids that are given as words, or None for all users."""
+    if text in (None, "all"):
+        return None
+    path = Path(text)
+    return path if path.exists() or path.suffix or "/" in text else words(text)
+
+
 def _by_workers(arguments: argparse.Namespace) -> int:
     """Recommend to all users by several processes, into a folder of parquet files."""
     from recbole_hyper.runs.batch import recommend_all
     from recbole_hyper.runs.folder import read_begun
-    from recbole_hyper.serving.stream import KINDS
+    from recbole_hyper.serving.parts import KINDS
+    from recbole_hyper.serving.stream import read_table
 
     if arguments.users not in (None, "all") or arguments.histories is not None:
         raise ValueError("--num_workers recommends to all users of the run; leave --users and --histories out")
     if arguments.output is None or arguments.output.suffix in KINDS:
         raise ValueError("--num_workers writes parquet files into a folder; name one by --output=FOLDER")
-    field = read_begun(Path(arguments.run)).get("ITEM_ID_FIELD", "item_id")
-    options = options_of(recommend_all, arguments) | _lists(arguments, field)
+    begun = read_begun(Path(arguments.run))
+    fields = {"user": begun.get("USER_ID_FIELD", "user_id"), "item": begun.get("ITEM_ID_FIELD", "item_id")}
+    options = options_of(recommend_all, arguments) | _lists(arguments, **fields) | {"rules": _rules(arguments)}
+    if arguments.catalogue is not None:
+        options["catalogue"] = read_table(arguments.catalogue)
     files = recommend_all(arguments.run, **options)
     print(f"{len(files)} files in {arguments.output}")
     return 0
 
 
-def _lists(arguments: argparse.Namespace, field: str) -> dict[str, Any]:
-    """Return the only items, and those left out, from the files that name them; ``field`` is the run's item_id."""
-    from recbole_hyper.serving.stream import read_id_file
+def _lists(arguments: argparse.Namespace, user: str, item: str) -> dict[str, Any]:
+    """Return the only items, and those left out, from the files that name them; the run's names are given."""
+    from recbole_hyper.serving.stream import read_exclusions, read_id_file
 
-    given = {"items": arguments.items, "exclude": arguments.exclude}
-    return {name: None if file is None else read_id_file(file, field, "item_id") for name, file in given.items()}
+    only, never = arguments.items, arguments.exclude
+    return {
+        "items": None if only is None else read_id_file(only, item, "item_id"),
+        "exclude": None if never is None else read_exclusions(never, user, item),
+    }
+
+
+def _rules(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the rules of the command line."""
+    from recbole_hyper.serving.stream import read_boosts
+
+    rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
+    for name in ("at_most", "at_least"):
+        rules[name] = _mapping(name, getattr(arguments, name))
+    if arguments.boost is not None:
+        rules["boost"] = read_boosts(arguments.boost)
+    return rules
+
+
+def _mapping(name: str, text: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        values = yaml.safe_load(text) if text else {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"--{name}={text!r} is no mapping: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"--{name}={text!r}: a mapping is needed, such as {{category: 2}}")
+    return values

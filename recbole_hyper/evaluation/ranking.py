@@ -9,6 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recbole_hyper.data.histories import history_items
+from recbole_hyper.errors import NonFiniteScoreError
 from recbole_hyper.types import Cases, Ranks
 
 # scores in float32 and one comparison of them
@@ -23,10 +24,6 @@ _Ranked = tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray, int]
 
 class ScoresError(ValueError):
     """A scorer gave what are no scores of the cases it was asked for."""
-
-
-class NonFiniteScoreError(ValueError):
-    """A model gave NaN or infinite scores; ranking them would put NaN first."""
 
 
 def rank_cases(
@@ -63,14 +60,12 @@ def rank_cases(
     """
     _require_fitting(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
-    size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
-    # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
-    size = min(size, max(256, SCORES_PER_BLOCK // n_items))
+    size = rows_of_a_block(n_items, memory_budget)
     parts: list[_Ranked] = []
     with tqdm(total=len(cases), desc=progress, disable=progress is None, unit="case", leave=False) as bar:
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
-            scores = _scores(score, part, n_items)
+            scores = scores_of(score, part, n_items)
             if part.candidates is None and scores.device.type == "cpu" and scores.dtype == torch.float32:
                 parts.append(_rank_here(score, scores, part, k, hidden, exclude_seen))
             else:
@@ -83,6 +78,13 @@ def rank_cases(
     *found, ties = zip(*parts, strict=True)
     ranks, counts, lists, values = map(np.concatenate, found)
     return Ranks(ranks, counts, lists, sum(ties) / len(cases), np.where(lists == 0, np.float32(-np.inf), values))
+
+
+def rows_of_a_block(n_items: int, memory_budget: int) -> int:
+    """Return how many rows of scores of ``n_items`` are computed at one time within ``memory_budget`` bytes."""
+    size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
+    # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
+    return min(size, max(256, SCORES_PER_BLOCK // n_items))
 
 
 def _rank_here(
@@ -99,7 +101,7 @@ def _rank_here(
 
     at_least, equal, removed, top, bad = rank_rows(values, part.targets.astype(np.int64), offsets, seen, hidden, k)
     if bad.any():
-        _require_finite(_scores(score, part, values.shape[1]), part)  # the first scores have been overwritten
+        _require_finite(scores_of(score, part, values.shape[1]), part)  # the first scores have been overwritten
         raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")
     counts = values.shape[1] - 1 - int((hidden > 0).sum()) - removed
     # an excluded score stands below every finite one: only such a target has every column beside or above it
@@ -165,8 +167,8 @@ def _require_items(who: str, items: npt.NDArray[np.int32], n_items: int) -> None
         raise ValueError(f"{who} item id {wrong[0]} ({wrong.size} such); ids go from 1 to {n_items - 1}")
 
 
-def _scores(score: Scorer, cases: Cases, n_items: int) -> Tensor:
-    """Return the scores of ``cases``, checked to be what :func:`rank_cases` asks of a scorer."""
+def scores_of(score: Scorer, cases: Cases, n_items: int) -> Tensor:
+    """Return the scores (n, n_items) of ``cases``; ScoresError where the scorer gives anything else."""
     scores = score(cases)
     wanted = f"floating scores of shape ({len(cases)}, {n_items}), a row per case and a column per item id"
     if not isinstance(scores, Tensor):

@@ -38,13 +38,3 @@ def asinh_slope(u: Any, slope: Any) -> None:
             root = np.sqrt(ONE + w * w)
             slopes[j] = ONE / root
             values[j] = signed_asinh(x, w, root)
-
-
-@compiled(error_model="numpy", fastmath={"contract"})
-def scaled_asinh_row(u: Any, scale: Any, keep: Any) -> None:
-    """Replace ``u`` (n,) float32 by scale * asinh(u), the numbers of ``asinh_slope``, but where it is ``keep``."""
-    for j in range(len(u)):
-        x = u[j]
-        w = abs(x)
-        value = signed_asinh(x, w, np.sqrt(ONE + w * w)) * scale[j]
-        u[j] = keep if x == keep else value

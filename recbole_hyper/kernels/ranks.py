@@ -5,13 +5,13 @@ Kept for: ranks of a million items in 1.04 times their product (make bench-rank)
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
-import torch
 from numba import prange
 
 from recbole_hyper.kernels.compiled import compiled
@@ -28,11 +28,15 @@ _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 def with_torch_threads(kernel: Callable[P, R]) -> Callable[P, R]:
     """Run a parallel kernel with as many threads as torch uses now, and leave torch's number as it is.
 
-    numba's first parallel call sets the thread count of OpenMP, which is torch's too.
+    numba's first parallel call sets the thread count of OpenMP, which is torch's too. A process without torch keeps
+    numba's number.
     """
 
     @functools.wraps(kernel)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return kernel(*args, **kwargs)
         threads = torch.get_num_threads()
         before = numba.get_num_threads()
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))  # type: ignore[attr-defined]
@@ -64,53 +68,42 @@ def _take(scores: Any, first: int, best: Any, top: Any) -> None:
             top[place] = first + j
 
 
-@compiled()
-def _exclude(row: npt.NDArray[np.float32], items: npt.NDArray[np.int64], first: int) -> None:
-    """Set to LOWEST those of the ``items`` whose scores stand in ``row`` (m,), which begins with item ``first``."""
-    for item in items:
-        if first <= item < first + len(row):
-            row[item - first] = LOWEST
-
-
 @with_torch_threads
 @compiled(parallel=True, fastmath={"reassoc", "contract"})
 def best_rows(
-    scores: npt.NDArray[np.float32],
-    first: int,
-    offsets: npt.NDArray[np.int64],
-    excluded: npt.NDArray[np.int64],
-    best: npt.NDArray[np.float32],
-    top: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    """Go on with lists of best items by a block of scores, which is overwritten where an item is excluded.
+    scores: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], excluded: npt.NDArray[np.int64], k: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    """Find the best items of every row; ``scores`` is overwritten where an item is excluded.
 
     Args:
-        scores: (n, m) of the items first, first + 1, ...
-        first: larger than every item that the lists hold.
-        offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are left out of row ``i``.
-        best, top: (n, k) scores and items so far, best first; LOWEST and 0 where there are fewer.
+        scores: (n, n_items), column 0 padding; LOWEST where an item is excluded.
+        offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are excluded from row ``i``.
+        k: length of the lists.
 
     Returns:
-        (n,) True where a score is not finite.
+        (n, k) items, best first, equal scores in item order, 0 where none is left; (n, k) their scores, LOWEST where
+        none is left; (n,) True where a score that is not excluded is not finite.
     """
-    n, m = scores.shape
-    bad = np.zeros(n, np.bool_)
+    n, n_items = scores.shape
+    top, best, bad = np.zeros((n, k), np.int32), np.full((n, k), LOWEST, np.float32), np.zeros(n, np.bool_)
     for i in prange(n):
         row = scores[i]
-        _exclude(row, excluded[offsets[i] : offsets[i + 1]], first)
-        threshold = best[i, -1]
+        row[0] = LOWEST
+        for at in range(offsets[i], offsets[i + 1]):
+            row[excluded[at]] = LOWEST
+        threshold = LOWEST
         nothing = _ZERO
-        for start in range(0, m, _BLOCK):
+        for start in range(0, n_items, _BLOCK):
             # a slice, whose columns need no look at their sign: that makes the loop vector instructions
             part, above = row[start : start + _BLOCK], _ZERO
             for j in range(len(part)):
                 above += _ONE if part[j] > threshold else _ZERO
                 nothing += part[j] * _ZERO  # NaN as soon as one score is not finite
             if above > _ZERO:
-                _take(part, first + start, best[i], top[i])
+                _take(part, start, best[i], top[i])
                 threshold = best[i, -1]
         bad[i] = np.isnan(nothing)
-    return bad
+    return top, best, bad
 
 
 @with_torch_threads

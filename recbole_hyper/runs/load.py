@@ -14,7 +14,7 @@ from recbole_hyper.runs.folder import CONFIG, REFIT, RESULT, read_begun
 from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
-from recbole_hyper.training.checkpoint import WEIGHTS, CheckpointError, load_weights
+from recbole_hyper.training.checkpoint import WEIGHTS, CheckpointError, load_weights, read_weights
 from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -27,17 +27,29 @@ class StoredConfig(Config):
         """Ask for no atomic file."""
 
 
-def load(output_dir: str | Path) -> Recommender:
+def load(output_dir: str | Path, *, unfinished: bool = False) -> Recommender:
     """Load a finished run as a :class:`Recommender`; its folder is enough, on any machine with the package.
 
     What is not as it was in the run is logged: the version of the package, a data set that changed or is gone. A run
     that kept no data (``save_data=False``, or one of an earlier version) reads the data set again.
 
+    Args:
+        output_dir: folder of the run.
+        unfinished: take a run without a result too, such as one that was stopped in training, with the best weights so
+            far; ``differences`` then names their epoch.
+
     Raises:
-        ConfigError: no run there, one of a newer format, or a model that needs features which no folder holds.
+        ConfigError: no run there, one without a result, one of a newer format, or a model that needs features which no
+            folder holds.
         CheckpointError: weights or data that are missing, damaged, or do not belong together.
     """
-    content, kept = read_run(output_dir), read_kept(Path(output_dir))
+    content, finished = read_run(output_dir), (Path(output_dir) / RESULT).is_file()
+    if not finished and not unfinished:
+        raise ConfigError(
+            f"{output_dir} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
+            f"'recbole-hyper run --resume=True --output_dir={output_dir}', or load it as it is by unfinished=True"
+        )
+    kept = read_kept(Path(output_dir))
     if kept is not None:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
@@ -48,6 +60,10 @@ def load(output_dir: str | Path) -> Recommender:
     for text in changed:
         logger.warning("%s", text)
     model, refitted = load_model(config, data, split)
+    if not finished:
+        epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
+        changed.append(f"{output_dir} has no result: these are the best weights up to now, of epoch {epoch}")
+        logger.warning("%s", changed[-1])
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
     return Recommender(
         model,

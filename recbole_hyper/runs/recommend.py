@@ -17,7 +17,7 @@ def recommend(
     sequences: Iterable[Iterable[str | int]] | None = None,
     times: Iterable[Iterable[float]] | None = None,
     k: int = 10,
-    exclude_seen: bool = True,
+    exclude_seen: bool | None = None,
 ) -> pd.DataFrame:
     """Recommend items from a finished run, for known users (with all they did) or for any histories of item ids.
 
@@ -28,7 +28,7 @@ def recommend(
         users: original user ids, any iterable; None with ``sequences``.
         sequences: histories of original item ids, oldest first, any iterable of iterables.
         times: of the items of ``sequences``, for a model that reads times; see ``Recommender.recommend``.
-        k, exclude_seen: items per user; leave out what the history holds.
+        k, exclude_seen: items per user; leave out what the history holds, None as the run's evaluation did.
 
     Returns:
         A row per recommendation: user_id (or the index of the sequence), position from 1, item_id, score.
@@ -41,7 +41,9 @@ def recommend(
         raise ValueError("give users or sequences, one of the two")
     named = None if users is None else ids("users", users)
     given = None if sequences is None else histories("sequences", sequences)
-    k, exclude_seen = whole("k", k), flag("exclude_seen", exclude_seen)
+    whole("k", k)
+    if exclude_seen is not None:
+        flag("exclude_seen", exclude_seen)
     found = load(output_dir).recommend(
         named, given, k, exclude_seen, unknown="error", cold="popular" if given is None else "error", times=times
     )

@@ -1,6 +1,7 @@
 """Files by which other programs run a model: ONNX graphs, torch programs and item vectors, each with a JSON beside it.
 
-The JSON has what a number means: the original item ids in the order of the item numbers, inputs and outputs.
+The JSON, NAME.onnx.json beside NAME.onnx, has what a number means: the original item ids in the order of the item
+numbers, inputs and outputs.
 """
 
 import logging
@@ -17,12 +18,14 @@ from torch.export import ExportedProgram
 
 from recbole_hyper.errors import ConfigError, require, whole
 from recbole_hyper.evaluation.results import versions
-from recbole_hyper.files import file_digest, replaced, write_json
+from recbole_hyper.files import file_digest, read_json, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.outputs import require_own
 from recbole_hyper.serving.graph import make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
 OPSET = 20
+WRITTEN_BY = "recbole-hyper export"
 Tokens = Sequence[str] | npt.NDArray[Any]
 #: ending of the file, by format
 SUFFIXES = {"onnx": (".onnx",), "program": (".pt2",), "vectors": (".npy", ".parquet")}
@@ -35,7 +38,7 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
 
     Raises:
         ConfigError: an unknown format, options that it does not have, a missing extra, a file name of another format,
-            or a folder that cannot be written to.
+            a file that is no export, or a folder that cannot be written to.
     """
     if format not in SUFFIXES:
         raise ConfigError(f"--format={format} is unknown; known: {', '.join(SUFFIXES)}")
@@ -57,7 +60,27 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
             raise PermissionError(f"no permission to write to {path.parent}")
     except OSError as error:
         raise ConfigError(f"--output={output}: {path.parent} cannot be written to ({error})") from error
+    require_own(path, _is_export, "an export with its JSON beside it")
+    require_own(description_of(path), _is_description, "the description of an export")
     return path
+
+
+def description_of(path: Path) -> Path:
+    """Return where the JSON of an exported file is."""
+    return path.with_name(f"{path.name}.json")
+
+
+def _is_export(path: Path) -> bool:
+    """Whether ``path`` is what an earlier export wrote: the JSON beside it has its digest."""
+    return description_of(path).is_file() and _is_description(description_of(path), file_digest(path))
+
+
+def _is_description(path: Path, digest: str | None = None) -> bool:
+    try:
+        content = read_json(path)
+    except ValueError:
+        return False
+    return content.get("written_by") == WRITTEN_BY and digest in (None, content.get("sha256"))
 
 
 def export(
@@ -78,7 +101,7 @@ def export(
         model: a model with an encoder and a head.
         item_tokens: (n_items,) original ids; entry 0 is padding.
         max_length: longest history that the encoder takes.
-        output: the file; its JSON has the same name with the ending .json.
+        output: the file; its JSON has the same name with .json after it.
         format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.npy or .parquet).
         top_k: number of items that the graph recommends; None exports the encoder alone, which gives states.
         exclude_seen: the graph takes a last input, ``seen_items`` (B, S), and recommends none of them.
@@ -96,6 +119,7 @@ def export(
     if top_k is not None and top_k >= n_items:
         raise ConfigError(f"--top_k={top_k} asks for more items than the {n_items - 1} there are")
     named = {
+        "written_by": WRITTEN_BY,
         "format": format,
         "model": type(model).__name__,
         "versions": versions(),
@@ -109,7 +133,7 @@ def export(
         content = named | _write_graph(model, int(max_length), path, format, top_k, exclude_seen)
     content["sha256"] = file_digest(path)
     content["item_ids"] = [str(token) for token in item_tokens[1:]]
-    write_json(path.with_suffix(".json"), content)
+    write_json(description_of(path), content)
     return content
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,14 +20,15 @@ from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.prepare.values import guessed_time_format, to_seconds
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.errors import ConfigError, whole
-from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of
 from recbole_hyper.evaluation.scorers import learns_users
+from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
-from recbole_hyper.serving.histories import Histories, flag, read_histories, read_ids, seconds
+from recbole_hyper.serving.catalogue import Catalogue
+from recbole_hyper.serving.histories import Histories, column_of, read_histories, read_ids, seconds
+from recbole_hyper.serving.rules import Plan, Rules, select
 from recbole_hyper.types import Cases
 
-# histories that are made into cases at one time
-_CHUNK = 8192
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 
@@ -43,7 +44,7 @@ class Recommender:
         store: ids of users and items, and what each user did.
         counts: (n_items,) how often each item was trained on.
         catalogue: (n_items,) True where an item may be recommended, as the protocol of the run says; None for all.
-        trained: user ids that were trained on; asked for models with a vector per user.
+        trained: user ids that were trained on; needed for models with a vector per user.
         changed: what is not as it was in the run, in words.
 
     Attributes:
@@ -66,8 +67,8 @@ class Recommender:
         self.model, self.config, self.store = model.eval(), config, store
         self.popularity = (counts / max(1, int(counts.sum()))).astype(np.float32)
         self.differences = list(changed)
-        self._catalogue = None if catalogue is None else np.asarray(catalogue)
-        self._items, self._users = Ids(store.item_tokens), Ids(store.user_tokens)
+        self.catalogue = Catalogue(store.item_tokens, counts, catalogue, self._vectors)
+        self._items, self._users = self.catalogue.ids, Ids(store.user_tokens)
         self._fields = (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["TIME_FIELD"])
         self._score = make_scorer(model, config)
         self._reads_times, self._warned = reads_times(config), False
@@ -89,18 +90,18 @@ class Recommender:
 
     @property
     def item_ids(self) -> npt.NDArray[np.str_]:
-        """(n,) original ids of all items."""
-        return self.store.item_tokens[1:]
+        """(n,) original ids of all items, read-only."""
+        return _read_only(self.store.item_tokens[1:])
 
     @property
     def user_ids(self) -> npt.NDArray[np.str_]:
-        """(m,) original ids of all users."""
-        return self.store.user_tokens[1:]
+        """(m,) original ids of all users, read-only."""
+        return _read_only(self.store.user_tokens[1:])
 
     @property
     def n_recommendable(self) -> int:
         """Number of items that may be recommended."""
-        return self.store.n_items - 1 if self._catalogue is None else int(self._catalogue.sum())
+        return self.catalogue.n_recommendable
 
     # --- recommendations ---------------------------------------------------------------------------------------------
     def recommend(
@@ -108,12 +109,13 @@ class Recommender:
         users: Any = None,
         histories: Any = None,
         k: int = 10,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         items: Any = None,
         exclude: Any = None,
         unknown: str = "skip",
         cold: str = "popular",
         times: Any = None,
+        rules: Rules | Mapping[str, Any] | None = None,
     ) -> pd.DataFrame:
         """Recommend items to users of the data, with all that they did in it, or after any histories.
 
@@ -121,17 +123,19 @@ class Recommender:
             users: original user ids: any iterable, Series, column of Arrow or polars.
             histories: original item ids, oldest first: a list of lists, a mapping of user to items, or a table
                 (DataFrame, Arrow, polars) with columns of user, item and, unless its rows are in order, time. A user
-                whose data have grown is asked about by the new history.
+                whose data have grown is query about by the new history.
             k: items each.
-            exclude_seen: leave out what the history holds.
+            exclude_seen: leave out what the history holds; None does as the run's evaluation did.
             items: the only items that may be recommended; None is all that the run may recommend.
-            exclude: items that may not be recommended.
+            exclude: items that may not be recommended, or a mapping of user (or number of the history) to such items.
             unknown: of users and items that the model does not know: "skip" and count them, or "error".
             cold: for a history without a known item (or a user not trained on, where the model has a vector per
                 user): "popular" gives the items with most training interactions, "error" refuses.
             times: when the items of ``histories`` were chosen, in the same form; a table has them in its column. For
                 models that read times, which take histories without them for such of a single moment, and warn once.
                 Numbers are in the unit of the data, dates become Unix seconds.
+            rules: what lists must keep to, see :class:`Rules`, also as a mapping: conditions on the catalogue, limits
+                per category, boosts, diversity. :meth:`use_catalogue` gives the columns.
 
         Returns:
             A row per recommendation: user_id (or the number of the history), position from 1, item_id, score, popular
@@ -144,14 +148,41 @@ class Recommender:
                 ``unknown`` and ``cold`` refuse, nothing left of ``items``, or what is no id and no history; times that
                 do not belong to the histories.
         """
-        self._check_k(k)
-        asked = self.ask(users, histories, unknown, cold, times)
-        return self.answer(asked, k, exclude_seen, self.allowed(items, exclude, unknown))
+        plan = self.plan(k, exclude_seen, items, exclude, unknown, rules)
+        return self.answer(self.query(users, histories, unknown, cold, times), plan)
 
-    def ask(
+    def plan(
+        self,
+        k: int = 10,
+        exclude_seen: bool | None = None,
+        items: Any = None,
+        exclude: Any = None,
+        unknown: str = "skip",
+        rules: Rules | Mapping[str, Any] | None = None,
+    ) -> Plan:
+        """Return what :meth:`recommend` does with scores; raises ValueError as it does."""
+        seen = bool(self.config["exclude_seen"]) if exclude_seen is None else exclude_seen
+        return self.catalogue.plan(k, exclude_seen=seen, items=items, exclude=exclude, unknown=unknown, rules=rules)
+
+    def use_catalogue(self, table: Any, item_column: str | None = None) -> None:
+        """Give the items columns for rules: category, price, stock and whatever else a shop knows today.
+
+        Args:
+            table: a pandas, polars or Arrow table with a row per item; an earlier one is replaced.
+            item_column: its column of original item ids; None takes the name in the data, or a usual one.
+
+        Raises:
+            ConfigError: no such column, or no row of an item of the model.
+        """
+        table = table.to_arrow() if hasattr(table, "to_arrow") else table
+        table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
+        name = item_column or column_of(table.column_names, self._fields[1], "item_id") or self._fields[1]
+        self.catalogue = self.catalogue.with_columns(table, name)
+
+    def query(
         self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None
-    ) -> Asked:
-        """Read what :meth:`recommend` is asked for; raises ValueError as it does."""
+    ) -> Query:
+        """Read whom :meth:`recommend` answers; raises ValueError as it does."""
         for name, value, usual in (("unknown", unknown, "skip"), ("cold", cold, "popular")):
             if value not in (usual, "error"):
                 raise ValueError(f"{name}={value!r}: {usual} or error is needed")
@@ -159,80 +190,48 @@ class Recommender:
             raise ValueError("give users or histories, one of the two")
         if histories is None and times is not None:
             raise ValueError("times belong to histories; those of users are in the data of the run")
-        asked = self._of_users(users, unknown) if histories is None else self._of_histories(histories, unknown, times)
+        query = self._of_users(users, unknown) if histories is None else self._of_histories(histories, unknown, times)
         if cold == "error":
-            asked.require_warm()
-        return asked
+            query.require_warm()
+        return query
 
     @torch.no_grad()
-    def answer(
-        self, asked: Asked, k: int = 10, exclude_seen: bool = True, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> pd.DataFrame:
-        """Return what :meth:`recommend` returns for what was read by :meth:`ask` and :meth:`allowed`."""
-        k, exclude_seen = self._check_k(k), flag("exclude_seen", exclude_seen)
-        allowed = self._catalogue if allowed is None else allowed
-        lists = np.zeros((len(asked), k), dtype=np.int32)
-        scores = np.zeros((len(asked), k), dtype=np.float32)
-        for rows, score in ((np.flatnonzero(asked.warm), self._score), (np.flatnonzero(~asked.warm), self._popular)):
-            for start in range(0, len(rows), _CHUNK):
-                some = rows[start : start + _CHUNK]
-                found = rank_cases(
-                    score, asked.cases(self.store, some), n_items=self.store.n_items, k=k, exclude_seen=exclude_seen,
-                    catalogue=allowed, memory_budget=self._budget,
-                )  # fmt: skip
-                lists[some], scores[some] = found.top_items, found.top_scores
-        return self._frame(asked, lists, scores)
+    def answer(self, query: Query, plan: Plan) -> pd.DataFrame:
+        """Return what :meth:`recommend` returns for what :meth:`query` and :meth:`plan` read."""
+        lists = np.zeros((len(query), plan.k), dtype=np.int32)
+        scores = np.zeros((len(query), plan.k), dtype=np.float32)
+        size = rows_of_a_block(self.store.n_items, self._budget)
+        for rows, score in ((np.flatnonzero(query.warm), self._score), (np.flatnonzero(~query.warm), self._popular)):
+            for start in range(0, len(rows), size):
+                some = rows[start : start + size]
+                offsets, seen = query.histories(some)
+                left_out = plan.left_out(query.names[some], offsets, seen.astype(np.int64))
+                block = scores_of(score, query.cases(self.store, some), self.store.n_items)
+                lists[some], scores[some] = select(_own_rows(block), plan, *left_out)
+        return self._frame(query, lists, scores)
 
-    def _check_k(self, k: Any) -> int:
-        if whole("k", k) > self.n_recommendable:
-            raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
-        return int(k)
-
-    def _frame(self, asked: Asked, lists: npt.NDArray[np.int32], scores: npt.NDArray[np.float32]) -> pd.DataFrame:
+    def _frame(self, query: Query, lists: npt.NDArray[np.int32], scores: npt.NDArray[np.float32]) -> pd.DataFrame:
         n, k = lists.shape
         found = lists.ravel()
         columns = {
-            "user_id": np.repeat(asked.names, k),
+            "user_id": np.repeat(query.names, k),
             "position": np.tile(np.arange(1, k + 1), n),
             "item_id": self.store.item_tokens[found],
             "score": scores.ravel(),
-            "popular": np.repeat(~asked.warm, k),
+            "popular": np.repeat(~query.warm, k),
         }
         if not found.all():
             columns = {name: column[found > 0] for name, column in columns.items()}
         frame = pd.DataFrame(columns)
         frame.attrs = {
-            "unknown_items": asked.unknown_items,
-            "unknown_users": asked.unknown_users,
-            "popular_users": int((~asked.warm).sum()),
+            "unknown_items": query.unknown_items,
+            "unknown_users": query.unknown_users,
+            "popular_users": int((~query.warm).sum()),
         }
         return frame
 
     def _popular(self, cases: Cases) -> torch.Tensor:
         return torch.from_numpy(self.popularity).repeat(len(cases), 1)
-
-    def allowed(self, items: Any = None, exclude: Any = None, unknown: str = "skip") -> npt.NDArray[np.bool_] | None:
-        """Return (n_items,) True where an item may be recommended, None for all; raises as :meth:`recommend`."""
-        if items is None and exclude is None:
-            return self._catalogue
-        allowed = np.ones(self.store.n_items, dtype=bool) if self._catalogue is None else self._catalogue.copy()
-        allowed[0] = False
-        if items is not None:
-            only = np.zeros_like(allowed)
-            only[self._numbers("items", items, unknown)] = True
-            allowed &= only
-            if not allowed.any():
-                raise ValueError("items: none of them is an item that may be recommended")
-        if exclude is not None:
-            allowed[self._numbers("exclude", exclude, unknown)] = False
-        return allowed
-
-    def _numbers(self, name: str, values: Any, unknown: str) -> Int64:
-        given = read_ids(name, values)
-        numbers = self._items.find(given.astype(str))
-        if unknown == "error":
-            _require_known("items", given, numbers > 0)
-        return numbers[numbers > 0]
 
     # --- histories ---------------------------------------------------------------------------------------------------
     @cached_property
@@ -242,7 +241,7 @@ class Recommender:
         rows[self.store.users] = np.arange(self.store.n_rows)
         return rows
 
-    def _of_users(self, users: Any, unknown: str) -> Asked:
+    def _of_users(self, users: Any, unknown: str) -> Query:
         given = read_ids("users", users)
         owners = self._users.find(given.astype(str))
         rows = self._row_of[owners]
@@ -253,10 +252,10 @@ class Recommender:
         lengths = np.where(rows >= 0, self.store.lengths[rows], 0) if len(rows) else np.zeros(0, dtype=np.int64)
         places = ranges(begins, lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        asked = Asked(given, owners, offsets, self.store.items[places], unknown_users=int((rows < 0).sum()))
-        return self._known(asked, self.store.times[places] if self._reads_times else None)
+        query = Query(given, owners, offsets, self.store.items[places], unknown_users=int((rows < 0).sum()))
+        return self._known(query, self.store.times[places] if self._reads_times else None)
 
-    def _of_histories(self, histories: Any, unknown: str, times: Any = None) -> Asked:
+    def _of_histories(self, histories: Any, unknown: str, times: Any = None) -> Query:
         read = read_histories(histories, self._fields, times)
         numbers = self._items.find(read.tokens)
         known = self._is_known(numbers)
@@ -269,8 +268,8 @@ class Recommender:
                 "user to items or a table"
             )
         owners = self._users.find(read.names.astype(str)) if read.named else np.zeros(len(read.names), dtype=np.int64)
-        asked = Asked(read.names, owners, read.offsets, items, unknown_items=int((items == 0).sum()))
-        return self._known(asked, self._times(read))
+        query = Query(read.names, owners, read.offsets, items, unknown_items=int((items == 0).sum()))
+        return self._known(query, self._times(read))
 
     def _times(self, read: Histories) -> Float64 | None:
         """Return the times of the items of histories, None where the model does not ask for them or nobody said."""
@@ -291,16 +290,17 @@ class Recommender:
         return to_seconds(column, guessed_time_format(column) or "unix")[0]
 
     def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        return numbers > 0 if self._catalogue is None else (numbers > 0) & self._catalogue[numbers]
+        allowed = self.catalogue.allowed
+        return numbers > 0 if allowed is None else (numbers > 0) & allowed[numbers]
 
-    def _known(self, asked: Asked, times: Float64 | None) -> Asked:
+    def _known(self, query: Query, times: Float64 | None) -> Query:
         """Return histories without the items that the model does not know, and whether it has something to go on."""
-        known, offsets, items = self._is_known(asked.items), asked.offsets, asked.items
+        known, offsets, items = self._is_known(query.items), query.offsets, query.items
         if not known.all():
             offsets = np.concatenate([[0], np.cumsum(known)])[offsets]
             items, times = items[known], None if times is None else times[known]
-        warm = np.diff(offsets) > 0 if self._trained is None else self._trained[asked.owners]
-        return replace(asked, offsets=offsets, items=np.asarray(items, dtype=np.int32), warm=warm, times=times)
+        warm = np.diff(offsets) > 0 if self._trained is None else self._trained[query.owners]
+        return replace(query, offsets=offsets, items=np.asarray(items, dtype=np.int32), warm=warm, times=times)
 
     # --- what the model thinks ---------------------------------------------------------------------------------------
     def score(self, histories: Any, items: Any = None, times: Any = None) -> npt.NDArray[np.float32]:
@@ -311,13 +311,13 @@ class Recommender:
         Raises:
             ValueError: an unknown item in ``items``, or a history without a known item.
         """
-        asked = self._warm(histories, times)
-        columns = np.arange(1, self.store.n_items) if items is None else self._numbers("items", items, "error")
+        query = self._warm(histories, times)
+        columns = np.arange(1, self.store.n_items) if items is None else self.catalogue.numbers("items", items, "error")
         parts = [np.empty((0, len(columns)), dtype=np.float32)]
         size = max(1, self._budget // (8 * self.store.n_items))
         with torch.no_grad():
-            for start in range(0, len(asked), size):
-                cases = asked.cases(self.store, np.arange(start, min(start + size, len(asked))))
+            for start in range(0, len(query), size):
+                cases = query.cases(self.store, np.arange(start, min(start + size, len(query))))
                 parts.append(self._score(cases).float().cpu().numpy()[:, columns])
         return np.concatenate(parts)
 
@@ -330,18 +330,25 @@ class Recommender:
             ConfigError: a model without states.
             ValueError: a history without a known item.
         """
-        asked = self._warm(histories, times)
-        found = None
+        query = self._warm(histories, times)
+        vectors = item_vectors(self.model)
+        if not len(query) and isinstance(self.model, OwnModel) and vectors is not None:
+            return np.empty((0, vectors.shape[1]), dtype=np.float32)
+        states = None
         if isinstance(self.model, OwnModel):
-            found = self.model.last_states(asked.cases(self.store, np.arange(len(asked))), self.config)
-        if found is None:
+            states = self.model.last_states(query.cases(self.store, np.arange(len(query))), self.config)
+        if states is None:
             raise ConfigError(f"{self.config['model']} has no states: it scores histories as a whole")
-        return found.float().cpu().numpy()
+        return states.float().cpu().numpy()
 
-    def _warm(self, histories: Any, times: Any) -> Asked:
-        asked = self._of_histories(histories, "skip", times)
-        asked.require_warm()
-        return asked
+    def _warm(self, histories: Any, times: Any) -> Query:
+        query = self._of_histories(histories, "skip", times)
+        query.require_warm()
+        return query
+
+    def _vectors(self) -> npt.NDArray[np.float32] | None:
+        vectors = item_vectors(self.model)
+        return None if vectors is None else vectors.detach().to("cpu", torch.float32).numpy()
 
     def item_vectors(self) -> pd.DataFrame:
         """Return the vectors of all items: float32 columns 0 .. d - 1, original ids as the index.
@@ -374,19 +381,17 @@ class Recommender:
         if k >= self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable - 1} items can be alike")
         given = read_ids("items", [items] if isinstance(items, str) else items)
-        numbers = self._numbers("items", given, "error")
-        measure, lists, values = "", [np.empty((0, k), dtype=np.int64)], [np.empty((0, k), dtype=np.float32)]
+        numbers = self.catalogue.numbers("items", given, "error")
+        measure, lists, values = "", [np.empty((0, k), dtype=np.int32)], [np.empty((0, k), dtype=np.float32)]
+        hidden = None if self.catalogue.allowed is None else ~self.catalogue.allowed
         size = max(1, self._budget // (32 * self.store.n_items))
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
             measure, alike = self._alike(some)
-            alike[:, 0] = -torch.inf
-            alike[torch.arange(len(some)), torch.from_numpy(some)] = -torch.inf
-            if self._catalogue is not None:
-                alike[:, torch.from_numpy(~self._catalogue)] = -torch.inf
-            best = alike.sort(dim=1, descending=True, stable=True)  # equal ones in item order
-            lists.append(best.indices[:, :k].numpy())
-            values.append(best.values[:, :k].float().numpy())
+            each = np.arange(len(some) + 1)
+            found = best_items(alike, k, offsets=each, excluded=some, hidden=hidden)
+            lists.append(found[0])
+            values.append(found[1])
         frame = pd.DataFrame(
             {
                 "item_id": np.repeat(given, k),
@@ -399,19 +404,31 @@ class Recommender:
         return frame
 
     @torch.no_grad()
-    def _alike(self, numbers: Int64) -> tuple[str, torch.Tensor]:
+    def _alike(self, numbers: Int64) -> tuple[str, npt.NDArray[np.float32]]:
+        """Return (what is measured, likeness (q, n_items) of the items ``numbers`` (q,) to all)."""
         found = similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
         if found is not None:
-            return found[0], found[1].cpu().clone()
+            return found[0], _own_rows(found[1])
         if self._trained is not None:
             raise ConfigError(f"{self.config['model']} has no item vectors and scores no history")
         one_each = np.arange(len(numbers) + 1)
         cases = whole_histories(self.store, one_each, numbers.astype(np.int32), np.zeros(len(numbers), dtype=np.int64))
-        return "score after a history of the item alone", self._score(cases).float().cpu().clone()
+        return "score after a history of the item alone", _own_rows(self._score(cases))
+
+
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def _own_rows(values: torch.Tensor) -> npt.NDArray[np.float32]:
+    """Return rows of scores as an array that may be written over."""
+    return np.array(values.detach().to("cpu", torch.float32), order="C")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """Histories of numbers of items that a model knows: history ``i`` is ``items[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
@@ -433,21 +450,24 @@ class Asked:
     def __len__(self) -> int:
         return len(self.owners)
 
-    def __getitem__(self, part: slice) -> Asked:
+    def __getitem__(self, part: slice) -> Query:
         start, stop, _ = part.indices(len(self))
         offsets = self.offsets[start : stop + 1]
         inside = slice(offsets[0], offsets[-1])
         times = None if self.times is None else self.times[inside]
         begun = offsets - offsets[0]
-        return Asked(self.names[part], self.owners[part], begun, self.items[inside], self.warm[part], times)
+        return Query(self.names[part], self.owners[part], begun, self.items[inside], self.warm[part], times)
+
+    def histories(self, rows: Int64) -> tuple[Int64, npt.NDArray[np.int32]]:
+        """Return offsets (n + 1,) and items of the histories of ``rows`` (n,)."""
+        lengths = np.diff(self.offsets)[rows]
+        return np.concatenate([[0], np.cumsum(lengths)]), self.items[ranges(self.offsets[rows], lengths)]
 
     def cases(self, store: SequenceStore, rows: Int64) -> Cases:
         """Return a case for each history of ``rows``."""
-        lengths = np.diff(self.offsets)[rows]
-        places = ranges(self.offsets[rows], lengths)
-        times = None if self.times is None else self.times[places]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return whole_histories(store, offsets, self.items[places], self.owners[rows], times)
+        offsets, items = self.histories(rows)
+        times = None if self.times is None else self.times[ranges(self.offsets[rows], np.diff(offsets))]
+        return whole_histories(store, offsets, items, self.owners[rows], times)
 
     def require_warm(self) -> None:
         """Raise ValueError, with the number and the first, where a model has nothing to go on."""

@@ -6,7 +6,7 @@ the plan, so that a file that was made in several goes is that of an uninterrupt
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,16 @@ from tqdm import tqdm
 from recbole_hyper.data.prepare.guess import head, separator_of
 from recbole_hyper.data.prepare.sources import SourceFile
 from recbole_hyper.evaluation.results import package_version
-from recbole_hyper.files import digest, file_digest, locked, read_json, replaced, write_json
+from recbole_hyper.files import digest, file_digest, locked, read_json, write_json
+from recbole_hyper.outputs import require_own
 from recbole_hyper.serving.histories import column_of
-from recbole_hyper.serving.recommender import Asked, Recommender
+from recbole_hyper.serving.parts import is_complete, is_recommendations, join, require_kind, write_part
+from recbole_hyper.serving.recommender import Query, Recommender
+from recbole_hyper.serving.rules import Plan
 
 logger = logging.getLogger("recbole_hyper")
 
-KINDS = (".parquet", ".csv")
 _BATCH = 8192  # users of a part
-_TYPES = (pa.string(), pa.int32(), pa.string(), pa.float32(), pa.bool_())
-_SCHEMA = pa.schema(zip(("user_id", "position", "item_id", "score", "popular"), _TYPES, strict=True))
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,28 @@ class Question:
     """
 
     n: int
-    part: Callable[[int, int], Asked]
+    part: Callable[[int, int], Query]
     content: dict[str, Any]
 
 
-def about_users(model: Recommender, file: Path | None, unknown: str = "skip", cold: str = "popular") -> Question:
-    """Return the question about the users in ``file``, None for all users with a history in the data.
+def about_users(
+    model: Recommender, source: Path | list[str] | None, unknown: str = "skip", cold: str = "popular"
+) -> Question:
+    """Return the question about the users in a file or a list of ids, None for all users with a history in the data.
 
     ValueError for what ``unknown`` and ``cold`` refuse, or a file that holds no ids.
     """
     store = model.store
     # once each: pre-split files may give a user several rows
     known = store.user_tokens[np.unique(store.users)]
-    users = known if file is None else read_id_file(file, model.config["USER_ID_FIELD"], "user_id")
+    users: Any = known if source is None else source
+    if isinstance(source, Path):
+        users = read_id_file(source, model.config["USER_ID_FIELD"], "user_id")
     if "error" in (unknown, cold):
-        model.ask(users=users, unknown=unknown, cold=cold)  # refused before any answer
-    content = {"users": "all" if file is None else file_digest(file), "unknown": unknown, "cold": cold}
+        model.query(users=users, unknown=unknown, cold=cold)  # refused before any answer
+    content = {"users": digest(list(map(str, users)), 64), "unknown": unknown, "cold": cold}
     return Question(
-        len(users), lambda start, stop: model.ask(users=users[start:stop], unknown=unknown, cold=cold), content
+        len(users), lambda start, stop: model.query(users=users[start:stop], unknown=unknown, cold=cold), content
     )
 
 
@@ -68,10 +72,10 @@ def about_histories(model: Recommender, file: Path, unknown: str = "skip", cold:
 
     The table is held as numbers while its users are asked about. Raises ValueError as ``Recommender.recommend``.
     """
-    asked = model.ask(histories=_read(file, model.config["TIME_FIELD"]), unknown=unknown, cold=cold)
-    tell_skipped(asked.unknown_items, asked.unknown_users)  # of all, where a part knows of none
+    query = model.query(histories=read_table(file, model.config["TIME_FIELD"]), unknown=unknown, cold=cold)
+    tell_skipped(query.unknown_items, query.unknown_users)  # of all, where a part knows of none
     content = {"histories": file_digest(file), "unknown": unknown, "cold": cold}
-    return Question(len(asked), lambda start, stop: asked[start:stop], content)
+    return Question(len(query), lambda start, stop: query[start:stop], content)
 
 
 def read_id_file(path: Path, own: str, field: str) -> Any:
@@ -86,7 +90,7 @@ def read_id_file(path: Path, own: str, field: str) -> Any:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is no UTF-8 text: {error}") from error
         return pd.Series([line.strip() for line in lines if line.strip()], dtype=str).to_numpy(dtype=str)
-    table = _read(path)
+    table = read_table(path)
     names = table.column_names
     name = names[0] if len(names) == 1 else column_of(names, own, field)
     if name is None:
@@ -94,7 +98,32 @@ def read_id_file(path: Path, own: str, field: str) -> Any:
     return table.column(name).cast(pa.string()).to_pandas().to_numpy(dtype=str)
 
 
-def _read(path: Path, time: str = "timestamp") -> pa.Table:
+def read_exclusions(path: Path, user: str, item: str) -> Any:
+    """Return the items to leave out: a mapping by user where the file has a column of users, else ids for everyone."""
+    if path.suffix == ".txt":
+        return read_id_file(path, item, "item_id")
+    table = read_table(path)
+    owner, own = column_of(table.column_names, user, "user_id"), column_of(table.column_names, item, "item_id")
+    if owner is None or own is None or owner == own:
+        return read_id_file(path, item, "item_id")
+    frame = table.select([owner, own]).cast(pa.schema([(owner, pa.string()), (own, pa.string())])).to_pandas()
+    return {name: group.tolist() for name, group in frame.groupby(owner, sort=False)[own]}
+
+
+def read_boosts(path: Path) -> dict[str, float]:
+    """Return {item id: number} from a table with a column ``boost``; ValueError where there is none."""
+    table = read_table(path)
+    item = column_of(table.column_names, "item_id", "item_id")
+    if item is None or "boost" not in table.column_names:
+        raise ValueError(f"{path}: columns item_id and boost are needed; it has {', '.join(table.column_names)}")
+    try:
+        numbers = table["boost"].cast(pa.float64()).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path}: the column boost holds what is no number ({error})") from error
+    return dict(zip(table[item].cast(pa.string()).to_pylist(), numbers, strict=True))
+
+
+def read_table(path: Path, time: str = "timestamp") -> pa.Table:
     """Read a table whose ids stay the texts that they are, less blanks around them; the column ``time`` has any type.
 
     Names end before the colon of an atomic file.
@@ -133,46 +162,56 @@ def _read_text(path: Path, time: str) -> pa.Table:
     return table
 
 
+def require_output(output: Path, inputs: Iterable[Path | None] = ()) -> None:
+    """Raise ValueError for a file that is neither .parquet nor .csv, one that holds something else, or an input."""
+    require_kind(output)
+    require_own(output, is_recommendations, "recommendations of this command", inputs)
+
+
 def write_recommendations(
-    model: Recommender, question: Question, output: Path, *, options: Mapping[str, Any], identity: Mapping[str, Any]
+    model: Recommender,
+    question: Question,
+    output: Path,
+    *,
+    plan: Plan,
+    identity: Mapping[str, Any],
+    csv_safe: bool = False,
 ) -> int:
     """Write the answers to ``question`` into ``output``, and go on where an earlier call for the same was stopped.
 
-    Args:
-        model, question: what answers to what.
-        output: file that ends in .parquet or .csv; an earlier one is replaced when the new one is complete.
-        options: k, exclude_seen, items and exclude of ``Recommender.recommend``.
-        identity: plain values that tell this model and its data from others.
+    What is there already is replaced when the new file is complete, and only if it holds recommendations.
 
-    Returns the number of parts that were there already. ValueError for another ending, or options that are refused;
-    NoSpaceError where the disk is full: the parts stay, and the same call goes on with space; LockedError where another
-    process writes this file.
+    Args:
+        model, question, plan: what answers to what, with which lists.
+        output: file that ends in .parquet or .csv.
+        identity: plain values that tell this model and its data from others.
+        csv_safe: see ``write_part``.
+
+    Returns the number of parts that were there already. ConfigError for a file that holds something else; ValueError
+    for another ending; NoSpaceError where the disk is full: the parts stay, and the same call goes on with space;
+    LockedError where another process writes this file.
     """
-    require_kind(output)
-    allowed = model.allowed(options.get("items"), options.get("exclude"))
-    seen = {"k": options["k"], "exclude_seen": options["exclude_seen"]}
-    model.answer(question.part(0, 0), **seen)  # refuses bad options before any file
-    mask = digest(None if allowed is None else allowed.tolist())
-    plan = {**identity, **question.content, **seen, "allowed": mask, "n": question.n, "batch": _BATCH}
-    plan["version"] = package_version()
+    require_output(output)
+    content = {**identity, **question.content, "plan": plan.digest(), "n": question.n, "batch": _BATCH}
+    content |= {"version": package_version(), "csv_safe": csv_safe}
     folder = output.with_name(f".{output.name}.parts")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock", wait=False):
-        _begin(folder, plan)
+        _begin(folder, content)
         parts = [folder / f"{number:08}{output.suffix}" for number in range(-(-question.n // _BATCH))]
-        there, unknown_users = sum(part.is_file() for part in parts), 0
+        complete, unknown_users = {part for part in parts if is_complete(part)}, 0
         with tqdm(total=question.n, desc="Recommend", unit="user", disable=None) as bar:
             for number, part in enumerate(parts):
                 start, stop = number * _BATCH, min((number + 1) * _BATCH, question.n)
-                if not part.is_file():
-                    asked = question.part(start, stop)
-                    unknown_users += asked.unknown_users
-                    write_part(model.answer(asked, **seen, allowed=allowed), part)
+                if part not in complete:
+                    query = question.part(start, stop)
+                    unknown_users += query.unknown_users
+                    write_part(model.answer(query, plan), part, csv_safe=csv_safe)
                 bar.update(stop - start)
         tell_skipped(0, unknown_users)  # of histories nothing is skipped any more
-        _join(parts, output)
+        join(parts, output)
         shutil.rmtree(folder, ignore_errors=True)
-    return there
+    return len(complete)
 
 
 def tell_skipped(items: int, users: int) -> None:
@@ -181,48 +220,18 @@ def tell_skipped(items: int, users: int) -> None:
         logger.warning("skipped, as the model does not know them: %d items in histories, %d users", items, users)
 
 
-def require_kind(output: Path) -> None:
-    """Raise ValueError for a file that is neither .parquet nor .csv."""
-    if output.suffix not in KINDS:
-        raise ValueError(f"output={str(output)!r}: the name must end in {' or '.join(KINDS)}")
-
-
-def _begin(folder: Path, plan: dict[str, Any]) -> None:
-    """Keep the parts of the same plan, remove those of another."""
-    file = folder / "plan.json"
+def _begin(folder: Path, content: dict[str, Any]) -> None:
+    """Keep the parts of a call for the same, remove those of another."""
+    file = folder / "content.json"
     try:
-        same = file.is_file() and read_json(file) == plan
+        same = file.is_file() and read_json(file) == content
     except ValueError:
         same = False
     if same:
         return
     for entry in folder.iterdir():
-        if entry.name != ".lock":
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != ".lock":
             entry.unlink()
-    write_json(file, plan)
-
-
-def write_part(frame: pd.DataFrame, part: Path) -> None:
-    """Write some answers as a parquet file, or as lines of csv without a header; whole or not at all."""
-    names = {"user_id": frame["user_id"].astype(str), "item_id": frame["item_id"].astype(str)}
-    table = pa.Table.from_pandas(frame.assign(**names), schema=_SCHEMA, preserve_index=False)
-    table = table.replace_schema_metadata(None)
-    with replaced(part) as file:
-        if part.suffix == ".parquet":
-            pa.parquet.write_table(table, file)
-        else:
-            pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
-
-
-def _join(parts: list[Path], output: Path) -> None:
-    with replaced(output) as whole:
-        if output.suffix == ".parquet":
-            with pa.parquet.ParquetWriter(whole, _SCHEMA) as writer:
-                for part in parts:
-                    writer.write_table(pa.parquet.read_table(part))
-            return
-        with whole.open("wb") as file:
-            file.write((",".join(_SCHEMA.names) + "\n").encode())
-            for part in parts:
-                with part.open("rb") as piece:
-                    shutil.copyfileobj(piece, file, 1 << 20)
+    write_json(file, content)

@@ -64,7 +64,14 @@ def test_parts_that_are_there_are_not_computed_again(
     same(recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50), expected)
     recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50, num_workers=1)
     assert asked == [[0, 1, 2], [1]]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["asked.json", *(file.name for file in files)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "_asked.json", "_parts", *(file.name for file in files)
+    ]  # fmt: skip
+    # pandas read none of it past asked.json
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out"), expected, rtol=1e-5)
+    files[0].write_bytes(files[2].read_bytes())
+    same(recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50), expected)
+    assert asked[2:] == [[0]]
 
 
 def test_parts_of_something_else_are_not_mixed_up(
@@ -72,10 +79,10 @@ def test_parts_of_something_else_are_not_mixed_up(
 ) -> None:
     inline(monkeypatch)
     recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
-    with pytest.raises(ConfigError, match=r"holds other recommendations \(k: 3 before, 4 now\)"):
+    with pytest.raises(ConfigError, match=r"holds other recommendations \(k: 3 before, 4 now; lists"):
         recommend_all(trained, tmp_path / "out", k=4, users_of_a_part=50)
-    (tmp_path / "out" / "asked.json").unlink()
-    with pytest.raises(ConfigError, match=r"holds parts, but no asked\.json"):
+    (tmp_path / "out" / "_asked.json").unlink()
+    with pytest.raises(ConfigError, match=r"holds parts, but no _asked\.json"):
         recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
     with pytest.raises(ValueError, match="k=99: between 1 and 60"):
         recommend_all(trained, tmp_path / "other", k=99)
@@ -95,6 +102,17 @@ def test_the_command_with_workers(
     for more, message in ((["--users=a.txt"], "leave --users"), ([f"--output={tmp_path / 'a.csv'}"], "into a folder")):
         assert main(["recommend", str(trained), "--num_workers=2", *more]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_workers_refuse_what_the_options_refuse(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--unknown and --cold were dropped without a word."""
+    inline(monkeypatch)
+    (tmp_path / "never.txt").write_text("i1\ni2\ngone\n")
+    command = ["recommend", str(trained), "--num_workers=2", f"--exclude={tmp_path / 'never.txt'}"]
+    assert main([*command, "--unknown=error", f"--output={tmp_path / 'out'}"]) == 1
+    assert "1 items are not in the data (first: 'gone')" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # starts a Ray cluster

@@ -127,9 +127,9 @@ def test_an_encoder_alone_says_what_it_is(made: Made, tmp_path: Path, capsys: py
     texts = {entry.key: entry.value for entry in written.metadata_props}
     assert texts["recbole_hyper.opset"] == str(OPSET)
     assert texts["recbole_hyper.inputs"] == "item_id_list item_length"
-    assert json.loads(file.with_suffix(".json").read_text()) == content | {"inputs": list(content["inputs"])} | {
-        "outputs": ["states"]
-    }
+    assert json.loads((tmp_path / "new" / "encoder.onnx.json").read_text()) == content | {
+        "inputs": list(content["inputs"])
+    } | {"outputs": ["states"]}
     assert content["item_ids"] == tokens[1:].tolist()
     assert content["sha256"] == file_digest(file)
 
@@ -223,7 +223,7 @@ def test_vectors_score_as_their_description_says(name: str, item_bias: bool, mad
         states = model(items, lengths)
         wanted = model.head.logits(states)[:, 1:].numpy()
     export(model, tokens, LENGTH, tmp_path / "items.npy", format="vectors")
-    about = json.loads((tmp_path / "items.json").read_text())
+    about = json.loads((tmp_path / "items.npy.json").read_text())
     vectors = np.load(tmp_path / "items.npy")
     assert about["metric"] == "inner_product"
     assert about["exact"] == (name == "SASRecCE")
@@ -250,7 +250,7 @@ def test_the_command_says_how_vectors_are_scored(
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith(f"{len(tokens) - 1} vectors of 9: q = [sinh(2s) F/|F|, -cosh(2s)] with s = sqrt(curv")
     assert said[0].endswith("score = scale * asinh(gain * <q, vector>)")
-    assert said[1:] == [str(output), str(tmp_path / "items.json")]
+    assert said[1:] == [str(output), str(tmp_path / "items.parquet.json")]
 
 
 def test_what_cannot_be_exported_is_named_before_a_model_is_read(
@@ -290,6 +290,30 @@ def test_what_a_model_cannot_give_is_named(made: Made, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"TransformerEncoder cannot be exported: its last\(\) must be traceable"):
         export(model, tokens, LENGTH, tmp_path / "model.onnx")
     assert list(tmp_path.glob("model*")) == []
+
+
+def test_an_export_writes_over_nothing_but_an_export(made: Made, tmp_path: Path) -> None:
+    """The JSON of RUN/result.onnx replaced RUN/result.json, and model.onnx and model.pt2 shared one."""
+    model, tokens = made("SASRecCE")
+    (tmp_path / "result.json").write_text("{}")
+    for name, format in (("result.onnx", "onnx"), ("result.pt2", "program"), ("result.onnx", "onnx")):
+        content = export(model, tokens, LENGTH, tmp_path / name, format=format)
+        assert json.loads((tmp_path / f"{name}.json").read_text())["sha256"] == content["sha256"]
+    assert (tmp_path / "result.json").read_text() == "{}"
+    with (tmp_path / "result.onnx").open("ab") as file:
+        file.write(b"x")
+    (tmp_path / "other.npy").write_bytes(b"of somebody else")
+    (tmp_path / "vectors.npy.json").write_text('{"mine": 1}')
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "away.onnx")
+    for name, format in (
+        ("result.onnx", "onnx"),
+        ("other.npy", "vectors"),
+        ("vectors.npy", "vectors"),
+        ("link.onnx", "onnx"),
+    ):
+        with pytest.raises(ConfigError, match=r"not written over|is a link"):
+            export(model, tokens, LENGTH, tmp_path / name, format=format)
+    assert (tmp_path / "other.npy").read_bytes() == b"of somebody else"
 
 
 def test_tables_above_what_a_file_holds_are_refused(

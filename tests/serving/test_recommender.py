@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_allowed_and_excluded_items(model: Recommender) -> None:
     assert some["item_id"].tolist() == [item for item in every["item_id"] if item in ("i2", "i9")]
     assert "i1" in model.recommend(histories=[["i1"]], k=12, exclude_seen=False)["item_id"].tolist()
     with pytest.raises(ValueError, match="items: none of them is an item that may be recommended"):
-        model.recommend(histories=[["i1"]], items=["gone"])
+        model.recommend(histories=[["i1"]], items=[])
     with pytest.raises(ValueError, match=r"1 items are not in the data \(first: 'gone'\)"):
         model.recommend(histories=[["i1"]], items=["i2", "gone"], unknown="error")
 
@@ -189,8 +190,7 @@ def test_what_is_no_question_is_refused(asked: dict, message: str, model: Recomm
 
 
 def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recbole_hyper.serving.recommender._CHUNK", 7)
-    monkeypatch.setattr("recbole_hyper.evaluation.ranking.SCORES_PER_BLOCK", 0)
+    monkeypatch.setattr(model, "_budget", 7 * 5 * model.store.n_items)
     users = [*model.user_ids, "nobody"]
     whole = model.recommend(users=users, k=5)
     ones = pd.concat([model.recommend(users=[user], k=5) for user in users], ignore_index=True)
@@ -240,6 +240,24 @@ def test_scores_states_and_vectors_belong_together(model: Recommender) -> None:
 
 def _at(model: Recommender, item: str) -> int:
     return model.item_ids.tolist().index(item)
+
+
+def test_no_history_is_no_row_and_ids_are_read_only(model: Recommender) -> None:
+    assert model.score([]).shape == (0, 12)
+    assert model.states([]).shape == (0, model.item_vectors().shape[1])
+    for ids in (model.item_ids, model.user_ids):
+        with pytest.raises(ValueError, match="read-only"):
+            ids[0] = "other"
+
+
+def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> None:
+    """It was loaded without a word, and differences were empty."""
+    shutil.copytree(folder, tmp_path / "killed")
+    (tmp_path / "killed" / "result.json").unlink()
+    with pytest.raises(ConfigError, match=r"holds no finished run: result\.json is missing"):
+        load(tmp_path / "killed")
+    part = load(tmp_path / "killed", unfinished=True)
+    assert part.differences[-1].endswith("has no result: these are the best weights up to now, of epoch 0")
 
 
 def test_similar_items_by_cosine(model: Recommender) -> None:
@@ -348,8 +366,8 @@ def test_times_of_histories_in_every_form_are_those_of_the_users(timed: Recommen
     when = {user: [0.0, *own] for user, own in times.items()}
     assert timed.recommend(histories=longer, times=when, k=3)["score"].tolist() == pytest.approx(expected, abs=1e-6)
     # a part of what is asked has its own times
-    asked = timed.ask(histories=histories, times=times)
-    assert timed.answer(asked[1:], k=3)["score"].tolist() == pytest.approx(expected[3:], abs=1e-6)
+    query = timed.query(histories=histories, times=times)
+    assert timed.answer(query[1:], timed.plan(3))["score"].tolist() == pytest.approx(expected[3:], abs=1e-6)
 
 
 @pytest.mark.parametrize("form", ["milliseconds", "days as numbers", "dates"])

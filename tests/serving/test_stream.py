@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from recbole_hyper import load
@@ -20,9 +22,8 @@ from recbole_hyper.cli import main
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.serving import stream
+from recbole_hyper.serving.parts import write_part
 from recbole_hyper.serving.recommender import Recommender
-
-OPTIONS = {"k": 4, "exclude_seen": True, "items": None, "exclude": None}
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +32,9 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(model: Recommender, output: Path, **more: Any) -> int:
+    plan = model.plan(**{"k": 4, **more})
     return stream.write_recommendations(
-        model, stream.about_users(model, None), output, options={**OPTIONS, **more}, identity={"weights": "x"}
+        model, stream.about_users(model, None), output, plan=plan, identity={"weights": "x"}
     )
 
 
@@ -92,7 +94,7 @@ def test_files_of_histories_have_any_separator_and_known_names(
     file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     asked = stream.about_histories(model, file)
     expected = model.recommend(histories={"a": ["i3", "i1"]}, k=3)
-    pd.testing.assert_frame_equal(model.answer(asked.part(0, asked.n), 3), expected, check_dtype=False)
+    pd.testing.assert_frame_equal(model.answer(asked.part(0, asked.n), model.plan(3)), expected, check_dtype=False)
     assert set(stream.read_id_file(file, "user_id", "user_id")) == {"a"}
 
 
@@ -205,34 +207,95 @@ def test_a_stopped_call_goes_on_and_ends_as_one_that_was_not_stopped(
 
     def counted(self: Recommender, asked: Any, *arguments: Any, **keywords: Any) -> Any:
         answered.append(len(asked))
-        if len(answered) == 4:  # the first asks for nobody
+        if len(answered) == 3:
             raise Stopped
         return answer(self, asked, *arguments, **keywords)
 
+    write(model, tmp_path / name, k=2)
+    yesterday = (tmp_path / name).read_bytes()
     monkeypatch.setattr(Recommender, "answer", counted)
-    (tmp_path / name).write_text("of yesterday")
     with pytest.raises(Stopped):
         write(model, tmp_path / name)
-    assert (tmp_path / name).read_text() == "of yesterday"
-    answered[:] = [0] * 4
+    assert (tmp_path / name).read_bytes() == yesterday
+    answered[:] = [0] * 3
     assert write(model, tmp_path / name) == 2
-    assert answered[4:] == [0, 7, 7, 2]
+    assert answered[3:] == [7, 7, 2]
     assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
     assert len(list(tmp_path.iterdir())) == 2
     # the parts of another question are not taken for those of this one
     answered.clear()
     with pytest.raises(Stopped):
         write(model, tmp_path / name)
-    answered[:] = [0] * 4
+    answered[:] = [0] * 3
     assert write(model, tmp_path / name, k=3) == 0
     assert read(tmp_path / name)["position"].max() == 3
+
+
+@pytest.mark.parametrize("name", ["recs.parquet", "recs.csv"])
+def test_a_part_that_was_cut_is_computed_again(
+    name: str, model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was joined as it was: rows were lost, and the exit status was 0."""
+    write(model, tmp_path / f"whole-{name}")
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "join", None)
+        with pytest.raises(TypeError):
+            write(model, tmp_path / name)
+    part = next((tmp_path / f".{name}.parts").glob("00000002.*"))
+    content = part.read_bytes()
+    part.write_bytes(content[: len(content) // 2])
+    assert write(model, tmp_path / name) == 4
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+
+
+def test_only_recommendations_are_written_over(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The histories, and train.csv of the run, were replaced by recommendations."""
+    (tmp_path / "h.csv").write_text("user_id,item_id\na,i3\n")
+    trained = (folder / "train.csv").read_text()
+    asked = ["recommend", str(folder), f"--histories={tmp_path / 'h.csv'}", "--k=2"]
+    for output, message in (
+        (tmp_path / "h.csv", "is an input of this command"),
+        (folder / "train.csv", "does not hold recommendations of this command"),
+        (folder / "cases_test.parquet", "does not hold recommendations of this command"),
+    ):
+        assert main([*asked, f"--output={output}"]) == 1
+        assert message in capsys.readouterr().err
+    assert (folder / "train.csv").read_text() == trained
+    for _ in range(2):
+        assert main([*asked, f"--output={tmp_path / 'recs.csv'}"]) == 0
+    assert (
+        main(["recommend", str(folder), f"--users={tmp_path / 'recs.csv'}", f"--output={tmp_path / 'recs.csv'}"]) == 1
+    )
+    assert "is an input of this command" in capsys.readouterr().err
+
+
+def test_ids_given_as_words_and_ids_that_are_no_file(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    """--users=100 was a bare Errno 2."""
+    output = tmp_path / "recs.csv"
+    assert main(["recommend", str(folder), "--users=u3, u1", "--k=2", f"--output={output}"]) == 0
+    assert read(output)["user_id"].unique().tolist() == ["u3", "u1"]
+    assert main(["recommend", str(folder), "--users=100", "--unknown=error"]) == 1
+    assert "1 users are not in the data (first: '100')" in capsys.readouterr().err
+
+
+def test_ids_that_a_spreadsheet_would_run_are_made_safe_on_request(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"user_id": ["=cmd|x", "u1"], "position": 1, "item_id": ["i1", "@sum"], "score": 0.5, "popular": False}
+    )
+    write_part(frame, tmp_path / "plain.csv")
+    write_part(frame, tmp_path / "safe.csv", csv_safe=True)
+    for name, ids in (("plain", ["=cmd|x", "i1", "u1", "@sum"]), ("safe", ["'=cmd|x", "i1", "u1", "'@sum"])):
+        rows = pd.read_csv(tmp_path / f"{name}.csv", header=None)
+        assert rows[[0, 2]].to_numpy().ravel().tolist() == ids
 
 
 def test_a_full_disk_is_one_error_and_the_parts_stay(
     model: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(model, tmp_path / "whole.parquet")
-    write_table, written = stream.pa.parquet.write_table, []
+    write_table, written = pa.parquet.write_table, []
 
     def full(table: Any, path: Path) -> None:
         written.append(path)
@@ -241,7 +304,7 @@ def test_a_full_disk_is_one_error_and_the_parts_stay(
         write_table(table, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stream.pa.parquet, "write_table", full)
+        patch.setattr(pa.parquet, "write_table", full)
         with pytest.raises(NoSpaceError, match="no space left on the disk of"):
             write(model, tmp_path / "recs.parquet")
     assert not (tmp_path / "recs.parquet").exists()
@@ -266,8 +329,8 @@ from recbole_hyper.serving import stream
 stream._BATCH, write = 7, stream.write_part
 folder, output, *on = sys.argv[1:]
 
-def slow(frame, part):
-    write(frame, part)
+def slow(frame, part, **options):
+    write(frame, part, **options)
     time.sleep(600 if not on and part.stem > "00000000" else 0)
 
 stream.write_part = slow

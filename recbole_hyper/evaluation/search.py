@@ -1,0 +1,52 @@
+"""The best items of whole rows of scores, exactly: what recommend, similar and the service take from a model's scores.
+
+Imports no torch, so that a process that serves needs none.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.errors import NonFiniteScoreError
+
+Int64 = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float32]
+
+
+def best_items(
+    scores: Scores,
+    k: int,
+    *,
+    offsets: Int64 | None = None,
+    excluded: Int64 | None = None,
+    hidden: npt.NDArray[np.bool_] | None = None,
+    boost: Scores | None = None,
+) -> tuple[npt.NDArray[np.int32], Scores]:
+    """Return the k best items (n, k) of each row and their scores (n, k), best first, equal scores in item order.
+
+    A row that has fewer items ends with item 0 and score -inf.
+
+    Args:
+        scores: (n, n_items) float32, column 0 padding; overwritten.
+        k: length of the lists.
+        offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are left out of row ``i``; None: none.
+        hidden: (n_items,) True where an item is left out of every row; None leaves out none.
+        boost: (n_items,) finite numbers that are added to the scores; None adds nothing.
+
+    Raises:
+        NonFiniteScoreError: NaN or an infinite score of an item that is not left out.
+    """
+    from recbole_hyper.kernels.ranks import LOWEST, best_rows  # numba is imported when something is searched
+
+    if boost is not None:
+        scores += boost
+    if hidden is not None:
+        scores[:, hidden] = LOWEST
+    if offsets is None or excluded is None:
+        offsets, excluded = np.zeros(len(scores) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+    top, best, bad = best_rows(scores, offsets, excluded, k)
+    if bad.any():
+        raise NonFiniteScoreError(
+            f"{int(bad.sum())} of {len(bad)} rows have scores that are not finite (first: row {int(bad.argmax())}); "
+            "the model has diverged: lower learning_rate or set clip_grad_norm"
+        )
+    return top, np.where(top == 0, np.float32(-np.inf), best)

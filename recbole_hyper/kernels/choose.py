@@ -1,0 +1,127 @@
+"""Lists under rules: item by item, the best one that no limit forbids.
+
+Plain twin: the loop of ``tests/serving/test_rules.py``.
+Kept for: lists under limits among 100,000 items in the time of the scores, where numpy takes several times that.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import prange
+
+from recbole_hyper.kernels.compiled import compiled
+from recbole_hyper.kernels.ranks import LOWEST, with_torch_threads
+
+Int32 = npt.NDArray[np.int32]
+Scores = npt.NDArray[np.float32]
+
+
+@compiled()
+def _likeness(one: int, other: int, vectors: Any, kinds: Any) -> float:
+    """Return the inner product of two items' vectors, or where there are none whether they are of one kind."""
+    if len(kinds):
+        return 1.0 if kinds[one] == kinds[other] and kinds[one] >= 0 else 0.0
+    total = 0.0
+    for j in range(vectors.shape[1]):
+        total += float(vectors[one, j]) * float(vectors[other, j])
+    return total
+
+
+@with_torch_threads
+@compiled(parallel=True)
+def choose_rows(
+    items: Int32, scores: Scores, k: int, codes: Int32, limits: Int32, diversity: float, vectors: Scores, kinds: Int32
+) -> tuple[Int32, Scores]:
+    """Choose ``k`` items of every row one after another, each the best that no limit forbids.
+
+    The value of an item is (1 - diversity) * relevance - diversity * its largest likeness to an item chosen before;
+    relevance is the score, brought to 0 .. 1 over the row's candidates. Equal values are in item order.
+
+    Args:
+        items, scores: (n, m) candidates, best first, 0 where there are fewer.
+        k: length of the lists.
+        codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items of a list have one code of ``codes[j]``; code
+            -1 has no limit.
+        diversity: weight from 0 to 1.
+        vectors, kinds: (n_items, d) and (n_items,) of which one is empty: what likeness compares.
+
+    Returns:
+        (n, k) items, 0 where none is left, and their scores.
+    """
+    n, m = items.shape
+    top, best = np.zeros((n, k), np.int32), np.full((n, k), LOWEST, np.float32)
+    for i in prange(n):
+        count = 0
+        while count < m and items[i, count] > 0:
+            count += 1
+        if count == 0:
+            continue
+        low, width = float(scores[i, count - 1]), float(scores[i, 0]) - float(scores[i, count - 1])
+        free = np.ones(count, np.bool_)
+        used = np.zeros((len(limits), count), np.int32)
+        likeness = np.full(count, -np.inf)
+        for j in range(count):
+            for g in range(len(limits)):
+                if codes[g, items[i, j]] >= 0 and limits[g] == 0:
+                    free[j] = False
+        for place in range(k):
+            chosen, highest = -1, -np.inf
+            for j in range(count):
+                if not free[j]:
+                    continue
+                value = float(scores[i, j])
+                if diversity > 0:
+                    relevance = (value - low) / width if width > 0 else 0.0
+                    value = (1 - diversity) * relevance - (diversity * likeness[j] if place > 0 else 0.0)
+                if value > highest or (value == highest and items[i, j] < items[i, chosen]):
+                    chosen, highest = j, value
+            if chosen < 0:
+                break
+            item = items[i, chosen]
+            top[i, place], best[i, place], free[chosen] = item, scores[i, chosen], False
+            for j in range(count):
+                if not free[j]:
+                    continue
+                if diversity > 0:
+                    likeness[j] = max(likeness[j], _likeness(item, items[i, j], vectors, kinds))
+                for g in range(len(limits)):
+                    if codes[g, item] >= 0 and codes[g, items[i, j]] == codes[g, item]:
+                        used[g, j] += 1
+                        if used[g, j] >= limits[g]:
+                            free[j] = False
+    return top, best
+
+
+@with_torch_threads
+@compiled(parallel=True)
+def fill_rows(scores: Scores, top: Int32, best: Scores, codes: Int32, limits: Int32, n_codes: int) -> None:
+    """Go on with lists that :func:`choose_rows` could not fill from their candidates, among all items.
+
+    Args:
+        scores: (n, n_items), LOWEST where an item is left out.
+        top, best: (n, k) lists and their scores, which are filled in place, one pass over the scores for a place.
+        codes, limits: as there; n_codes is larger than every code.
+    """
+    n, n_items = scores.shape
+    for i in prange(n):
+        used = np.zeros((len(limits), n_codes), np.int32)
+        for place in range(top.shape[1]):
+            item = top[i, place]
+            if item == 0:
+                highest = LOWEST
+                for j in range(1, n_items):
+                    if scores[i, j] > highest:
+                        forbidden = False
+                        for g in range(len(limits)):
+                            forbidden |= codes[g, j] >= 0 and used[g, codes[g, j]] >= limits[g]
+                        for before in range(place):
+                            forbidden |= top[i, before] == j
+                        if not forbidden:
+                            highest, item = scores[i, j], j
+                if item == 0:
+                    break
+                top[i, place], best[i, place] = item, highest
+            for g in range(len(limits)):
+                if codes[g, item] >= 0:
+                    used[g, codes[g, item]] += 1

@@ -1,0 +1,32 @@
+"""What a command may write over: its own earlier output, recognised by its content, and none of its inputs."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from recbole_hyper.errors import ConfigError
+
+
+def require_own(
+    output: Path, is_own: Callable[[Path], bool], what: str, inputs: Iterable[str | Path | None] = ()
+) -> None:
+    """Raise ConfigError where ``output`` exists and the command did not write it, or is one of its ``inputs``.
+
+    Args:
+        output: the file that will be written.
+        is_own: says of a file whether it is an earlier output of the same command.
+        what: that output in words, as "recommendations of this command".
+        inputs: the files that the command reads.
+    """
+    if not output.exists() and not output.is_symlink():
+        return
+    for path in inputs:
+        if path is not None and Path(path).exists() and output.exists() and Path(path).samefile(output):
+            raise ConfigError(f"{output} is an input of this command; choose another --output")
+    if output.is_dir():
+        raise ConfigError(f"{output} is a folder; name a file by --output")
+    if output.is_symlink():
+        raise ConfigError(f"{output} is a link to another place; choose another --output, or remove the link")
+    if output.stat().st_size and not is_own(output):
+        raise ConfigError(
+            f"{output} does not hold {what}, so it is not written over; remove it, or choose another --output"
+        )

@@ -1,0 +1,167 @@
+"""Rules of a shop, and the best lists under them: items in stock, limits per category, boosts, diversity.
+
+Imports no torch, so that a process that serves needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.errors import ConfigError, did_you_mean, whole
+from recbole_hyper.evaluation.search import best_items
+
+Bools = npt.NDArray[np.bool_]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float32]
+
+#: candidates of each history among which diversity chooses, or ten times the list where that is more
+POOL = 100
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a list must keep to; every part may be left out.
+
+    A list is made item by item: each place gets the best item of the whole catalogue that no rule forbids, equal scores
+    in item order. Where no item is left, the list is shorter.
+
+    Attributes:
+        where: condition on columns of the catalogue, as ``category != 'Garden' and price < 50``.
+        at_most: {column: n}, at most n items with one value of the column; items without a value have no limit.
+        at_least: {condition: n}, at least n items that meet the condition: the other items get at most k - n places.
+        boost: {item id: number}, which is added to the scores of the item.
+        diversity: 0 to 1. Above 0 the list is chosen among the 100 best items (10 k where that is more) by maximal
+            marginal relevance (Carbonell and Goldstein 1998): (1 - diversity) * relevance - diversity * likeness, where
+            relevance is the score brought to 0 .. 1 over these items, likeness the largest to an item chosen before.
+        diversity_by: a column, whose equal values count as likeness 1; "" takes the cosine of the item vectors.
+
+    Raises:
+        ConfigError: a value of another kind.
+    """
+
+    where: str = ""
+    at_most: Mapping[str, int] = field(default_factory=dict)
+    at_least: Mapping[str, int] = field(default_factory=dict)
+    boost: Mapping[Any, float] = field(default_factory=dict)
+    diversity: float = 0.0
+    diversity_by: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("where", "diversity_by"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: a text is needed")
+        for name in ("at_most", "at_least", "boost"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: a mapping is needed, such as {{category: 2}}")
+        for name in ("at_most", "at_least"):
+            for key, number in getattr(self, name).items():
+                whole(f"{name}[{key!r}]", number)
+        for key, number in {**self.boost, "diversity": self.diversity}.items():
+            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+                raise ConfigError(f"boost or diversity of {key!r} is {number!r}: a finite number is needed")
+        if not 0 <= self.diversity <= 1:
+            raise ConfigError(f"diversity={self.diversity!r}: a number from 0 to 1 is needed")
+        if self.diversity_by and not self.diversity:
+            raise ConfigError(f"diversity_by={self.diversity_by!r} has no effect without diversity")
+
+    @classmethod
+    def of(cls, values: Rules | Mapping[str, Any] | None) -> Rules:
+        """Return rules from a mapping of their names; ConfigError for a name that no rule has."""
+        if isinstance(values, Rules):
+            return values
+        if not isinstance(values or {}, Mapping):
+            raise ConfigError(f'rules={values!r}: a mapping is needed, such as {{where: "price < 50"}}')
+        known = [entry.name for entry in fields(cls)]
+        for name in values or {}:
+            if name not in known:
+                raise ConfigError(f"no rule is called {name!r}{did_you_mean(name, known)}; rules: {', '.join(known)}")
+        return cls(**dict(values or {}))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rules over item numbers: what :func:`select` needs.
+
+    Attributes:
+        k, exclude_seen: items of a list; whether it leaves out what the history holds.
+        hidden: (n_items,) True where an item is in no list; None for no such item.
+        boost: (n_items,) added to the scores; None for nothing.
+        codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items with one code of ``codes[j]``; -1 is free.
+        diversity, vectors, kinds: weight, and what likeness compares: unit vectors (n_items, d) or codes (n_items,).
+        owners, offsets, excluded: sorted names of those who have exclusions, and the item numbers of each.
+    """
+
+    k: int
+    exclude_seen: bool = True
+    hidden: Bools | None = None
+    boost: Scores | None = None
+    codes: Int32 = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32))
+    limits: Int32 = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    diversity: float = 0.0
+    vectors: Scores = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    kinds: Int32 = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    owners: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, dtype="U1"))
+    offsets: Int64 = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    excluded: Int64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def digest(self) -> str:
+        """Return what tells this plan from another."""
+        state = hashlib.sha256()
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            state.update(f"\n{entry.name} ".encode())
+            state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+        return state.hexdigest()[:32]
+
+    def left_out(self, names: npt.NDArray[Any], offsets: Int64, seen: Int64) -> tuple[Int64, Int64]:
+        """Return offsets (n + 1,) and items that the lists of ``names`` (n,) leave out: what they saw, and their own.
+
+        Row i has seen ``seen[offsets[i]:offsets[i + 1]]``.
+        """
+        if not self.exclude_seen:
+            offsets, seen = np.zeros(len(names) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        if not len(self.owners) or not len(names):
+            return offsets, seen
+        texts = names.astype(str)
+        rows = np.minimum(np.searchsorted(self.owners, texts), len(self.owners) - 1)
+        lengths = np.where(self.owners[rows] == texts, np.diff(self.offsets)[rows], 0)
+        ends = np.cumsum(lengths)
+        places = np.arange(ends[-1]) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
+        items = np.concatenate([seen, self.excluded[places]])
+        each = np.arange(len(names))
+        order = np.argsort(np.concatenate([np.repeat(each, np.diff(offsets)), np.repeat(each, lengths)]), kind="stable")
+        return offsets + np.concatenate([[0], ends]), items[order]
+
+
+def select(scores: Scores, plan: Plan, offsets: Int64, excluded: Int64) -> tuple[Int32, Scores]:
+    """Return the lists (n, k) that ``plan`` gives for ``scores`` (n, n_items), and their scores with boosts.
+
+    Row i leaves out the items ``excluded[offsets[i]:offsets[i + 1]]`` beside the hidden ones; ``scores`` is
+    overwritten. Where fewer items are left a list ends with item 0 and score -inf. Raises as :func:`best_items`.
+    """
+    options: dict[str, Any] = {
+        "offsets": offsets, "excluded": excluded, "hidden": plan.hidden, "boost": plan.boost
+    }  # fmt: skip
+    if not len(plan.limits) and not plan.diversity:
+        return best_items(scores, plan.k, **options)
+    from recbole_hyper.kernels.choose import choose_rows, fill_rows
+
+    pool = min(max(POOL, 10 * plan.k) if plan.diversity else 4 * plan.k, scores.shape[1] - 1)
+    items, values = best_items(scores, pool, **options)
+    top, best = choose_rows(items, values, plan.k, plan.codes, plan.limits, plan.diversity, plan.vectors, plan.kinds)
+    # a list that its candidates do not fill goes on among all items, if there are more
+    short = np.flatnonzero((top[:, -1] == 0) & (items[:, -1] > 0))
+    if len(short):
+        more, their = top[short], best[short]
+        n_codes = int(plan.codes.max(initial=0)) + 1
+        fill_rows(scores[short], more, their, plan.codes, plan.limits, n_codes)
+        top[short], best[short] = more, their
+    return top, np.where(top == 0, np.float32(-np.inf), best)

@@ -1,0 +1,208 @@
+"""Lists under rules against loops over a sorted catalogue, ties included; bad rules are one error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.cli import main
+from recbole_hyper.data.where import parse_where
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.serving import rules as module
+from recbole_hyper.serving.catalogue import Catalogue
+from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.serving.rules import Rules, select
+
+
+def shop_of(generator: np.random.Generator, n: int) -> Catalogue:
+    """Return n items with few different values, some missing, and whole-numbered vectors, so that there are ties."""
+    vectors = generator.integers(-1, 2, (n + 1, 3)).astype(np.float32)
+    tokens = np.array(["", *(f"i{item}" for item in range(1, n + 1))])
+    category = [None if value == 3 else f"c{value}" for value in generator.integers(0, 4, n)]
+    columns = {
+        "item_id": pa.array(tokens[1:]),
+        "category": pa.array(category, pa.string()),
+        "brand": pa.array(generator.integers(0, 6, n)),
+        "price": pa.array(generator.integers(0, 10, n).astype(float)),
+    }
+    counts = generator.integers(0, 3, n + 1)
+    return Catalogue(tokens, counts, vectors=lambda: vectors).with_columns(pa.table(columns), "item_id")
+
+
+def brute_force(
+    catalogue: Catalogue, scores: np.ndarray, k: int, left_out: list[int], rules: Rules
+) -> tuple[list[int], list[float]]:
+    """One list, place by place, over Python lists."""
+    columns = {name: values.to_pylist() for name, values in catalogue.columns.items()}
+    boost = {int(str(item)[1:]): number for item, number in rules.boost.items()}
+    value = {item: float(np.float32(scores[item]) + np.float32(boost.get(item, 0))) for item in range(1, len(scores))}
+    meets = lambda text: parse_where(text).mask(catalogue.columns)  # noqa: E731
+    allowed = [item for item in value if item not in left_out and (not rules.where or meets(rules.where)[item])]
+    order = sorted(allowed, key=lambda item: (-value[item], item))
+    pool = order[: max(module.POOL, 10 * k)] if rules.diversity else order
+    low, high = (value[pool[-1]], value[pool[0]]) if pool else (0.0, 0.0)
+    special = {text: meets(text) for text in rules.at_least}
+
+    def forbidden(item: int, chosen: list[int]) -> bool:
+        for name, most in rules.at_most.items():
+            own = columns[name][item]
+            if own is not None and sum(columns[name][other] == own for other in chosen) >= most:
+                return True
+        return any(
+            not mask[item] and sum(not mask[other] for other in chosen) >= k - rules.at_least[text]
+            for text, mask in special.items()
+        )
+
+    def likeness(one: int, other: int) -> float:
+        if rules.diversity_by:
+            own = columns[rules.diversity_by][one]
+            return float(own is not None and own == columns[rules.diversity_by][other])
+        total = 0.0
+        for a, b in zip(catalogue.vectors[one].tolist(), catalogue.vectors[other].tolist(), strict=True):
+            total += a * b
+        return total
+
+    def worth(item: int, chosen: list[int]) -> float:
+        if not rules.diversity:
+            return value[item]
+        relevance = (value[item] - low) / (high - low) if high > low else 0.0
+        most = max((likeness(item, other) for other in chosen), default=0.0)
+        return (1 - rules.diversity) * relevance - rules.diversity * most
+
+    chosen: list[int] = []
+    for candidates in (pool, order):
+        while len(chosen) < k:
+            free = [item for item in candidates if item not in chosen and not forbidden(item, chosen)]
+            if not free:
+                break
+            chosen.append(max(free, key=lambda item: (worth(item, chosen), -item)))
+    return chosen, [value[item] for item in chosen]
+
+
+RULES: list[dict[str, Any]] = [
+    {},
+    {"where": "price < 5 and category != 'c0'"},
+    {"at_most": {"category": 2}},
+    {"at_most": {"category": 1, "brand": 2}},
+    {"at_least": {"interactions = 0": 2}},
+    {"at_least": {"interactions = 0": 3, "price > 5": 1}, "at_most": {"category": 2}, "where": "brand < 5"},
+    {"boost": {"i3": 2.0, "i5": -3.5}},
+    {"diversity": 0.4, "diversity_by": "category"},
+    {"diversity": 0.5},
+    {"diversity": 0.7, "at_most": {"brand": 1}, "boost": {"i2": 1}, "at_least": {"price >= 3": 4}},
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(6, 60), k=st.integers(4, 6), pool=st.sampled_from([6, 100]))
+def test_lists_are_those_of_a_loop(rules: dict[str, Any], seed: int, n: int, k: int, pool: int) -> None:
+    generator = np.random.default_rng(seed)
+    catalogue = shop_of(generator, n)
+    before, module.POOL = module.POOL, pool
+    try:
+        if "where" in rules and not parse_where(rules["where"]).mask(catalogue.columns).any():
+            return
+        plan = catalogue.plan(k, rules=rules)
+        scores = generator.integers(-4, 5, (4, n + 1)).astype(np.float32)
+        lists = [generator.integers(1, n + 1, count).tolist() for count in (0, 3, 3 * n, 1)]
+        wanted = [brute_force(catalogue, row, k, own, Rules.of(rules)) for row, own in zip(scores, lists, strict=True)]
+        items, values = select(scores, plan, np.cumsum([0, *map(len, lists)]), np.concatenate(lists).astype(np.int64))
+    finally:
+        module.POOL = before
+    for row, (expected, worth) in enumerate(wanted):
+        rest = k - len(expected)
+        assert items[row].tolist() == expected + [0] * rest
+        assert values[row].tolist() == worth + [-np.inf] * rest
+
+
+def test_a_limit_that_fills_the_first_candidates_looks_at_all_items() -> None:
+    n = 1000
+    columns = pa.table({"item_id": [f"i{item}" for item in range(1, n + 1)], "kind": ["a"] * 990 + ["b"] * 10})
+    tokens = np.array(["", *columns["item_id"].to_pylist()])
+    catalogue = Catalogue(tokens, np.zeros(n + 1)).with_columns(columns, "item_id")
+    scores = -np.arange(n + 1, dtype=np.float32)[None]
+    items, _ = select(scores, catalogue.plan(6, rules={"at_most": {"kind": 3}}), np.zeros(2, int), np.zeros(0, int))
+    assert items.tolist() == [[1, 2, 3, 991, 992, 993]]
+
+
+def test_exclusions_of_each_user(model: Recommender) -> None:
+    """A mapping excluded nothing."""
+    every = model.recommend(users=["u1", "u2", "u3"], k=3)
+    first = every[every["position"] == 1].set_index("user_id")["item_id"]
+    left = model.recommend(users=["u1", "u2", "u3"], k=3, exclude={"u3": [first["u3"]], "u1": [], "other": ["i1"]})
+    again = left[left["position"] == 1].set_index("user_id")["item_id"]
+    assert first["u3"] not in left[left["user_id"] == "u3"]["item_id"].tolist()
+    assert again["u2"] == first["u2"]
+    by_number = model.recommend(histories=[["i1"], ["i1"]], k=11, exclude={1: ["i2", "i3"]})
+    assert len(by_number[by_number["user_id"] == 0]) == 11
+    assert len(by_number[by_number["user_id"] == 1]) == 9
+
+
+def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.LogCaptureFixture) -> None:
+    """A file of categories excluded nothing, and nobody was told."""
+    model.recommend(users=["u1"], k=3, exclude=["i1", "i2", "gone"])
+    assert "exclude: 1 of 3 ids are no items of this model (first: 'gone'); they are skipped" in caplog.text
+    for name in ("exclude", "items"):
+        with pytest.raises(ValueError, match=rf"{name}: 2 of 3 ids are no items of this model \(first: 'shoes'\)"):
+            model.recommend(users=["u1"], k=3, **{name: ["i1", "shoes", "hats"]})
+    with pytest.raises(ValueError, match="exclude: 3 of 4 ids are no items"):
+        model.recommend(users=["u1"], k=3, exclude={"u1": ["shoes", "hats"], "u2": ["i1", "coats"]})
+    with pytest.raises(ValueError, match="exclude: no item is left that may be recommended"):
+        model.recommend(users=["u1"], k=3, items=["i1", "i2"], exclude=["i2", "i1"])
+
+
+def test_the_command_and_the_call_are_one(folder: Path, tmp_path: Path) -> None:
+    from recbole_hyper import load
+
+    table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})
+    table.to_csv(tmp_path / "catalogue.csv", index=False)
+    (tmp_path / "boost.csv").write_text("item_id,boost\ni7,3\ni2,-1\n")
+    (tmp_path / "never.csv").write_text("user_id,item_id\nu1,i9\nu2,i5\nu2,i7\n")
+    words = [
+        f"--catalogue={tmp_path / 'catalogue.csv'}", "--where=price > 1", "--at_most={kind: 1}", "--k=3",
+        "--at_least={price >= 6: 2}", f"--boost={tmp_path / 'boost.csv'}", f"--exclude={tmp_path / 'never.csv'}",
+        "--users=u1,u2", "--exclude_seen=False", f"--output={tmp_path / 'out.parquet'}",
+    ]  # fmt: skip
+    assert main(["recommend", str(folder), *words]) == 0
+    model = load(folder)
+    model.use_catalogue(table)
+    rules = {"where": "price > 1", "at_most": {"kind": 1}, "at_least": {"price >= 6": 2}, "boost": {"i7": 3, "i2": -1}}
+    expected = model.recommend(
+        users=["u1", "u2"], k=3, exclude_seen=False, rules=rules, exclude={"u1": ["i9"], "u2": ["i5", "i7"]}
+    )
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out.parquet"), expected, check_dtype=False)
+    kinds = table.set_index("item_id")["kind"]
+    assert expected.groupby("user_id")["item_id"].agg(lambda items: kinds[items].nunique()).tolist() == [3, 3]
+    assert expected[expected["user_id"] == "u1"]["item_id"].iloc[0] == "i7"
+    assert "i7" not in expected[expected["user_id"] == "u2"]["item_id"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"were": "a = 1"}, "no rule is called 'were'; did you mean where"),
+        ({"where": "cost < 3"}, "there is no column 'cost'"),
+        ({"where": "interactions <"}, "where 'interactions <'"),
+        ({"where": "interactions > 1000"}, "no item that may be recommended meets this condition"),
+        ({"at_most": {"colour": 2}}, "at_most colour: the catalogue has no column 'colour'"),
+        ({"at_most": {"interactions": 0}}, "a whole number of at least 1"),
+        ({"at_most": 3}, "at_most=3: a mapping is needed"),
+        ({"at_least": {"interactions = 0": 9}}, "9 items of a list of 3"),
+        ({"boost": {"i1": float("nan")}}, "a finite number is needed"),
+        ({"boost": {"gone": 1.0}}, "boost: 1 of 1 ids are no items"),
+        ({"diversity": 1.5}, "a number from 0 to 1"),
+        ({"diversity_by": "interactions"}, "no effect without diversity"),
+    ],
+)
+def test_bad_rules_are_one_error(rules: dict[str, Any], message: str, model: Recommender) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.recommend(users=["u1"], k=3, rules=rules)
+    assert issubclass(ConfigError, ValueError)
