@@ -212,6 +212,11 @@ _declare(
     ("resume", "bool", "continue the run in output_dir from its last checkpoint"),
     ("checkpoint_dir", "str", "no effect: everything is in output_dir"),
     ("checkpoint_step", "int >= 1", "epochs between two resumable checkpoints"),
+    (
+        "checkpoint_minutes",
+        "float > 0 or ~",
+        "minutes between two resumable checkpoints inside an epoch; ~ writes none",
+    ),
     ("n_threads", "int >= 1 or ~", "torch threads; ~ is torch's choice, within what affinity and cgroup allow"),
     ("num_workers", "int >= 1", "processes of data-parallel training, started by Ray Train"),
     ("ray_address", "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),

@@ -55,12 +55,17 @@ def random_state(loader: Any) -> dict[str, Any]:
     }
     if (device := usable_accelerator()) is not None:
         state[device.type] = module_of(device).get_rng_state_all()
+    if (order := order_state(loader)) is not None:
+        state["loader"] = order
+    return state
+
+
+def order_state(loader: Any) -> Any:
+    """Return the state of the generator that orders the batches of ``loader``, None where it has none."""
     generator = getattr(loader, "generator", None)
     if isinstance(generator, np.random.Generator):
-        state["loader"] = json.dumps(generator.bit_generator.state)
-    elif isinstance(generator, torch.Generator):
-        state["loader"] = generator.get_state()
-    return state
+        return json.dumps(generator.bit_generator.state)
+    return generator.get_state() if isinstance(generator, torch.Generator) else None
 
 
 def restore_random_state(state: dict[str, Any], loader: Any) -> None:

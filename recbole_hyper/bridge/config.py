@@ -25,7 +25,7 @@ SCRIPT_OPTIONS = frozenset(
 _FOLDER = "RecBole's functions keep one file in checkpoint_dir; recbole_hyper.run keeps a folder"
 _REPORT = "only recbole_hyper.run writes it"
 RUN_ONLY = {
-    **dict.fromkeys(("output_dir", "save_data", "checkpoint_step"), _FOLDER),
+    **dict.fromkeys(("output_dir", "save_data", "checkpoint_step", "checkpoint_minutes"), _FOLDER),
     **dict.fromkeys(("save_cases", "confidence", "protocol_report"), _REPORT),
     "ray_address": "RecBole's functions train in one process",
 }

@@ -20,7 +20,7 @@ from recbole_hyper.registry import parts_of
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
-from recbole_hyper.training.trainer import Evaluation
+from recbole_hyper.training.validation import Evaluation
 from recbole_hyper.types import Cases, Split
 
 

@@ -1,7 +1,7 @@
-"""RecBole's trainer for a model of this package: its interface and its file, this package's training and ranking."""
+"""RecBole's trainer for a model of this package: its interface and its file, this package's loop and ranking."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from recbole_hyper.bridge.data import CaseData, TrainingData
 from recbole_hyper.bridge.patches.old_checkpoints import readable
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.training.checkpoint import fitting
+from recbole_hyper.training.loggers import lent_loggers
+from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.riemannian import restore_training_state
-from recbole_hyper.training.trainer import RunTrainer
+from recbole_hyper.training.validation import Evaluation, rank
+from recbole_hyper.types import Ranks
 
 
 @functools.cache
@@ -22,7 +25,7 @@ def bridge_trainer(base: type) -> type:
     return type(f"Hosted{base.__name__}", (HostedTrainer, base), {})
 
 
-class HostedTrainer(RunTrainer):
+class HostedTrainer:
     """Mixin over a RecBole trainer: trains and ranks as a run does, and keeps RecBole's one file.
 
     ``saved_model_file`` in ``checkpoint_dir`` holds what RecBole writes: configuration, epoch, state of the model and
@@ -30,13 +33,28 @@ class HostedTrainer(RunTrainer):
     from it draws other random numbers than one that was not stopped; ``recbole_hyper.run`` continues exactly.
     """
 
+    config: Any
+    model: Any
+    device: torch.device
     saved_model_file: str
+    start_epoch: int
+    cur_step: int
+    best_valid_score: float
 
     def __init__(self, config: Any, model: Any) -> None:
-        super().__init__(config, model, Path(config["checkpoint_dir"]))
-        self._saved = True
+        self.loop = HostedLoop(config, model, self)
+        with lent_loggers(self.loop.tensorboard, self.loop.wandblogger):
+            super().__init__(config, model)  # type: ignore[call-arg]
 
-    def fit(  # type: ignore[override]
+    def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
+        return self.loop.optimizer
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch of the best validation score, from 0; -1 before the first."""
+        return self.loop.best_epoch
+
+    def fit(
         self,
         train_data: Any,
         valid_data: Any = None,
@@ -44,10 +62,19 @@ class HostedTrainer(RunTrainer):
         saved: bool = True,
         show_progress: bool = False,
         callback_fn: Callable[[int, float], None] | None = None,
-    ) -> Any:
-        self._saved, self.on_validation = saved, callback_fn
+    ) -> tuple[float, Any]:
+        """Train from ``start_epoch`` on; returns (best validation score, best validation result), as RecBole does."""
         batches = train_data.batches(self.model) if isinstance(train_data, TrainingData) else train_data
-        return super().fit(batches, _cases(valid_data), show_progress=show_progress, verbose=verbose, saved=saved)
+        self.loop.begin(self.start_epoch, self.cur_step, self.best_valid_score, saved=saved)
+        self.loop.on_validation = callback_fn
+        self.loop.fit(batches, valid_data or None, show_progress)
+        self.cur_step, self.best_valid_score = self.loop.cur_step, self.loop.best_valid_score
+        self.best_valid_result = self.loop.best_valid_result
+        return self.best_valid_score, self.best_valid_result
+
+    def rank(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
+        """Rank the cases of ``evaluation`` with the model as it is."""
+        return rank(self.model, self.config, evaluation, show_progress)
 
     def evaluate(
         self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
@@ -60,7 +87,9 @@ class HostedTrainer(RunTrainer):
             return None
         if load_best_model:
             self._load(model_file or self.saved_model_file)
-        return super().evaluate(_cases(eval_data), load_best_model=False, show_progress=show_progress)
+        if isinstance(eval_data, CaseData):
+            return Loop.measure(self.loop, eval_data.evaluation, show_progress)
+        return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)  # type: ignore[misc]
 
     def _load(self, file: str) -> dict[str, Any]:
         with readable(file) as path:
@@ -77,7 +106,7 @@ class HostedTrainer(RunTrainer):
         CheckpointError for a file that does not fit, torch's own errors for one that it refuses to read; ConfigError
         for training with ``ema_decay``, as the file holds averages and no raw weights.
         """
-        if self.average is not None:
+        if self.loop.average is not None:
             raise ConfigError(
                 "ema_decay: RecBole's file holds the averaged weights alone, from which training cannot go on; "
                 "recbole_hyper.run keeps the raw ones too and resumes exactly"
@@ -85,31 +114,54 @@ class HostedTrainer(RunTrainer):
         file = self.saved_model_file = str(resume_file)
         content = self._load(file)
         with fitting(Path(file)):
-            restore_training_state(self.model, self.optimizer, {**content, "model": content["state_dict"]})
+            restore_training_state(self.model, self.loop.optimizer, {**content, "model": content["state_dict"]})
             self.start_epoch = content["epoch"] + 1
             self.cur_step, self.best_valid_score = content["cur_step"], content["best_valid_score"]
-        self.best_epoch = content["epoch"]
+        self.loop.best_epoch = content["epoch"]
 
-    # --- what a run keeps in its folder ------------------------------------------------------------------------------
-    def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+    def save_checkpoint(self, epoch: int) -> None:
+        """Write RecBole's file, with the model as it is."""
+        self.cur_step, self.best_valid_score = self.loop.cur_step, self.loop.best_valid_score
+        host.Trainer._save_checkpoint(self, epoch)
+
+
+class HostedLoop(Loop):
+    """The loop of a run that keeps RecBole's one file, of the best epoch, and writes nothing else."""
+
+    def __init__(self, config: Any, model: Any, trainer: HostedTrainer) -> None:
+        super().__init__(config, model, Path(config["checkpoint_dir"]))
+        self.trainer = trainer
+        self.saved = True
+
+    def begin(self, epoch: int, cur_step: int, best_valid_score: float, *, saved: bool) -> None:
+        """Go on with ``epoch``, from what RecBole's file says of the epochs before."""
+        self.saved, self.cur_step, self.best_valid_score = saved, cur_step, best_valid_score
+        self.history = self.history[:epoch] or [{"epoch": before} for before in range(epoch)]
+
+    def measure(self, evaluation: Any, show_progress: bool = False) -> dict[str, float]:
+        """Return the metrics of a part, which may be a loader of RecBole."""
+        return self.trainer.evaluate(evaluation, load_best_model=False, show_progress=show_progress)
+
+    def _take_best(self, epoch: int) -> None:
         self.best_epoch = epoch
-        with self._averaged():
-            if self._saved:
-                host.Trainer._save_checkpoint(self, epoch, verbose=verbose, **kwargs)
+        if self.saved:
+            with self._averaged():
+                self.trainer.save_checkpoint(epoch)
 
-    def _put_aside_best(self, state: dict[str, Any]) -> None:
+    def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Nothing: a run that goes on from RecBole's file has its best weights alone."""
 
-    def _save_training_state(self, epoch: int) -> None:
+    def _put_aside_best(self, state: dict[str, Any]) -> None:
+        """Nothing, as above."""
+
+    def _write_state(self) -> None:
         """Nothing beside RecBole's file."""
 
+    def _is_time(self) -> bool:
+        return False
+
     def _write_history(self) -> None:
-        """Nothing: RecBole's log has the losses and metrics of the epochs."""
+        """Nothing: the log has the losses and metrics of the epochs."""
 
-    def _has_state(self) -> bool:
-        return Path(self.saved_model_file).is_file()
-
-
-def _cases(data: Any) -> Any:
-    """Return what a run's trainer ranks; a loader of RecBole is left to RecBole's evaluation."""
-    return data.evaluation if isinstance(data, CaseData) else data
+    def has_state(self) -> bool:
+        return Path(self.trainer.saved_model_file).is_file()

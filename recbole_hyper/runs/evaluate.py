@@ -12,8 +12,8 @@ from recbole_hyper.config_checks import check_metrics
 from recbole_hyper.evaluation.results import metrics_table
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.runs.load import load_model, read_finished, read_run
-from recbole_hyper.runs.run import evaluate_part, evaluations, provenance
-from recbole_hyper.training.trainer import make_trainer
+from recbole_hyper.runs.run import evaluations, provenance, report_part
+from recbole_hyper.training.validation import rank
 
 # what may differ from the run: nothing that was learned, and no case
 EVALUATION_KEYS = keys.deciding(keys.RANKING) | {"data_path"}
@@ -50,13 +50,13 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     content = {**_with_changes(before, changes), "save_cases": False, "log_wandb": False}
     config, data, split = read_finished(output_dir, content, data_set="data_path" in changes)
     model, refitted = load_model(config, data, split)
-    trainer = make_trainer(config, model, Path(output_dir))
     outcome: dict[str, Any] = {}
     # counted over the training part, as the run does, whether it was refit or not
     valid, test = evaluations(split, data.restrict(split.store, split.train_lengths))
     for evaluation in (test,) if refitted else (valid, test):
         if len(evaluation):
-            outcome |= evaluate_part(trainer, evaluation, Path(output_dir), progress=False)[0]
+            ranks = rank(model, config, evaluation)
+            outcome |= report_part(config, evaluation, ranks, Path(output_dir))
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, **outcome}

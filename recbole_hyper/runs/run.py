@@ -25,10 +25,13 @@ from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_re
 from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.threads import ONE_AT_WORK, use_threads
-from recbole_hyper.training import distributed
 from recbole_hyper.training.build import build, read_data, reader_of
+from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.trainer import NOT_RESUMABLE, Evaluation, make_trainer
+from recbole_hyper.training.processes import shared_work, world
+from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
+from recbole_hyper.training.validation import Evaluation, metrics, rank
+from recbole_hyper.training.workers import run_workers
 from recbole_hyper.types import Ranks, Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -94,7 +97,7 @@ def run(
         read = reader_of_own(config)
     with ONE_AT_WORK, claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
-            return distributed.run_workers(config, output_dir, run_claimed, read)
+            return run_workers(config, output_dir, run_claimed, read)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)
 
 
@@ -124,14 +127,14 @@ def run_claimed(
         if config["protocol_report"]:
             print(protocol_report(split))
         settled = settle(config, data, split, output_dir)
-        if config["save_data"] and distributed.world()[0] == 0:
+        if config["save_data"] and world()[0] == 0:
             keep(output_dir, config, data, split)
         write_yaml(output_dir / "config.yaml", config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
             **provenance(config, split),
             "ties": "a target ranks behind every candidate with an equal score",
-            "workers": distributed.world()[1],
+            "workers": world()[1],
             "threads": torch.get_num_threads(),
             **settled,
             **outcome,
@@ -161,19 +164,21 @@ def _train_and_test(
     try:
         _select(trainer, loader, valid, progress)
         if len(valid):
-            found, ranks = evaluate_part(trainer, valid, output_dir, progress, trainer.best_ranks)
-            outcome.update(found)
+            ranks = trainer.best_ranks
+            if ranks is None:
+                ranks = rank(trainer.model, config, valid, progress)
+            outcome.update(report_part(config, valid, ranks, output_dir))
             _warn_of_same_lists(config, ranks)
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
-            tested, seconds["refit"] = _refit(data, split, trainer, progress)
-            outcome["refit_epochs"] = len(tested.history)
+            tested = _refit(data, split, trainer, progress)
+            outcome["refit_epochs"], seconds["refit"] = len(tested.history), tested.seconds["train"]
         watch = Stopwatch()
         with PeakMemory(config["device"]) as memory:
             if len(test):
-                found, ranks = evaluate_part(tested, test, output_dir, progress)
-                outcome.update(found, test_ties=ranks.tied)
+                ranks = rank(tested.model, config, test, progress)
+                outcome.update(report_part(config, test, ranks, output_dir), test_ties=ranks.tied)
         seconds["test"] = watch.seconds()
         outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
     finally:
@@ -194,11 +199,15 @@ def _train_and_test(
 def _prepared(
     config: Config, data: SequenceDataset, split: Split, lengths: Any, folder: Path
 ) -> tuple[Any, Any, SequenceDataset]:
-    """Return the trainer of the first ``lengths`` of each row, its loader, and the data restricted to these."""
-    model, loader, training = build(config, data, split, lengths)
-    trainer = make_trainer(config, model, folder)
+    """Return the training on the first ``lengths`` of each row, its batches, and the data restricted to these."""
+    model, batches, training = build(config, data, split, lengths)
+    if isinstance(model, OwnModel):
+        batches, loss_of = shared_work(model, batches, int(config["seed"]))
+        trainer: Any = Loop(config, model, folder, loss_of)
+    else:
+        trainer = recbole_training(config, model, folder)
     trainer.data_fingerprint = split.store.fingerprint()
-    return trainer, distributed.prepare(trainer, loader), training
+    return trainer, batches, training
 
 
 def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> None:
@@ -209,7 +218,7 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
     if not len(valid):
         logger.warning("no validation case: training runs all %d epochs without selection", trainer.config["epochs"])
     try:
-        trainer.fit(loader, valid, verbose=True, show_progress=progress)
+        trainer.fit(loader, valid, progress)
     except KeyboardInterrupt:
         logger.error("interrupted; continue with --resume=True --output_dir=%s", trainer.output_dir)
         raise
@@ -242,18 +251,11 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
     return Evaluation("valid", split.valid, split, *counts), Evaluation("test", split.test, split, *counts)
 
 
-def evaluate_part(
-    trainer: Any, evaluation: Evaluation, output_dir: Path, progress: bool, ranks: Ranks | None = None
-) -> tuple[dict[str, Any], Ranks]:
-    """Rank a part whose ``ranks`` are not at hand, write its cases, and return its metrics and its ranks.
-
-    The metrics are {part: metrics}, with their intervals on request.
-    """
-    if ranks is None:
-        ranks = trainer.rank(evaluation, progress)
-    if trainer.config["save_cases"]:
+def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
+    """Return the metrics of a ranked part as {part: metrics}, with their intervals on request; its cases are saved."""
+    if config["save_cases"]:
         write_cases(output_dir / f"cases_{evaluation.name}.parquet", evaluation.cases, ranks)
-    return {evaluation.name: trainer.metrics(evaluation, ranks), **_intervals(trainer.config, evaluation, ranks)}, ranks
+    return {evaluation.name: metrics(config, evaluation, ranks), **_intervals(config, evaluation, ranks)}
 
 
 def _warn_of_same_lists(config: Config, ranks: Ranks) -> None:
@@ -264,25 +266,25 @@ def _warn_of_same_lists(config: Config, ranks: Ranks) -> None:
         logger.warning(SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
 
 
-def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> tuple[Any, float]:
-    """Train a new model on train + validation for the epochs and under the learning rates that the trainer
+def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> Any:
+    """Train a new model on train + validation for the epochs and under the learning rates that the training
     ``selecting`` found by validation; no selection takes place."""
     config, folder = selecting.config, selecting.output_dir / REFIT
     metric = f"valid_{config['valid_metric'].lower()}"
     logger.info("refit on train + validation for %d epochs", selecting.best_epoch + 1)
-    watch = Stopwatch()
     init_seed(config["seed"], config["reproducibility"])
     folder.mkdir(exist_ok=True)
     trainer, loader, _ = _prepared(config, data, split, split.refit_lengths, folder)
     trainer.epochs = selecting.best_epoch + 1
     trainer.wandblogger.log_as(REFIT)
-    trainer.plateau_scores = {row["epoch"]: row[metric] for row in selecting.history if metric in row}
+    validated = [row for row in selecting.history if metric in row and selecting.is_validated(row["epoch"])]
+    trainer.plateau_scores = {row["epoch"]: row[metric] for row in validated}
     if config["resume"]:
         trainer.resume(loader)
-    trainer.fit(loader, None, verbose=True, show_progress=progress)
+    trainer.fit(loader, None, progress)
     trainer.close_loggers({})
     trainer.load_best()
-    return trainer, watch.seconds()
+    return trainer
 
 
 def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str, Any]:

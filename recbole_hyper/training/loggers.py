@@ -5,6 +5,7 @@ files, ``train/train_loss`` and ``valid/<metric>`` at Weights and Biases.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,6 +54,14 @@ class EventFile:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def hyperparameters(config: Any) -> dict[str, Any]:
+    """Return what TensorBoard lists of a configuration: the learner, its rate, the batch, and the keys of the model."""
+    general = {"model", "dataset", "config_files", "device", *itertools.chain(*config.parameters.values())}
+    names = {"learner", "learning_rate", "train_batch_size"} | (set(config.final_config_dict) - general)
+    values = {name: config[name] for name in sorted(names) if config[name] is not None}
+    return {name: one if isinstance(one, bool | str | float | int) else str(one) for name, one in values.items()}
 
 
 class WandbRun(WandbLogger):
@@ -105,11 +114,11 @@ class WandbRun(WandbLogger):
 
 
 @contextlib.contextmanager
-def lent_loggers(event_folder: Path | None, output_dir: Path) -> Iterator[None]:
+def lent_loggers(events: EventFile, wandb: WandbRun) -> Iterator[None]:
     """Give these to RecBole's trainers that are built inside, which would open a writer below the working directory."""
     before = host.get_tensorboard, host.WandbLogger
-    host.get_tensorboard = lambda logger: EventFile(event_folder)
-    host.WandbLogger = lambda config: WandbRun(config, output_dir)
+    host.get_tensorboard = lambda logger: events
+    host.WandbLogger = lambda config: wandb
     try:
         yield
     finally:

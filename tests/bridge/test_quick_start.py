@@ -241,7 +241,7 @@ def test_resume_checkpoint(settings: dict[str, Any]) -> None:
     assert again.start_epoch == trainer.best_epoch + 1
     assert again.best_valid_score == score
     assert again.fit(train, valid)[0] >= score
-    assert [row["epoch"] for row in again.history] == list(range(again.start_epoch, 4))
+    assert [row["epoch"] for row in again.loop.history[again.start_epoch :]] == list(range(again.start_epoch, 4))
     assert again.evaluate(test)["ndcg@5"] >= 0
 
 

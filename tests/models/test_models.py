@@ -16,7 +16,7 @@ from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.training.build import build
-from recbole_hyper.training.trainer import Evaluation, make_trainer
+from recbole_hyper.training.validation import Evaluation, metrics, rank
 from tests.conftest import LEARN, SMALL, write_inter
 from tests.reference import planted
 
@@ -88,9 +88,8 @@ def test_recboles_own_trainer_and_evaluator_agree(
     assert not torch.equal(before, made.item_embedding.weight)
     theirs = trainer.evaluate(test, load_best_model=False)
     split = make_split(dataset.store, config)
-    ours_trainer = make_trainer(config, made, tmp_path)
     evaluation = Evaluation("test", split.test, split, None, None)
-    ours = ours_trainer.metrics(evaluation, ours_trainer.rank(evaluation))
+    ours = metrics(config, evaluation, rank(made, config, evaluation))
     assert set(ours) == set(theirs)
     for name, value in theirs.items():
         # RecBole counts padding as an item of the catalogue

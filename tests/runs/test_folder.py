@@ -16,7 +16,7 @@ from recbole_hyper.files import locked
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.runs.folder import is_finished
 from recbole_hyper.training.checkpoint import CheckpointError, save_weights
-from recbole_hyper.training.trainer import RunTrainer
+from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
 
 
@@ -69,7 +69,7 @@ def test_what_a_resume_takes_back_is_refused(
         random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     )
     run("SASRecCE", "random", config_dict=keys)
-    monkeypatch.setattr(RunTrainer, "_train_epoch", never)
+    monkeypatch.setattr(Loop, "train_epoch", never)
     before = contents(tmp_path / "run")
     for less in ({"epochs": 1}, {"stopping_step": 1}, {"refit": False}):
         key, value = next(iter(less.items()))
@@ -106,7 +106,7 @@ def test_a_finished_run_that_lacks_a_file_is_not_trained_again(
     run("SASRecCE", "random", config_dict=keys)
     (tmp_path / "run" / gone).unlink()
     before = contents(tmp_path / "run")
-    monkeypatch.setattr(RunTrainer, "_train_epoch", never)
+    monkeypatch.setattr(Loop, "train_epoch", never)
     for more in ({}, {"epochs": 3}):
         with pytest.raises((CheckpointError, ConfigError), match=gone):
             run("SASRecCE", "random", config_dict={**keys, "resume": True, **more})

@@ -20,7 +20,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.runs import kept
 from recbole_hyper.training.checkpoint import CheckpointError
-from recbole_hyper.training.trainer import RunTrainer
+from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
 
 REFIT = {"eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "refit": True}
@@ -57,7 +57,7 @@ def test_the_data_are_there_before_training(random_data: Path, tmp_path: Path, m
         assert kept.read_kept(tmp_path / "run") is not None
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunTrainer, "_train_epoch", look)
+    monkeypatch.setattr(Loop, "train_epoch", look)
     with pytest.raises(KeyboardInterrupt):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run"))
 

@@ -12,7 +12,7 @@ import pytest
 
 from recbole_hyper import load, registry, run
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.training.trainer import RunTrainer
+from recbole_hyper.training import validation
 from tests.conftest import SMALL
 
 OURS = registry.names("models")
@@ -45,14 +45,14 @@ REFIT = {"eval_args": GT, "refit": True}
 def trained(model: str, data: Path, folder: Path, patch: pytest.MonkeyPatch, **keys: Any) -> tuple[dict, Any, Any]:
     """Run; return the result, and the cases and best items of the test as the run itself ranked them."""
     seen = {}
-    rank = RunTrainer.rank
+    rank = validation._ranked
 
-    def recorded(self: Any, evaluation: Any, *arguments: Any) -> Any:
-        ranks = rank(self, evaluation, *arguments)
+    def recorded(model: Any, config: Any, evaluation: Any, *arguments: Any) -> Any:
+        ranks = rank(model, config, evaluation, *arguments)
         seen[evaluation.name] = (evaluation.cases, ranks.top_items)
         return ranks
 
-    patch.setattr(RunTrainer, "rank", recorded)
+    patch.setattr(validation, "_ranked", recorded)
     settings = {**SMALL, "epochs": 2, "data_path": str(data), "output_dir": str(folder), "use_gpu": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -66,7 +66,7 @@ def test_wherever_the_disk_is_full_a_resume_goes_on(
         "weights": (checkpoint, "save_file", FULL[4]),
         "state": (torch, "save", FULL[3]),
         "record": (trial, "write_json", FULL[1]),
-        "history": ("recbole_hyper.training.trainer.write_csv", None, FULL[0]),
+        "history": ("recbole_hyper.training.progress.write_csv", None, FULL[0]),
         "data": (np, "save", FULL[6]),
         "table": ("recbole_hyper.sweep.driver.pd.DataFrame.to_csv", None, FULL[0]),
     }[place]

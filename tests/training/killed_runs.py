@@ -24,7 +24,7 @@ from recbole_hyper import files, run
 from recbole_hyper.config import Config
 from recbole_hyper.training import checkpoint
 from recbole_hyper.training.checkpoint import load_state
-from recbole_hyper.training.trainer import RunTrainer
+from recbole_hyper.training.loop import Loop
 
 
 def die() -> None:
@@ -33,29 +33,29 @@ def die() -> None:
 
 def kill_at_step(number: int) -> None:
     """Die in the ``number``-th step of training, between loss and gradient."""
-    check, seen = RunTrainer._check_nan, [0]
+    check, seen = Loop.require_finite, [0]
 
-    def counted(self: RunTrainer, loss: torch.Tensor) -> None:
+    def counted(self: Loop, *arguments: Any) -> None:
         seen[0] += 1
         if seen[0] == number:
             die()
-        check(self, loss)
+        check(self, *arguments)
 
-    RunTrainer._check_nan = counted  # type: ignore[method-assign]
+    Loop.require_finite = counted  # type: ignore[method-assign]
 
 
 def kill_at_validation(number: int) -> None:
     """Die once the ``number``-th validation is ranked."""
-    validate, seen = RunTrainer._valid_epoch, [0]
+    validate, seen = Loop._validate, [0]
 
-    def counted(self: RunTrainer, *arguments: Any, **keywords: Any) -> Any:
+    def counted(self: Loop, *arguments: Any, **keywords: Any) -> Any:
         found = validate(self, *arguments, **keywords)
         seen[0] += 1
         if seen[0] == number:
             die()
         return found
 
-    RunTrainer._valid_epoch = counted  # type: ignore[method-assign]
+    Loop._validate = counted  # type: ignore[method-assign]
 
 
 def kill_in_write(name: str, number: int, point: str) -> None:

@@ -17,10 +17,12 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 from recbole_hyper.models.preflight import estimate_memory
 from recbole_hyper.runs.run import run
+from recbole_hyper.training import validation
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import load_state
+from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.progress import Training
 from recbole_hyper.training.rowwise import RowwiseAdam
-from recbole_hyper.training.trainer import RunTrainer
 from tests.conftest import LEARN
 from tests.training.test_trainer import same, settings, weights
 
@@ -42,36 +44,31 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path: dict[str, list[torch.Tensor]] = {}
         self.at_validation: list[int] = []
-        loss_of, validate = RunTrainer._observed, RunTrainer._valid_epoch
-        epoch = RunTrainer._train_epoch
+        step, follow, validate = Loop.train_step, Training._follow, Training._validate
 
-        def note(trainer: Any) -> None:
-            trained = (one for one in trainer.model.named_parameters() if one[1].requires_grad)
-            for name, parameter in trained:
-                self.path.setdefault(name, []).append(parameter.detach().clone())
+        def note(training: Training) -> None:
+            for name, parameter in training.model.named_parameters():
+                if parameter.requires_grad:
+                    self.path.setdefault(name, []).append(parameter.detach().clone())
 
-        def observed(trainer: Any, loss_func: Any) -> Any:
-            inner = loss_of(trainer, loss_func)
+        def followed(training: Training, optimizer: torch.optim.Optimizer) -> None:
+            note(training)
+            follow(training, optimizer)
+            if not isinstance(training, Loop):
+                optimizer.register_step_post_hook(lambda *_: note(training))
 
-            def noting(interaction: Any) -> Any:
-                if trainer._step or not self.path:  # the first of an epoch is the last of the one before
-                    note(trainer)
-                return inner(interaction)
-
-            return noting
-
-        def finished(trainer: Any, *arguments: Any, **keys: Any) -> Any:
-            found = epoch(trainer, *arguments, **keys)
-            note(trainer)
+        def stepped(training: Loop, *arguments: Any) -> Any:
+            found = step(training, *arguments)
+            note(training)
             return found
 
-        def validated(trainer: Any, *arguments: Any, **keys: Any) -> Any:
+        def validated(training: Training, *arguments: Any) -> Any:
             self.at_validation.append(self.steps)
-            return validate(trainer, *arguments, **keys)
+            return validate(training, *arguments)
 
-        monkeypatch.setattr(RunTrainer, "_observed", observed)
-        monkeypatch.setattr(RunTrainer, "_train_epoch", finished)
-        monkeypatch.setattr(RunTrainer, "_valid_epoch", validated)
+        monkeypatch.setattr(Loop, "train_step", stepped)
+        monkeypatch.setattr(Training, "_follow", followed)
+        monkeypatch.setattr(Training, "_validate", validated)
 
     @property
     def steps(self) -> int:
@@ -234,14 +231,17 @@ def test_a_resumed_run_has_the_average_of_one_that_was_not_stopped(
 ) -> None:
     keys = {**EMA, **keys, "lr_plateau": {"factor": 0.5, "patience": 1}, "eval_step": 2, "epochs": 7}
     whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
-    trained = RunTrainer._train_epoch
+    follow = Training._follow
 
-    def stop(self: RunTrainer, train_data: object, epoch_idx: int, *rest: object, **more: object) -> object:
-        if epoch_idx == 4:
-            raise KeyboardInterrupt
-        return trained(self, train_data, epoch_idx, *rest, **more)
+    def stop_at_fifth(training: Training, optimizer: torch.optim.Optimizer) -> None:
+        def stop(*_: Any) -> None:
+            if len(training.history) == 4:
+                raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunTrainer, "_train_epoch", stop)
+        optimizer.register_step_pre_hook(stop)
+        follow(training, optimizer)
+
+    monkeypatch.setattr(Training, "_follow", stop_at_fifth)
     with pytest.raises(KeyboardInterrupt):
         run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
     monkeypatch.undo()
@@ -288,14 +288,14 @@ def test_recboles_own_functions_rank_and_keep_the_average(
     keys = settings(random_data, tmp_path / "run", **EMA, epochs=2, checkpoint_dir=str(tmp_path / "files"))
     del keys["output_dir"]
     tested: list[dict[str, torch.Tensor]] = []
-    rank = RunTrainer.rank
+    rank = validation._ranked
 
-    def ranked(self: RunTrainer, evaluation: Any, *arguments: Any) -> Any:
+    def ranked(model: Any, config: Any, evaluation: Any, show_progress: bool) -> Any:
         if evaluation.name == "test":
-            tested.append({name: tensor.clone() for name, tensor in self.model.state_dict().items()})
-        return rank(self, evaluation, *arguments)
+            tested.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        return rank(model, config, evaluation, show_progress)
 
-    monkeypatch.setattr(RunTrainer, "rank", ranked)
+    monkeypatch.setattr(validation, "_ranked", ranked)
     run_recbole(model="SASRecCE", dataset="random", config_dict=keys, saved=saved)
     steps = watched.steps
     if saved:

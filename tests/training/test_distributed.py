@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from recbole_hyper.data import cache
 from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.run import run
-from recbole_hyper.training import distributed
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import STATE, load_state
+from recbole_hyper.training.processes import Shares, agreed, gathered, shared_work, world
 from recbole_hyper.training.shared import mapped, share
 from tests.conftest import SMALL
 
@@ -40,7 +41,7 @@ def test_shares_cover_every_batch_once(random_data: Path) -> None:
     for size in (1, 2, 4, 20):  # 20: more processes than rows
         found: list[int] = []
         for rank in range(size):
-            shares = distributed.Shares(WindowLoader(data, split.store, split.train_lengths, config), rank, size)
+            shares = Shares(WindowLoader(data, split.store, split.train_lengths, config), rank, size)
             for batch in shares:
                 assert len(batch) >= 1
                 found += batch["user_id"].tolist() if shares.weight else []
@@ -56,7 +57,7 @@ def test_a_share_of_the_windows_is_gathered_from_its_own_rows_alone(random_data:
         return [WindowLoader(data, split.store, split.train_lengths, config) for _ in range(count)]
 
     whole, first, second, third = loaders(4)
-    shares = [distributed.Shares(loader, rank, 3) for rank, loader in enumerate((first, second, third))]
+    shares = [Shares(loader, rank, 3) for rank, loader in enumerate((first, second, third))]
     for _ in range(2):
         assert len(whole) == len(shares[0]) > 3
         for batch, *parts in zip(whole, *shares, strict=True):
@@ -86,8 +87,10 @@ def test_workers_map_the_files_of_the_cache(random_data: Path, tmp_path: Path, m
 
 def test_one_process_is_left_alone() -> None:
     loader = object()
-    assert distributed.world() == (0, 1)
-    assert distributed.prepare(None, loader) is loader
+    model = SimpleNamespace(calculate_loss=lambda batch: batch)
+    assert world() == (0, 1)
+    assert shared_work(model, loader, 0) == (loader, model.calculate_loss)
+    assert (gathered(7), agreed(True), agreed(False)) == ([7], True, False)
 
 
 def _gloo(rank: int, size: int, port: int, data: str, folder: str, more: dict[str, Any]) -> None:

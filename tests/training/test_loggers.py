@@ -14,7 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from recbole_hyper import run
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.training.trainer import RunTrainer
+from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.progress import Training
 from tests.conftest import SMALL
 
 # stands for the package wandb: every call is kept as a line of JSON
@@ -96,14 +97,14 @@ def test_tensorboard_of_a_resumed_run_has_every_epoch_once(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = settings(random_data, tmp_path / "out", log_tensorboard=True, checkpoint_step=2)
-    save = RunTrainer._save_training_state
+    save = Loop._save_state
 
-    def stopped(self: RunTrainer, epoch: int) -> None:
-        if epoch == 3:
+    def stopped(self: Loop) -> None:
+        if len(self.history) == 4:
             raise KeyboardInterrupt  # the epochs 2 and 3 are told, and trained again
-        save(self, epoch)
+        save(self)
 
-    monkeypatch.setattr(RunTrainer, "_save_training_state", stopped)
+    monkeypatch.setattr(Loop, "_save_state", stopped)
     with pytest.raises(KeyboardInterrupt):
         run("SASRecCE", "random", config_dict=keys)
     monkeypatch.undo()
@@ -150,7 +151,7 @@ def test_every_run_of_a_process_is_one_at_wandb_and_a_refit_is_none(
     split = {"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     keys = {"log_wandb": True, "epochs": 2, "eval_step": 1}
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "a", **keys, eval_args=split, refit=True))
-    monkeypatch.setattr(RunTrainer, "load_best", lambda self: 1 / 0)
+    monkeypatch.setattr(Loop, "load_best", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "b", **keys))
     told = [json.loads(line) for line in calls.read_text().splitlines()]
@@ -174,15 +175,15 @@ def test_the_best_epoch_at_the_end_is_told(random_data: Path, tmp_path: Path, mo
     """Scores of validation are given; those of EASER, which has one epoch, are its own."""
 
     def told(model: str, scores: list[float], **keys: object) -> tuple[bool, str]:
-        validate, left = RunTrainer._valid_epoch, iter(scores)
+        validate, left = Training._validate, iter(scores)
 
-        def given(self: RunTrainer, *arguments: object, **keywords: object) -> object:
+        def given(self: Training, *arguments: object, **keywords: object) -> object:
             score, result = validate(self, *arguments, **keywords)
             return next(left, score), result
 
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         with monkeypatch.context() as patch:
-            patch.setattr(RunTrainer, "_valid_epoch", given)
+            patch.setattr(Training, "_validate", given)
             result = run(model, "random", config_dict=settings(random_data, out, eval_step=1, **keys))
         hint = re.search(r"the best epoch is the last: .*", (out / "run.log").read_text())
         return result["best_epoch"] + 1 == result["epochs"], hint[0].replace(str(out), "DIR") if hint else ""

@@ -12,8 +12,9 @@ from torch import nn
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.runs.run import run
+from recbole_hyper.training.checkpoint import load_state
+from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.optim import RateSchedule
-from recbole_hyper.training.trainer import RunTrainer, load_state
 from tests.training.test_trainer import same, settings
 
 COSINE = {"lr_schedule": "cosine", "warmup_ratio": 0.25, "learning_rate": 0.02, "epochs": 8, "stopping_step": 20}
@@ -44,14 +45,14 @@ def test_a_resumed_run_has_the_rates_of_one_that_was_not_stopped(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "whole", **COSINE))
-    told = RunTrainer._after_validation
+    train = Loop.train_epoch
 
-    def stop(self: RunTrainer, epoch: int, score: float) -> None:
-        told(self, epoch, score)
-        if epoch == 2:
+    def stop(self: Loop, *arguments: object) -> None:
+        if len(self.history) == 3:
             raise KeyboardInterrupt
+        train(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(RunTrainer, "_after_validation", stop)
+    monkeypatch.setattr(Loop, "train_epoch", stop)
     with pytest.raises(KeyboardInterrupt):
         run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "parts", **COSINE))
     monkeypatch.undo()

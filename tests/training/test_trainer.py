@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,10 +13,13 @@ import yaml
 from safetensors.torch import load_file
 
 from recbole_hyper import load, recommend, run
-from recbole_hyper.config import ConfigError
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.training import validation
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
-from recbole_hyper.training.trainer import DivergedError, Evaluation, RunTrainer
+from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.progress import DivergedError
+from recbole_hyper.training.validation import Evaluation
 from recbole_hyper.types import Ranks
 from tests.conftest import LEARN, SMALL
 
@@ -48,14 +52,14 @@ def test_resume_equals_an_uninterrupted_run(
     model: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run(model, "random", config_dict=settings(random_data, tmp_path / "whole"))
-    original = RunTrainer._train_epoch
+    original = Loop.train_epoch
 
-    def interrupted(self: RunTrainer, train_data: object, epoch_idx: int, *rest: object, **keys: object) -> object:
-        if epoch_idx == 3:
+    def interrupted(self: Loop, *arguments: object) -> None:
+        if len(self.history) == 3:
             raise KeyboardInterrupt
-        return original(self, train_data, epoch_idx, *rest, **keys)
+        original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(RunTrainer, "_train_epoch", interrupted)
+    monkeypatch.setattr(Loop, "train_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(model, "random", config_dict=settings(random_data, tmp_path / "parts"))
     monkeypatch.undo()
@@ -84,13 +88,13 @@ def test_a_run_goes_on_past_its_early_stop(more: dict, random_data: Path, tmp_pa
 def test_validation_is_ranked_once_an_epoch(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the best epoch was selected by is what the result has; a run that only reads it again ranks it again."""
     ranked: list[str] = []
-    original = RunTrainer.rank
+    original = validation._ranked
 
-    def counted(self: RunTrainer, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
+    def counted(model: object, config: Config, evaluation: Evaluation, show_progress: bool) -> Ranks:
         ranked.append(evaluation.name)
-        return original(self, evaluation, show_progress)
+        return original(model, config, evaluation, show_progress)
 
-    monkeypatch.setattr(RunTrainer, "rank", counted)
+    monkeypatch.setattr(validation, "_ranked", counted)
     keys = {"epochs": 4, "eval_step": 2, "learning_rate": 0.02, "confidence": 0.95, "save_cases": True}
     first = run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "out", **keys))
     assert ranked == ["valid", "valid", "test"]
@@ -182,15 +186,15 @@ def test_the_last_epoch_is_validated(eval_step: int, model: str, random_data: Pa
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     """Let every validation find the score that ``scores`` holds for its epoch."""
-    validate = RunTrainer._valid_epoch
+    validate = Loop._validate
 
-    def given(self: RunTrainer, *arguments: object, **keywords: object) -> object:
-        _, result = validate(self, *arguments, **keywords)
+    def given(self: Loop, *arguments: Any) -> object:
+        _, result = validate(self, *arguments)
         row = self.history[-1]
         row["valid_ndcg@10"] = scores[row["epoch"]]
         return scores[row["epoch"]], {**result, "ndcg@10": scores[row["epoch"]]}
 
-    monkeypatch.setattr(RunTrainer, "_valid_epoch", given)
+    monkeypatch.setattr(Loop, "_validate", given)
 
 
 @pytest.mark.parametrize(
@@ -352,13 +356,13 @@ def test_a_loss_that_is_not_finite_names_the_step(random_data: Path, tmp_path: P
 def test_a_good_state_is_promised_only_where_there_is_one(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, steps = RunTrainer._check_nan, [0]
+    check, steps = Loop.require_finite, [0]
 
-    def broken(self: RunTrainer, loss: torch.Tensor) -> None:
+    def broken(self: Loop, loss: float, step: int) -> None:
         steps[0] -= 1
-        check(self, loss * float("nan") if steps[0] == 0 else loss)
+        check(self, float("nan") if steps[0] == 0 else loss, step)
 
-    monkeypatch.setattr(RunTrainer, "_check_nan", broken)
+    monkeypatch.setattr(Loop, "require_finite", broken)
     for first, message in ((1, "No state was kept before$"), (60, r"The last good state is in .*run60$")):
         steps[0] = first
         keys = settings(random_data, tmp_path / f"run{first}", epochs=30)
@@ -370,15 +374,15 @@ def test_a_refit_that_fails_leaves_the_epochs_of_the_configuration(
     random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = []
-    train = RunTrainer._train_epoch
+    train = Loop.train_epoch
 
-    def failing(self: RunTrainer, *arguments: object, **keywords: object) -> object:
+    def failing(self: Loop, *arguments: Any) -> None:
         if self.output_dir.name == "refit":
             bound.append(self.config)
             raise MemoryError
-        return train(self, *arguments, **keywords)
+        train(self, *arguments)
 
-    monkeypatch.setattr(RunTrainer, "_train_epoch", failing)
+    monkeypatch.setattr(Loop, "train_epoch", failing)
     keys = settings(
         random_data, tmp_path / "run", refit=True, eval_args={"split": {"GT": {"valid": 0.7, "test": 0.85}}}
     )

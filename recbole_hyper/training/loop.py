@@ -1,0 +1,161 @@
+"""The training of a model of this package, on one page: epochs, steps, validation, early stopping, checkpoints."""
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from recbole.utils import dict2str, early_stopping
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from tqdm import tqdm
+
+from recbole_hyper.kernels.clock import Stopwatch
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.random_numbers import order_state
+from recbole_hyper.training.loggers import hyperparameters
+from recbole_hyper.training.memory import PeakMemory, give_back_freed
+from recbole_hyper.training.optim import build_optimizer
+from recbole_hyper.training.progress import Training
+from recbole_hyper.training.validation import Evaluation
+
+logger = logging.getLogger("recbole_hyper")
+
+
+@dataclass
+class UnderWay:
+    """An epoch under way: its steps so far and what they summed up to."""
+
+    step: int = 0
+    sums: dict[str, float] = field(default_factory=dict)  # of the losses by name
+    seconds: float = 0.0
+    scaler: dict[str, Any] = field(default_factory=dict)  # state of the gradient scaler
+
+
+class Loop(Training):
+    """Trains ``model`` by gradient steps on ``loss_of(batch)``, a scalar; RecBole's keys have RecBole's meaning."""
+
+    def __init__(
+        self, config: Any, model: Any, output_dir: Path, loss_of: Callable[[Any], Tensor] | None = None
+    ) -> None:
+        super().__init__(config, model, output_dir)
+        self.loss_of = loss_of or model.calculate_loss
+        self._follow(build_optimizer(model, config))
+        self.under_way = UnderWay()
+        self._order: Any = None  # state of the loader's generator at the beginning of the epoch under way
+
+    def fit(self, batches: Any, valid: Evaluation | None = None, show_progress: bool = False) -> None:
+        """Train on ``batches``, a loader, until the epochs or the patience of the configuration are used up.
+
+        The model ends with its last weights, with ``ema_decay`` with their average; see :meth:`load_best`.
+        DivergedError for a loss that is not finite.
+        """
+        self.batches = batches
+        valid = valid if valid is not None and len(valid) else None
+        if self.epochs == 0:
+            self._take_best(-1)
+        while not self.finished:
+            epoch = len(self.history)
+            self.train_epoch(show_progress)
+            score = self.plateau_scores.get(epoch)
+            if valid is not None and self.is_validated(epoch):
+                score = self.validate(valid, show_progress)
+            elif valid is None or self.eval_step <= 0:
+                self._take_best(epoch)
+            if self.scheduler is not None and score is not None:
+                self.scheduler.step(score)
+            self._save_state()
+            if self.on_validation is not None and "valid_seconds" in self.history[-1]:
+                self.on_validation(epoch, self.history[-1][f"valid_{self.valid_metric}"])
+        if valid is not None and self.eval_step > 0 and self.history and "valid_seconds" not in self.history[-1]:
+            self._validate_last(valid, show_progress)
+        self.tensorboard.add_hparams(hyperparameters(self.config), {"hparam/best_valid_result": self.best_valid_score})
+        if self.average is not None:
+            self.average.enter()
+
+    def train_epoch(self, show_progress: bool = False) -> None:
+        """Train the steps of an epoch, or those that are left of it after a resume."""
+        now, watch, epoch = self.under_way, Stopwatch(), len(self.history)
+        n_steps, spent, self._order = len(self.batches), now.seconds, order_state(self.batches)
+        scaler = torch.amp.GradScaler(enabled=torch.cuda.is_available() and bool(self.config["enable_scaler"]))
+        if now.scaler:
+            scaler.load_state_dict(now.scaler)
+        self.model.train()
+        with PeakMemory(self.device) as memory:
+            # those before a resume are made too: what they drew of the loader's generator is drawn again
+            batches = tqdm(self.batches, f"Train {epoch:>5}", n_steps, disable=not show_progress)
+            for batch in itertools.islice(batches, now.step, None):
+                if self.schedule is not None:
+                    self.schedule.set_rates(epoch, now.step, n_steps)
+                for name, loss in self.train_step(batch.to(self.device), scaler).items():
+                    now.sums[name] = now.sums.get(name, 0.0) + loss
+                now.step += 1
+                if self._is_time() and now.step < n_steps:
+                    now.seconds, now.scaler = spent + watch.seconds(), scaler.state_dict()
+                    self._write_state()
+        give_back_freed()
+        self.under_way = UnderWay()
+        means = {name: value / max(1, now.step) for name, value in now.sums.items()}
+        if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
+            means["curvature"] = self.model.head.curvature_value
+        self._note_epoch({"train_loss": 0.0, **means}, spent + watch.seconds(), memory.bytes)
+        loss, decimals = self.history[-1]["train_loss"], self.config["loss_decimal_place"] or 4
+        logger.info(
+            "epoch %d training [time: %.2fs, train loss: %.*f]",
+            epoch,
+            self.history[-1]["train_seconds"],
+            decimals,
+            loss,
+        )
+        self.tensorboard.add_scalar("Loss/Train", loss, epoch)
+
+    def train_step(self, batch: Any, scaler: torch.amp.GradScaler) -> Mapping[str, float]:
+        """Take one step of the optimizer; returns the loss and its terms by name."""
+        self.optimizer.zero_grad()
+        with torch.autocast(self.device.type, enabled=bool(self.config["enable_amp"])):
+            loss = self.loss_of(batch)
+        value = loss.item()
+        self.require_finite(value, self.under_way.step + 1)
+        scaler.scale(loss).backward()
+        if self.config["clip_grad_norm"]:
+            scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.model.parameters(), **self.config["clip_grad_norm"])
+        scaler.step(self.optimizer)
+        scaler.update()
+        if self.average is not None:
+            self.average.update()
+        return {"train_loss": value, **getattr(self.model, "loss_terms", {})}
+
+    def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
+        """Rank validation, keep the weights if they are the best so far, and return the score."""
+        epoch = len(self.history) - 1
+        score, result = self._validate(valid, show_progress)
+        self.tensorboard.add_scalar("Vaild_score", score, epoch)
+        logger.info(
+            "epoch %d evaluating [time: %.2fs, valid_score: %f]", epoch, self.history[-1]["valid_seconds"], score
+        )
+        logger.info("valid result: \n%s", dict2str(result))
+        self.best_valid_score, self.cur_step, stop, best = early_stopping(
+            score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
+        )
+        if best:
+            self.best_valid_result = result
+            self._take_best(epoch)
+        if stop:
+            logger.info("Finished training, best eval result in epoch %d", self.best_epoch)
+        return score
+
+    def _state(self) -> dict[str, Any]:
+        state = super()._state()
+        if self.under_way.step:
+            state["under_way"] = vars(self.under_way)
+            for random in state["random"]:
+                random["loader"] = self._order
+        return state
+
+    def _restore(self, state: Mapping[str, Any], batches: Any) -> None:
+        super()._restore(state, batches)
+        self.under_way = UnderWay(**state.get("under_way", {}))

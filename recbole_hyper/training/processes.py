@@ -1,0 +1,107 @@
+"""What one of several processes does that train a model together: its share of every batch, and the whole loss.
+
+Every process holds the model, reads the same batches in the same order, and computes the loss of its share of each
+batch's sequences. Shares are weighted by their supervised positions, so that the summed gradient is that of the whole
+batch: without dropout, and with a loss that is a mean over positions without sampling (ce), training equals that of one
+process up to rounding. Sampled negatives, dropout and the buckets of sce are drawn by each process for its own share.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from recbole.data.interaction import Interaction
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from recbole_hyper.data.dataset import TARGET_LIST
+
+
+def world() -> tuple[int, int]:
+    """Return (rank of this process, number of processes); (0, 1) where there is one."""
+    many = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if many else (0, 1)
+
+
+def gathered(value: Any) -> list[Any]:
+    """Return the ``value`` of every process, by rank; all must call this."""
+    _, processes = world()
+    if processes == 1:
+        return [value]
+    values: list[Any] = [None] * processes
+    dist.all_gather_object(values, value)
+    return values
+
+
+def agreed(flag: bool) -> bool:
+    """Return the ``flag`` of the first process; all must call this."""
+    if world()[1] == 1:
+        return flag
+    said = torch.tensor([float(flag)], device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.broadcast(said, src=0)
+    return bool(said[0])
+
+
+class Shares:
+    """A training loader that hands on every ``size``-th row of each batch, from row ``rank``, and reads no other.
+
+    A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
+    ``weight`` 0, because every process must take part in every step.
+    """
+
+    def __init__(self, loader: Any, rank: int, size: int) -> None:
+        self.loader, self.rank, self.size = loader, rank, size
+        self.generator = loader.generator
+        self.weight = 1
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Interaction]:
+        for batch, mine in self.loader.share(self.rank, self.size):
+            self.weight = int(mine)
+            yield batch
+
+
+class _Loss(nn.Module):
+    """The training loss as a module's forward, which is what DistributedDataParallel hooks into."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model: Any = model
+
+    def forward(self, interaction: Interaction) -> Tensor:
+        return self.model.calculate_loss(interaction)
+
+
+class WholeBatchLoss:
+    """The loss of the whole batch from the shares of all processes; its gradient is that of the mean over positions."""
+
+    def __init__(self, model: nn.Module, shares: Shares) -> None:
+        self.shares = shares
+        self.module = DistributedDataParallel(_Loss(model))
+
+    def __call__(self, interaction: Interaction) -> Tensor:
+        """Return the loss, shape (); its value is the same in every process."""
+        targets = interaction[TARGET_LIST]
+        own = self.shares.weight * int((targets != 0).sum())
+        total = torch.tensor([float(own)], device=targets.device)
+        dist.all_reduce(total)
+        # DistributedDataParallel takes the mean over processes, hence the factor
+        loss = self.module(interaction) * (self.shares.size * own / total[0])
+        whole = loss.detach().clone()
+        dist.all_reduce(whole)
+        return loss + (whole / self.shares.size - loss.detach())
+
+
+def shared_work(model: Any, loader: Any, seed: int) -> tuple[Any, Any]:
+    """Return (batches, loss function) of this process: of one the loader's and the model's own, of several a share."""
+    rank, size = world()
+    if size == 1:
+        return loader, model.calculate_loss
+    shares = Shares(loader, rank, size)
+    loss = WholeBatchLoss(model, shares)
+    # the parameters are equal now; dropout and negatives of the shares must not be
+    torch.manual_seed(seed + rank)
+    return shares, loss

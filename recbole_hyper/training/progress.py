@@ -1,0 +1,309 @@
+"""How far a training is, and what its folder keeps of that: whoever makes the steps, this package's loop or RecBole."""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from recbole.utils import ModelType, early_stopping
+
+from recbole_hyper.files import write_csv
+from recbole_hyper.kernels.clock import Stopwatch
+from recbole_hyper.random_numbers import random_state, restore_random_state
+from recbole_hyper.training.averaging import WeightAverage, build_average
+from recbole_hyper.training.checkpoint import (
+    STATE,
+    WEIGHTS,
+    CheckpointError,
+    fitting,
+    learned_tensors,
+    load_state,
+    load_weights,
+    read_weights,
+    require_same_data,
+    save_state,
+    save_weights,
+)
+from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun
+from recbole_hyper.training.memory import PeakMemory
+from recbole_hyper.training.optim import RateSchedule, build_schedule, build_scheduler
+from recbole_hyper.training.processes import agreed, gathered, world
+from recbole_hyper.training.riemannian import restore_training_state
+from recbole_hyper.training.validation import Evaluation, metrics, rank
+from recbole_hyper.types import Ranks
+
+# what a resumed training takes over as it is
+RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory")
+
+
+class DivergedError(ValueError):
+    """The training loss became NaN or infinite; the message names epoch and step."""
+
+
+class Training:
+    """A model in training: the epochs so far, the best of them, and the files of both.
+
+    ``train.csv`` has a row per epoch, ``model.safetensors`` the best weights, ``checkpoint.pt`` the state of training;
+    each is replaced in one step. Without validation the last epoch is the best. The last epoch is validated too where
+    ``eval_step`` leaves it out, and selected where it is the best. That validation counts for nothing else: early
+    stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that a run that goes on with more epochs, or
+    more patience, ends as one that was not stopped there. With ``ema_decay`` training goes on with the raw weights; the
+    average is what is validated, saved as the best, and left in the model at the end.
+
+    Attributes:
+        history: rows of train.csv. Losses are means over the steps of an epoch; seconds leave out the time in which
+            kernels are compiled.
+        seconds, peak_memory: wall time spent in "train" and "valid", and the largest memory of each in bytes.
+        best_epoch: epoch of the best validation score, from 0; -1 before the first.
+        best_ranks: of the cases of that validation; None where this process did not rank them (after a resume).
+        on_validation: called with (epoch, score) after every validation and its checkpoint.
+        plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
+            of its own, and lowers the learning rate where that run did.
+        data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
+    """
+
+    optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.ReduceLROnPlateau | None
+    schedule: RateSchedule | None
+    average: WeightAverage | None
+
+    def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
+        self.config, self.model, self.output_dir, self.device = config, model, output_dir, config["device"]
+        self.one_step = config["MODEL_TYPE"] == ModelType.TRADITIONAL
+        self.epochs: int = 1 if self.one_step else config["epochs"]
+        self.eval_step, self.stopping_step = config["eval_step"], config["stopping_step"]
+        self.valid_metric, self.valid_metric_bigger = config["valid_metric"].lower(), config["valid_metric_bigger"]
+        self.cur_step, self.best_epoch = 0, -1
+        self.best_valid_score: float = -np.inf if self.valid_metric_bigger else np.inf
+        self.best_valid_result: Any = None
+        self.history: list[dict[str, Any]] = []
+        self.seconds = {"train": 0.0, "valid": 0.0}
+        self.peak_memory = {"train": 0, "valid": 0}
+        self.best_ranks: Ranks | None = None
+        self._ranks: Ranks | None = None
+        self.on_validation: Callable[[int, float], None] | None = None
+        self.plateau_scores: dict[int, float] = {}
+        self.data_fingerprint = ""
+        self._best_other: dict[str, Any] | None = None
+        # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
+        self._best_by_step: dict[str, torch.Tensor] | None = None
+        self._saved_at = monotonic()
+        self.tensorboard = EventFile(output_dir / EVENTS if config["log_tensorboard"] else None)
+        self.wandblogger = WandbRun(config, output_dir)
+
+    def _follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take ``optimizer``, with what moves its rate and averages what it learns."""
+        self.optimizer = optimizer
+        self.scheduler = build_scheduler(optimizer, self.config)
+        self.schedule = build_schedule(optimizer, self.config)
+        self.average = build_average(self.model, self.config)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are trained, or patience is used up; more of either lets a training go on."""
+        return self.cur_step > self.stopping_step or len(self.history) >= self.epochs
+
+    @property
+    def is_best_last(self) -> bool:
+        """Whether the last epoch of all that were asked for is the best one, so that more might be better.
+
+        Never where the learning rate follows a schedule, which no resume makes longer.
+        """
+        over = self.one_step or self.schedule is not None
+        validated = bool(self.history) and "valid_seconds" in self.history[-1]
+        return validated and not over and self.best_epoch + 1 == len(self.history) == self.epochs
+
+    def is_validated(self, epoch: int) -> bool:
+        """Return whether ``eval_step`` has ``epoch`` validated, where there is validation."""
+        return self.eval_step > 0 and (epoch + 1) % self.eval_step == 0
+
+    def require_finite(self, loss: float, step: int) -> None:
+        """Raise DivergedError for a loss that is NaN or infinite; ``step`` counts from 1."""
+        if math.isfinite(loss):
+            return
+        kept = f"The last good state is in {self.output_dir}" if self.has_state() else "No state was kept before"
+        raise DivergedError(
+            f"the training loss is {loss} at epoch {len(self.history)}, step {step}; lower learning_rate "
+            f"({self.config['learning_rate']}) or set clip_grad_norm={{'max_norm': 5.0}}. {kept}"
+        )
+
+    # --- an epoch ----------------------------------------------------------------------------------------------------
+    def _note_epoch(self, means: Mapping[str, float], seconds: float, memory: int) -> None:
+        """Add an epoch, with the ``means`` of its losses over the steps, to train.csv and what else is told."""
+        epoch = len(self.history)
+        self.seconds["train"] += seconds
+        self.peak_memory["train"] = max(self.peak_memory["train"], memory)
+        row: dict[str, Any] = {"epoch": epoch, "train_seconds": seconds}
+        if self.scheduler is not None or self.schedule is not None:
+            row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        self.history.append({**row, **means})
+        self._write_history()
+        self._report(self.history[-1], "train")
+
+    def _validate(self, valid: Evaluation, show_progress: bool) -> tuple[float, dict[str, float]]:
+        """Rank validation with what would be kept of the model; returns (score, metrics)."""
+        watch = Stopwatch()
+        with PeakMemory(self.device) as memory, self._averaged():
+            result = self.measure(valid, show_progress)
+        found = {"seconds": watch.seconds(), **result}
+        self.seconds["valid"] += found["seconds"]
+        self.peak_memory["valid"] = max(self.peak_memory["valid"], memory.bytes)
+        self.history[-1].update({f"valid_{name}": value for name, value in found.items()})
+        self._write_history()
+        self._report({"epoch": self.history[-1]["epoch"], **found}, "valid")
+        return result[self.valid_metric], result
+
+    def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
+        """Return the metrics of ``evaluation`` with the model as it is."""
+        self._ranks = rank(self.model, self.config, evaluation, show_progress)
+        return metrics(self.config, evaluation, self._ranks)
+
+    def _validate_last(self, valid: Evaluation, show_progress: bool) -> None:
+        """Validate the last epoch, which ``eval_step`` left out, and take it where it is the best."""
+        epoch, state = len(self.history) - 1, self._state()
+        score, result = self._validate(valid, show_progress)
+        self.tensorboard.add_scalar("Vaild_score", score, epoch)
+        *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
+        if best:
+            self._put_aside_best(state)
+            self.best_valid_score, self.best_valid_result = score, result
+            self._take_best(epoch)
+        elif self._best_by_step is not None:
+            self._save_best(self._best_by_step)
+        if self.on_validation is not None:
+            self.on_validation(epoch, float(score))
+
+    def _put_aside_best(self, state: dict[str, Any]) -> None:
+        """Keep the best weights by ``eval_step`` before they are replaced: a run with more epochs puts them back."""
+        if self._best_by_step is None and self.best_epoch >= 0:
+            self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
+            save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
+
+    def _averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which the model holds its average, where there is one."""
+        return contextlib.nullcontext() if self.average is None else self.average.applied()
+
+    # --- what is told ------------------------------------------------------------------------------------------------
+    def _report(self, row: Mapping[str, Any], head: str) -> None:
+        for log in (self.tensorboard, self.wandblogger):
+            log.log_row(row, head)
+
+    def close_loggers(self, metrics: Mapping[str, float]) -> None:
+        """End what is told beside train.csv; ``metrics`` are those of the test, {} for none."""
+        self.tensorboard.close()
+        self.wandblogger.close(metrics)
+
+    def _write_history(self) -> None:
+        write_csv(self.output_dir / "train.csv", self.history)
+
+    # --- the best weights --------------------------------------------------------------------------------------------
+    def _take_best(self, epoch: int) -> None:
+        """Make ``epoch``, whose weights the model has, the best, and save it."""
+        self.best_epoch, self.best_ranks = epoch, self._ranks
+        # some models of RecBole keep what they learned in attributes that are no parameters
+        self._best_other = dict(self.model.other_parameter())
+        # without validation every epoch is the best so far
+        if "valid_seconds" in (self.history or [{}])[-1] or epoch + 1 >= self.epochs:
+            with self._averaged():
+                self._save_best(learned_tensors(self.model))
+
+    def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        found = {"model": self.config["model"], "epoch": self.best_epoch, "valid_score": float(self.best_valid_score)}
+        save_weights(self.output_dir / WEIGHTS, tensors, {**found, "data_fingerprint": self.data_fingerprint})
+
+    def load_best(self) -> None:
+        """Load the weights of the best epoch; CheckpointError for none, damaged ones, or those of another epoch."""
+        path = self.output_dir / WEIGHTS
+        epoch = load_weights(path, self.model).get("epoch")
+        if epoch != self.best_epoch:
+            raise CheckpointError(f"{path} is of epoch {epoch}, but the best one is {self.best_epoch}; train again")
+        if self._best_other:
+            self.model.load_other_parameter(self._best_other)
+
+    # --- the state of training ---------------------------------------------------------------------------------------
+    batches: Any = None
+
+    def _save_state(self) -> None:
+        """Write checkpoint.pt after an epoch, every ``checkpoint_step`` epochs and at the end."""
+        if self.finished or not len(self.history) % int(self.config["checkpoint_step"]):
+            self._write_state()
+
+    def _is_time(self) -> bool:
+        """Return whether the last checkpoint is ``checkpoint_minutes`` old."""
+        minutes = self.config["checkpoint_minutes"]
+        return agreed(minutes is not None and not self.one_step and monotonic() - self._saved_at >= 60 * minutes)
+
+    def _write_state(self) -> None:
+        save_state(self.output_dir / STATE, self._state())
+        self._saved_at = monotonic()
+
+    def has_state(self) -> bool:
+        """Return whether there is a state to go on from."""
+        return (self.output_dir / STATE).is_file()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            # what is fitted in one step is fitted again
+            "model": {} if self.one_step else self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
+            "average": self.average.state_dict() if self.average is not None else None,
+            "data_fingerprint": self.data_fingerprint,
+            "best_other": {k: v for k, v in (self._best_other or {}).items() if isinstance(v, torch.Tensor)},
+            "epoch": len(self.history) - 1,
+            "cur_step": self.cur_step,
+            "best_epoch": self.best_epoch,
+            "best_valid_score": float(self.best_valid_score),
+            "best_valid_result": dict(self.best_valid_result or {}),
+            "history": [dict(row) for row in self.history],
+            "seconds": dict(self.seconds),
+            "peak_memory": dict(self.peak_memory),
+            "random": gathered(random_state(self.batches)),
+        }
+
+    def resume(self, batches: Any) -> int:
+        """Go on from ``checkpoint.pt``, with the batches of ``batches``; returns the number of epochs that are done.
+
+        0 where there is no checkpoint yet. CheckpointError for a damaged one, or one of other data.
+        """
+        path = self.output_dir / STATE
+        if not path.is_file():
+            return 0
+        state = load_state(path, {*RESTORED, "model", "optimizer", "epoch", "history", "random"})
+        require_same_data(path, state, self.data_fingerprint)
+        # a model that is fitted in one step is fitted again: not all of it is in the checkpoint; and a run with more
+        # epochs may choose an earlier one, whose refit is shorter than the refit that is here
+        if self.one_step or len(state["history"]) > self.epochs:
+            return 0
+        with fitting(path):
+            self._restore(state, batches)
+        self._restore_best(state.get("best_by_step"))
+        return len(self.history)
+
+    def _restore(self, state: Mapping[str, Any], batches: Any) -> None:
+        # what the model computed from the best weights; the rest is computed anew from those
+        self._best_other = {**self.model.other_parameter(), **state.get("best_other", {})}
+        restore_training_state(self.model, self.optimizer, state)
+        if self.scheduler is not None and state.get("scheduler"):
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        for name in RESTORED:
+            setattr(self, name, state[name])
+        self.history = list(state["history"])
+        # states of earlier versions are of one process
+        states = state["random"] if isinstance(state["random"], list) else [state["random"]]
+        restore_random_state(states[world()[0]], batches)
+
+    def _restore_best(self, best_by_step: dict[str, torch.Tensor] | None) -> None:
+        """Make sure that the best weights so far are there: they may be asked for after much work."""
+        if best_by_step is not None and not self.finished:
+            self._save_best(best_by_step)
+            return
+        self._best_by_step = best_by_step
+        if self.finished or any("valid_seconds" in row for row in self.history):
+            read_weights(self.output_dir / WEIGHTS)

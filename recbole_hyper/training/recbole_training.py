@@ -1,0 +1,124 @@
+"""Models of RecBole in a run: trained by RecBole's trainers, ranked and kept as the models of this package are."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from recbole.utils import get_trainer
+
+from recbole_hyper.kernels.clock import Stopwatch
+from recbole_hyper.training.checkpoint import CheckpointError
+from recbole_hyper.training.loggers import lent_loggers
+from recbole_hyper.training.memory import PeakMemory, give_back_freed
+from recbole_hyper.training.progress import Training
+from recbole_hyper.training.validation import Evaluation
+
+# RecBole's trainers and models of these hold state that is in no parameter and no optimizer
+NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
+
+
+def recbole_training(config: Any, model: Any, output_dir: Path) -> Any:
+    """Return the training of a model of RecBole by its own trainer, which the model may bring along."""
+    base = get_trainer(config["MODEL_TYPE"], config["model"])
+    return type(f"Run{base.__name__}", (RecBoleTraining, base), {})(config, model, output_dir)
+
+
+class RecBoleTraining(Training):
+    """Mixin over a trainer of RecBole, whose epochs, steps and early stopping it takes as they are.
+
+    The methods below are those that RecBole's ``fit`` calls. A checkpoint is written between epochs only.
+    """
+
+    start_epoch: int
+
+    def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
+        Training.__init__(self, config, model, output_dir)
+        config["checkpoint_dir"] = str(output_dir)
+        with lent_loggers(self.tensorboard, self.wandblogger):
+            super(Training, self).__init__(config, model)  # type: ignore[call-arg]
+        # RecBole's is at most the number of epochs; with more epochs the same would then not be validated
+        self.eval_step = config["eval_step"]
+        self._follow(self.optimizer)
+        self._valid: Evaluation | None = None
+        if self.schedule is not None:
+            self.optimizer.register_step_pre_hook(self._set_rates)
+        if self.average is not None:
+            self.optimizer.register_step_post_hook(self._update_average)
+
+    def fit(self, batches: Any, valid: Evaluation | None = None, show_progress: bool = False) -> None:
+        """Train with RecBole's loop until the epochs or the patience of the configuration are used up."""
+        self.batches, self._valid = batches, valid if valid is not None and len(valid) else None
+        if not self.finished:
+            self.start_epoch = len(self.history)
+            super().fit(batches, self._valid, show_progress=show_progress, callback_fn=self._after_validation)  # type: ignore[misc]
+            self._save_state()
+        if self._valid and self.eval_step > 0 and self.history and "valid_seconds" not in self.history[-1]:
+            self._validate_last(self._valid, show_progress)
+        if self.average is not None:
+            self.average.enter()
+
+    def resume(self, batches: Any) -> int:
+        done = super().resume(batches)
+        if done and self.config["model"] in NOT_RESUMABLE:
+            raise CheckpointError(
+                f"{self.output_dir}: RecBole's {self.config['model']} cannot be continued exactly; start it in another "
+                "output_dir"
+            )
+        return done
+
+    # --- what RecBole's fit calls ------------------------------------------------------------------------------------
+    def _train_epoch(self, train_data: Any, epoch_idx: int, loss_func: Any = None, show_progress: bool = False) -> Any:
+        self._step, self._n_steps, watch = 0, max(1, len(train_data)), Stopwatch()
+        with PeakMemory(self.device) as memory:
+            total = super()._train_epoch(train_data, epoch_idx, loss_func, show_progress)  # type: ignore[misc]
+        give_back_freed()
+        parts = total if isinstance(total, tuple) else (float(total or 0.0),)
+        means = tuple(part / self._n_steps for part in parts)
+        self._note_epoch({"train_loss": sum(means)}, watch.seconds(), memory.bytes)
+        if self.scheduler is not None and epoch_idx in self.plateau_scores:
+            self.scheduler.step(self.plateau_scores[epoch_idx])
+        if self._valid and self.eval_step > 0 and not self.is_validated(epoch_idx):
+            self._save_state()
+        return means if isinstance(total, tuple) else means[0]
+
+    def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
+        """Return what the log says of an epoch, with the seconds of train.csv."""
+        seconds = self.history[-1]["train_seconds"]
+        return super()._generate_train_loss_output(epoch_idx, 0.0, seconds, losses)  # type: ignore[misc]
+
+    def _check_nan(self, loss: torch.Tensor) -> None:
+        """RecBole calls this once a step, with its loss."""
+        self._step += 1
+        self.require_finite(float(loss.detach()), self._step)
+
+    def _set_rates(self, *_: Any) -> None:
+        if self.schedule is not None:
+            self.schedule.set_rates(len(self.history), self._step - 1, self._n_steps)
+
+    def _update_average(self, *_: Any) -> None:
+        if self.average is not None:
+            self.average.update()
+
+    def _valid_epoch(self, valid_data: Evaluation, show_progress: bool = False) -> Any:
+        return self._validate(valid_data, show_progress)
+
+    def evaluate(
+        self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
+    ) -> Any:
+        """Return the metrics of an :class:`Evaluation`."""
+        if load_best_model:
+            self.load_best()
+        return self.measure(eval_data, show_progress)
+
+    def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+        """RecBole calls this where the model is the best so far, and after every epoch without validation."""
+        self._take_best(epoch)
+        if self._valid is None or not self.is_validated(epoch):
+            self._save_state()
+
+    def _after_validation(self, epoch: int, score: float) -> None:
+        if self.scheduler is not None:
+            self.scheduler.step(score)
+        self._save_state()
+        if self.on_validation is not None:
+            self.on_validation(epoch, float(score))

@@ -1,0 +1,77 @@
+"""One part of a split, ranked by a model: validation while it trains, the test behind it."""
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from recbole_hyper.evaluation.metrics import compute_metrics
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.models.contract import make_scorer
+from recbole_hyper.training.processes import gathered, world
+from recbole_hyper.types import Cases, Ranks, Split
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One part of a split to be ranked, "valid" or "test", with what the metrics need of the training data."""
+
+    name: str
+    cases: Cases
+    split: Split
+    item_counts: Counter
+    user_counts: Counter
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+
+@torch.no_grad()
+def rank(model: Any, config: Any, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
+    """Rank the cases of ``evaluation``; of several processes each ranks a share, and all return the ranks of all."""
+    process, processes = world()
+    if processes == 1:
+        return _ranked(model, config, evaluation, show_progress)
+    bounds = np.linspace(0, len(evaluation), processes + 1).astype(int)
+    part = dataclasses.replace(evaluation, cases=evaluation.cases[bounds[process] : bounds[process + 1]])
+    own = _ranked(model, config, part, show_progress) if len(part) else None
+    parts = [entry for entry in gathered(own) if entry is not None]
+    return Ranks(
+        np.concatenate([entry.ranks for entry in parts]),
+        np.concatenate([entry.n_candidates for entry in parts]),
+        np.concatenate([entry.top_items for entry in parts]),
+        float(np.average([entry.tied for entry in parts], weights=[len(entry.ranks) for entry in parts])),
+    )
+
+
+def _ranked(model: Any, config: Any, evaluation: Evaluation, show_progress: bool) -> Ranks:
+    model.eval()
+    return rank_cases(
+        make_scorer(model, config),
+        evaluation.cases,
+        n_items=evaluation.split.store.n_items,
+        k=max(config["topk"]),
+        exclude_seen=config["exclude_seen"],
+        catalogue=evaluation.split.candidates(evaluation.name),
+        memory_budget=config["ranking_memory_budget"],
+        progress=f"Rank {evaluation.name}" if show_progress else None,
+    )
+
+
+def metrics(config: Any, evaluation: Evaluation, ranks: Ranks) -> dict[str, float]:
+    """Return the configured metrics of ``ranks`` by name, such as "ndcg@10"."""
+    catalogue = evaluation.split.candidates(evaluation.name)
+    return compute_metrics(
+        ranks,
+        config["metrics"],
+        config["topk"],
+        config["metric_decimal_place"],
+        n_items=evaluation.split.store.n_items - 1 if catalogue is None else int(catalogue.sum()),
+        n_users=evaluation.split.store.n_rows,
+        item_counts=evaluation.item_counts,
+        user_counts=evaluation.user_counts,
+        tail_ratio=config["tail_ratio"],
+    )

@@ -1,0 +1,94 @@
+"""A run on several processes, which Ray Train starts; what each of them does is in ``training.processes``."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from recbole_hyper.config import Config
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json
+from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.threads import processors
+from recbole_hyper.training.build import read_data
+from recbole_hyper.training.cluster import cluster
+from recbole_hyper.training.processes import world
+from recbole_hyper.training.shared import mapped, share
+from recbole_hyper.types import Split
+
+# below the folder of the run, and removed at its end: the data, which every process maps into memory, and what Ray
+# writes; no one else gives a folder this name
+SCRATCH = ".workers"
+SHARED = f"{SCRATCH}/data"
+
+
+def run_workers(
+    config: Config,
+    output_dir: Path,
+    work: Callable[..., Any],
+    read: Callable[[Config], tuple[SequenceDataset, Split]] | None = None,
+) -> dict[str, Any]:
+    """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
+
+    ``output_dir`` is the folder of the run, to which rank 0 writes; on more than one machine it must be shared by all.
+    Every process calls ``work`` with its configuration, its folder and ``read``, which gives the data; the argument
+    ``read`` gives data and split in the place of the atomic files. ConfigError for a resumed run, or a cluster that is
+    not there or too small; RuntimeError, with its message, where a process failed.
+    """
+    workers = int(config["num_workers"])
+    if config["resume"]:
+        raise ConfigError("a run on several workers cannot be resumed; start it again in another output_dir")
+    if not issubclass(config.model_class, HyperRecommender):
+        raise ConfigError(f"num_workers={workers}: {config['model']} is fitted in one process; leave num_workers out")
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+    use_gpu = torch.cuda.is_available() and bool(config["use_gpu"])
+    folder = output_dir.absolute()
+    threads = int(config["n_threads"] or max(1, processors() // workers))
+    share(*(read or read_data)(config), folder / SHARED)
+    settings = {**config.plain(), "num_workers": 1, "n_threads": threads, "show_progress": False}
+    settings["data_path"] = str(Path(settings["data_path"]).absolute())
+    arguments = {"work": work, "settings": settings, "folder": str(folder), "use_gpu": use_gpu}
+    with cluster(config["ray_address"]) as ray:
+        total = ray.cluster_resources()
+        if total.get("GPU" if use_gpu else "CPU", 0) < workers:
+            raise ConfigError(
+                f"num_workers={workers}: the cluster has {total.get('CPU', 0):g} cores and {total.get('GPU', 0):g} GPUs"
+            )
+        from ray.train import RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        trainer = TorchTrainer(
+            _worker,
+            train_loop_config=arguments,
+            scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu),
+            run_config=RunConfig(name="workers", storage_path=str(folder / SCRATCH / "ray")),
+        )
+        try:
+            trainer.fit()
+        except Exception as error:
+            raise RuntimeError(f"training on {workers} workers failed: {error}") from error
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    return read_json(folder / "result.json")
+
+
+def _worker(arguments: Mapping[str, Any]) -> None:
+    """Run in every process: rank 0 writes to the folder of the run, the others to one that is removed."""
+    rank, _ = world()
+    folder = Path(arguments["folder"])
+    settings = dict(arguments["settings"])
+    if arguments["use_gpu"]:
+        # Ray has chosen this process's device; RecBole would choose the first one
+        settings["gpu_id"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    with tempfile.TemporaryDirectory(prefix="recbole-hyper-") as scratch:
+        # the process that started this one has claimed the folder
+        own = folder if rank == 0 else Path(scratch)
+        settings |= {"output_dir": str(own), "log_wandb": bool(settings["log_wandb"]) and rank == 0}
+        config = Config(settings["model"], settings["dataset"], config_dict=settings)
+        arguments["work"](config, own, read=lambda config: mapped(config, folder / SHARED, test=True))
+        dist.barrier()
