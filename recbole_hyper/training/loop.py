@@ -44,6 +44,7 @@ class Loop(Training):
         super().__init__(config, model, output_dir)
         self.loss_of = loss_of or model.calculate_loss
         self._follow(build_optimizer(model, config))
+        self._scales = bool(config["enable_scaler"]) and self.device.type != "cpu"
         self.under_way = UnderWay()
         self._order: Any = None  # state of the loader's generator at the beginning of the epoch under way
 
@@ -80,7 +81,7 @@ class Loop(Training):
         """Train the steps of an epoch, or those that are left of it after a resume."""
         now, watch, epoch = self.under_way, Stopwatch(), len(self.history)
         n_steps, spent, self._order = len(self.batches), now.seconds, order_state(self.batches)
-        scaler = torch.amp.GradScaler(enabled=torch.cuda.is_available() and bool(self.config["enable_scaler"]))
+        scaler = torch.amp.GradScaler(self.device.type, enabled=self._scales)
         if now.scaler:
             scaler.load_state_dict(now.scaler)
         self.model.train()
