@@ -20,6 +20,7 @@ from recbole_hyper.config_checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml
 from recbole_hyper.runs.kept import ABOUT, DATA
+from recbole_hyper.runs.plugin_files import require_same_plugins
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 
@@ -49,13 +50,17 @@ def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Pa
 
 
 def read_begun(folder: Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder; ConfigError for no file, or one of something else."""
+    """Return the configuration that a run wrote into its folder.
+
+    ConfigError for no file, or one of something else, and for a plugin file that has changed since.
+    """
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
     content = read_written_yaml(file, "not the configuration of a run")
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
+    require_same_plugins(folder, content)
     return content
 
 

@@ -21,8 +21,9 @@ from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
-from recbole_hyper.runs.folder import REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
+from recbole_hyper.runs.folder import CONFIG, REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
+from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.threads import ONE_AT_WORK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of
@@ -129,7 +130,8 @@ def run_claimed(
         settled = settle(config, data, split, output_dir)
         if config["save_data"] and world()[0] == 0:
             keep(output_dir, config, data, split)
-        write_yaml(output_dir / "config.yaml", config.plain())
+        keep_digests(output_dir, config["plugins"])
+        write_yaml(output_dir / CONFIG, config.plain())
         outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
             **provenance(config, split),
