@@ -26,6 +26,7 @@ _MODELS = {
     "neural": "SASRecBCE SASRecCE HSASRec HSASRecCE gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE "
     "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE DualRec DualSASRec DualGRU4Rec DualFMLPRec",
     "easer": "EASER",
+    "memory": "FMLPRecMemory",
     "pop": "Pop",
     "puresvd": "PureSVDN",
 }

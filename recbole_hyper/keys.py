@@ -175,6 +175,8 @@ _declare(
     ("rece_buckets_per_chunk", "int >= 1", "directions that share a chunk, divides rece_n_buckets"),
     ("rece_n_extra_chunks", "int >= 0", "neighbour chunks met on each side"),
     ("rece_rounds", "int >= 1", "independent sortings"),
+    ("memory_window", "int >= 1", "steps between two items that count as neighbours, and newest items that are asked"),
+    ("memory_neighbours", "int >= 1", "neighbours of an item that its memory keeps, the strongest"),
     ("reg_weight", "float > 0", "ridge of EASER"),
     ("rank", "int >= 1", "factors of PureSVDN"),
     ("scaling", "float in [0, 1]", "columns times popularity^((s-1)/2); 1 is plain SVD"),

@@ -137,6 +137,11 @@ class SequenceDataset(SequentialDataset):
         """Return (n_items,) True where an interaction of this part shows an item."""
         return self.store.counts(self._lengths) > 0
 
+    @property
+    def train_lengths(self) -> npt.NDArray[np.int64]:
+        """(U,) how many interactions of each row of the store, its first ones, belong to this part."""
+        return self._lengths
+
     def inter_matrix(self, form: str = "coo", value_field: str | None = None) -> Any:
         """Return the sparse (n_users, n_items) matrix of the interactions (no prefix rows need undoing)."""
         return Dataset.inter_matrix(self, form, value_field)

@@ -48,6 +48,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     parts: ClassVar[dict[str, str | type]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
     input_type = InputType.POINTWISE
+    # False where states and item vectors alone do not give the scores
+    scores_by_head: ClassVar[bool] = True
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)

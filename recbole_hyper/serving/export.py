@@ -113,6 +113,11 @@ def export(
     path = check_request(format, output, top_k=top_k, exclude_seen=exclude_seen)
     if not isinstance(model, HyperRecommender):
         raise ConfigError(f"{type(model).__name__} has no encoder with a head; only such models can be exported")
+    if not model.scores_by_head and (top_k is not None or format == "vectors"):
+        raise ConfigError(
+            f"{type(model).__name__} scores by more than states and item vectors: --top_k and --format=vectors would "
+            "leave its memory out; use 'recbole-hyper recommend'"
+        )
     n_items = model.head.n_items
     if len(item_tokens) != n_items:
         raise ConfigError(f"{len(item_tokens)} item ids came for a model of {n_items} (padding included)")
