@@ -23,7 +23,7 @@ def weight_of(distance: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 def pair_counts(
     store: SequenceStore,
-    lengths: npt.NDArray[np.integer],
+    lengths: npt.NDArray[np.int64],
     *,
     window: int,
     neighbours: int,
@@ -66,9 +66,9 @@ def _item_ranges(counts: npt.NDArray[np.int64], window: int, budget: int) -> Ite
         first = min(stop, len(counts))
 
 
-def _blocks(store: SequenceStore, lengths: npt.NDArray[np.integer], window: int, budget: int) -> Iterator[slice]:
+def _blocks(store: SequenceStore, lengths: npt.NDArray[np.int64], window: int, budget: int) -> Iterator[slice]:
     """Yield rows of the store whose pairs fit the budget, and whose keys fit an int64; at least one row."""
-    load = np.cumsum(np.asarray(lengths, dtype=np.int64) * (window * _BYTES_OF_A_PAIR))
+    load = np.cumsum(lengths * (window * _BYTES_OF_A_PAIR))
     most_rows = max(1, _LARGEST_KEY // store.n_items**2)
     first = 0
     while first < len(load):
@@ -81,13 +81,13 @@ def _blocks(store: SequenceStore, lengths: npt.NDArray[np.integer], window: int,
 
 def _counts_of(
     store: SequenceStore,
-    lengths: npt.NDArray[np.integer],
+    lengths: npt.NDArray[np.int64],
     block: slice,
     window: int,
     item_range: tuple[int, int],
 ) -> scipy.sparse.csr_matrix:
     """Return the counts of some sequences for the rows ``item_range`` of the matrix."""
-    sizes = np.asarray(lengths[block], dtype=np.int64)
+    sizes = lengths[block]
     items = store.items[ranges(store.offsets[:-1][block], sizes)].astype(np.int64)
     owners = np.repeat(np.arange(len(sizes)), sizes)
     first, stop = item_range

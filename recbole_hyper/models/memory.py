@@ -67,7 +67,9 @@ class MemoryRecommender(HyperRecommender):
 
         def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
             if not torch.equal(answers, targets[targets > 0]):
-                raise ValueError(f"{type(self.encoder).__name__} does not give one state for each target in their order")
+                raise ValueError(
+                    f"{type(self.encoder).__name__} does not give one state for each target in their order"
+                )
             network = self._network_losses(states, answers, head)
             return self.memory.losses(states, network, items, targets).mean()
 

@@ -22,6 +22,7 @@ from tests.reference import planted
 
 OURS = ["SASRecBCE", "SASRecCE", "HSASRec", "HSASRecCE"]
 RECURRENT = ["GRU4RecCE", "HGRU4Rec"]  # what they learn is tested in tests/encoders
+MEMORY = ["FMLPRecMemory"]
 TIMED = ["HSTU", "FuXi"]
 
 
@@ -66,13 +67,14 @@ def recbole_argv(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-@pytest.mark.parametrize("model", OURS + RECURRENT + TIMED)
+@pytest.mark.parametrize("model", OURS + MEMORY + RECURRENT + TIMED)
 def test_recboles_own_trainer_and_evaluator_agree(
     model: str, random_data: Path, tmp_path: Path, recbole_argv: None
 ) -> None:
     """One epoch through RecBole's unmodified Trainer, loaders, collector and evaluator; then our ranker."""
     keys = {**SMALL, "data_path": str(random_data), "epochs": 1, "exclude_seen": False, "checkpoint_dir": str(tmp_path)}
     keys |= {"n_negatives": 8} if model in TIMED else {}
+    keys |= {"learning_rate": 0.005, "weight_decay": 0.0} if model in MEMORY else {}  # auto is this package's
     config = Config(model, "random", config_dict=keys)
     dataset = SequenceDataset(config)
     parts = dataset.build()
@@ -112,7 +114,7 @@ def test_recboles_rows_and_ours_are_the_same_cases(random_data: Path) -> None:
             assert part.inter_feat["item_id_list"][row][:length].tolist() == items[:-back][-8:]
 
 
-@pytest.mark.parametrize("model", OURS + RECURRENT + TIMED)
+@pytest.mark.parametrize("model", OURS + MEMORY + RECURRENT + TIMED)
 def test_predict_agrees_with_full_sort_predict(model: str, random_data: Path) -> None:
     config = Config(model, "random", config_dict={**SMALL, "data_path": str(random_data)})
     dataset = SequenceDataset(config)
