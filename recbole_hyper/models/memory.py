@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recbole_hyper import components
-from recbole_hyper.components import component
+from recbole_hyper import registry
 from recbole_hyper.data.dataset import TARGET_LIST
 from recbole_hyper.data.loader import gather
 from recbole_hyper.data.pair_counts import pair_counts
@@ -19,6 +18,7 @@ from recbole_hyper.keys import KEYS
 from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.item_memory import ItemMemory
+from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
 
 
@@ -52,7 +52,7 @@ class MemoryRecommender(HyperRecommender):
                 f"{cls.__name__} mixes probabilities of all items, which only loss_type=ce without label_smoothing "
                 f"trains; loss_type={config['loss_type']}, label_smoothing={config['label_smoothing']}"
             )
-        if components.resolve("encoders", config["encoder"]).reads_future:
+        if registry.resolve("encoders", config["encoder"]).reads_future:
             raise ConfigError(f"{cls.__name__} needs an encoder of the past alone, not encoder={config['encoder']}")
 
     def calculate_loss(self, interaction: Any) -> Tensor:
@@ -112,7 +112,7 @@ def newest_first(items: Tensor, lengths: Tensor) -> Tensor:
     return items.gather(1, places.clamp_min(0)) * (places >= 0)
 
 
-@component("models")
+@register("models")
 class FMLPRecMemory(MemoryRecommender):
     """FMLPRecCE with an item-to-item memory: what others chose near the newest items, its weight learned; ours."""
 
