@@ -161,13 +161,6 @@ class CrossEntropy(Loss):
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean cross-entropy; ``negatives`` is not used."""
-        return self._reduced(states, targets, head, "mean")
-
-    def per_target(self, states: Tensor, targets: Tensor, head: Head) -> Tensor:
-        """Return the cross-entropy of each target (n,), whose gradients are computed in the backward pass."""
-        return self._reduced(states, targets, head, "none")
-
-    def _reduced(self, states: Tensor, targets: Tensor, head: Head, reduction: str) -> Tensor:
         return exact_cross_entropy(
             states,
             targets,
@@ -177,7 +170,6 @@ class CrossEntropy(Loss):
             curvature=head.curvature,
             padding_idx=head.padding_idx,
             memory_budget=self.memory_budget,
-            reduction=reduction,
             label_smoothing=self.label_smoothing,
         )
 

@@ -2,188 +2,197 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from recbole_hyper.data.pair_counts import weight_of
+from recbole_hyper.data.histories import history_matrix
+from recbole_hyper.data.loader import gather
+from recbole_hyper.types import Cases
 
-# smaller differences of counts are rounding: the least count is 1 / sqrt(window)
-_ROUNDING = 1e-3
-# positions x positions of the rows of a batch that are compared at one time
-_COMPARED = 1 << 22
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+#: shares of the memory and decays that are tried
+SHARES = tuple(round(0.1 * step, 1) for step in range(10))
+DECAYS = (0.4, 0.6, 0.8)
+# how much more an item is asked that was counted often; flat on Beauty from 0.2 to 0.4
+_EVIDENCE = 0.2
+# ranks beyond this one count nothing where shares are compared
+_DEPTH = 10
 
 
-class Recent(NamedTuple):
-    """The newest items of histories, newest first, and what is left of the memory's counts for each.
+class Mixture(NamedTuple):
+    """How a memory and a network are mixed.
 
     Attributes:
-        items: (n, W) item ids, 0 where a history is shorter.
-        totals: (n, W) sum of an item's counts, without those of the history's own sequence in training.
+        share: of the memory in the probability, in [0, 1).
+        decay: weight of an item relative to the one after it in the history.
     """
 
-    items: Tensor
-    totals: Tensor
+    share: float
+    decay: float
 
 
-class ItemMemory(nn.Module):
-    r"""A mixture of a network's distribution over items and of one distribution for each of the newest W items.
+class ItemMemory:
+    r"""One distribution over items for each of the newest items of a history, and their mean.
 
-    The memory of item h is the share C[h, j] / n[h] of its counts (``data.pair_counts``). After a history with the
-    newest items h_1, h_2, ... and the state F,
+    The memory of item h is the share C[h, j] / n[h] of its counts (``data.pair_counts``). After a history whose newest
+    items are h_0, h_1, ..., newest first,
 
-        p(j) = a_0 p_network(j) + sum_k a_k C[h_k, j] / n[h_k]
-        a = softmax(g(F), e_1 + s log n[h_1], e_2 + s log n[h_2], ...)
+        m(j) = sum_k a_k C[h_k, j] / n[h_k],   a_k proportional to decay^k n[h_k]^0.2
 
-    with a linear g, a number e_k for each age and s: how far an item is trusted follows from its age and from how
-    often it was counted. The mixture is that of pointer networks with a sentinel (Merity et al. 2017), with counts in
-    place of attention.
-
-    **Training.** A sequence must not find its own pairs in the counts: with few interactions an item these would be
-    most of what the memory knows, and it would look far better than it is. So in training the counts are those of all
-    other sequences, exactly, as long as a window holds the whole sequence (:func:`own_counts`).
+    over the items that were counted.
 
     Args:
-        counts: symmetric (n_items, n_items) counts, columns sorted; the strongest neighbours of each item.
+        counts: (n_items, n_items) counts of the strongest neighbours of each item.
         totals: (n_items,) sums of the rows of the uncut counts.
-        window: W, and the most steps between the two items of a pair.
-        width: d of the states.
+        window: how many of the newest items are asked.
     """
 
-    def __init__(self, counts: scipy.sparse.csr_matrix, totals: Tensor, *, window: int, width: int) -> None:
-        super().__init__()
-        self.window, self.n_items = window, counts.shape[0]
-        self.counts = counts
-        rows = np.repeat(np.arange(self.n_items), np.diff(counts.indptr))
-        keys = torch.from_numpy(rows * self.n_items + counts.indices)
-        # of the training part, which is at hand wherever a model is built: no part of the weights
-        self.register_buffer("keys", keys, persistent=False)
-        self.register_buffer("values", torch.from_numpy(counts.data), persistent=False)
-        self.register_buffer("totals", totals, persistent=False)
-        self.gate = nn.Linear(width, 1)
-        nn.init.zeros_(self.gate.weight)
-        nn.init.constant_(self.gate.bias, 2.0)
-        self.age = nn.Parameter(-0.5 * torch.arange(window, dtype=torch.float32))
-        self.evidence = nn.Parameter(torch.tensor(0.3))
+    def __init__(self, counts: scipy.sparse.csr_matrix, totals: Float32, *, window: int) -> None:
+        self.counts, self.totals, self.window = counts, totals, window
 
-    keys: Tensor
-    values: Tensor
-    totals: Tensor
+    def newest(self, cases: Cases) -> Int64:
+        """Return the newest items of the histories (n, window), newest first, 0 where there are no more."""
+        starts = np.maximum(cases.ends - self.window, cases.starts)
+        return newest_first(gather(cases.store, cases.rows, starts, cases.ends, self.window), cases.ends - starts)
 
-    def log_weights(self, states: Tensor, recent: Recent) -> Tensor:
-        """Return log a, (n, 1 + W): of the network and of each recent item, -inf where nothing was counted."""
-        known = (recent.items > 0) & (recent.totals > _ROUNDING)
-        trust = self.age[: recent.items.shape[1]] + self.evidence * recent.totals.clamp_min(_ROUNDING).log()
-        votes = torch.cat((self.gate(states), trust.masked_fill(~known, -math.inf)), dim=1)
-        return votes.log_softmax(dim=1)
-
-    # --- training ----------------------------------------------------------------------------------------------------
-    def losses(self, states: Tensor, network: Tensor, items: Tensor, targets: Tensor) -> Tensor:
-        """Return -log p of each target (n,), in the order of ``targets.nonzero()``.
-
-        Args:
-            states: (n, d) behind the positions that have a target.
-            network: (n,) the network's cross-entropy at these positions.
-            items, targets: (B, L) right-padded windows and what follows each item, 0 where nothing does.
-        """
-        rows, columns = targets.nonzero(as_tuple=True)
-        sequences = torch.cat((items, targets.new_zeros(len(items), 1)), dim=1)
-        sequences[rows, columns + 1] = targets[rows, columns]
-        places = columns.unsqueeze(1) - torch.arange(min(self.window, items.shape[1]), device=items.device)
-        inside = places >= 0
-        places = places.clamp_min(0)
-        recent = sequences[rows.unsqueeze(1), places] * inside
-        asked = sequences[rows, columns + 1].unsqueeze(1)
-        with torch.no_grad():
-            own, own_totals = own_counts(sequences, self.window, rows, columns + 1, places)
-            counts = self._counts(recent, asked) - own
-            totals = self.totals[recent] - own_totals
-            shares = torch.where(counts > _ROUNDING, counts / totals.clamp_min(_ROUNDING), 0.0).clamp_max(1.0)
-        weights = self.log_weights(states, Recent(recent, totals))
-        return -torch.cat((-network.unsqueeze(1), shares.log()), dim=1).add(weights).logsumexp(dim=1)
-
-    def _counts(self, items: Tensor, others: Tensor) -> Tensor:
-        """Return C of each pair, of shapes that broadcast; 0 where it was not kept."""
-        wanted = items * self.n_items + others
-        if not len(self.keys):
-            return torch.zeros(wanted.shape, device=wanted.device)
-        places = torch.searchsorted(self.keys, wanted).clamp_max(len(self.keys) - 1)
-        return torch.where(self.keys[places] == wanted, self.values[places], 0.0)
-
-    # --- ranking -----------------------------------------------------------------------------------------------------
-    @torch.no_grad()
-    def log_mixture(self, states: Tensor, items: Tensor, logits: Tensor) -> Tensor:
-        """Return log p (n, n_items) of all items, -inf for padding.
-
-        Args:
-            states: (n, d) behind the histories.
-            items: (n, W) their newest items, newest first, 0 where there are no more.
-            logits: (n, n_items) of the network; overwritten.
-        """
-        logits[:, 0] = -math.inf
-        weights = self.log_weights(states, Recent(items, self.totals[items]))
-        scores = logits.log_softmax(dim=1).add_(weights[:, :1])
-        memory = self._memory(items, weights[:, 1:])
-        rows = torch.from_numpy(np.repeat(np.arange(len(items)), np.diff(memory.indptr))).to(scores.device)
-        columns = torch.from_numpy(memory.indices.astype(np.int64)).to(scores.device)
-        added = torch.from_numpy(memory.data).to(scores).log()
-        scores[rows, columns] = torch.logaddexp(scores[rows, columns], added)
-        return scores
-
-    def _memory(self, items: Tensor, log_weights: Tensor) -> scipy.sparse.csr_matrix:
-        """Return the second sum of the mixture (n, n_items), as a sparse matrix without zeros."""
-        shares = (log_weights.exp() / self.totals[items].clamp_min(_ROUNDING)).cpu().numpy()
-        n, width = items.shape
-        entries = shares.ravel(), items.cpu().numpy().ravel(), np.arange(0, n * width + 1, width)
-        found = scipy.sparse.csr_matrix(entries, shape=(n, self.n_items)) @ self.counts
-        found.sum_duplicates()
+    def after(self, newest: Int64, decay: float) -> scipy.sparse.csr_matrix:
+        """Return m (n, n_items) after the ``newest`` items (n, k), newest first; rows without a counted item are 0."""
+        totals = self.totals[newest]
+        known = (newest > 0) & (totals > 0)
+        weights = np.where(known, decay ** np.arange(newest.shape[1]) * np.where(known, totals, 1.0) ** _EVIDENCE, 0.0)
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        weights /= np.where(known, totals, 1.0)
+        n, width = newest.shape
+        entries = weights.astype(np.float32).ravel(), newest.ravel(), np.arange(0, n * width + 1, width)
+        found = scipy.sparse.csr_matrix(entries, shape=(n, len(self.totals))) @ self.counts
         found.eliminate_zeros()
+        found.sort_indices()
         return found
 
 
-def own_counts(sequences: Tensor, window: int, rows: Tensor, columns: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what sequences themselves add to the counts of their pairs, and to the sums of their items.
+def newest_first(items: Int64, lengths: Int64) -> Int64:
+    """Return right-padded ``items`` (n, L) of ``lengths`` (n,) in the opposite order, padded at the right again."""
+    places = lengths[:, None] - 1 - np.arange(items.shape[1])
+    return np.take_along_axis(items, np.maximum(places, 0), axis=1) * (places >= 0)
 
-    A pair counts as in ``data.pair_counts``: once, by its smallest distance, wherever it occurs in the sequence.
+
+def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -> Tensor:
+    """Return log((1 - share) p_network + share m) of all items (n, n_items), -inf for padding.
+
+    Where a row of the memory is empty the network alone counts.
 
     Args:
-        sequences: (B, N) item ids, right-padded with 0. window: the most steps between two items of a pair.
-        rows, columns: (n,) which place of which sequence.
-        places: (n, W) other places of the same sequence.
-
-    Returns:
-        (n, W) what the sequence adds to the pair of the items at ``columns`` and ``places``, and to the sum of the
-        item at ``places``.
+        logits: (n, n_items) of the network, overwritten. memory: m (n, n_items). share: in [0, 1).
     """
-    n, length = len(rows), sequences.shape[1]
-    steps = torch.arange(length, device=sequences.device)
-    distance = (steps[:, None] - steps).abs()
-    near = torch.zeros(distance.shape, device=sequences.device)
-    within = (distance >= 1) & (distance <= window)
-    table = torch.from_numpy(weight_of(np.arange(1, window + 1))).to(near)
-    near[within] = table[distance[within] - 1]
-    pairs, sums = near.new_zeros(places.shape), near.new_zeros(places.shape)
-    size = max(1, _COMPARED // length**2)
-    for first in range(0, len(sequences), size):
-        part = sequences[first : first + size]
-        inside = (rows >= first) & (rows < first + size)
-        if not bool(inside.any()):
-            continue
-        one = (part[:, :, None] == part[:, None, :]).int().argmax(dim=2)  # the first place of each item
-        real = part > 0
-        counted = near * (real[:, :, None] & real[:, None, :])
-        cells = (one[:, :, None] * length + one[:, None, :]).flatten(1)
-        table_of = counted.new_zeros(cells.shape).scatter_reduce_(1, cells, counted.flatten(1), "amax")
-        table_of = table_of.view(len(part), length, length)
-        table_of.diagonal(dim1=1, dim2=2).zero_()
-        own_rows = rows[inside] - first
-        here = one[own_rows, columns[inside]].unsqueeze(1)
-        there = one[own_rows.unsqueeze(1), places[inside]]
-        pairs[inside] = table_of[own_rows.unsqueeze(1), there, here]
-        sums[inside] = table_of.sum(dim=2)[own_rows.unsqueeze(1), there]
-    assert len(pairs) == n
-    return pairs, sums
+    logits[:, 0] = -math.inf
+    scores = logits.log_softmax(dim=1)
+    counts = np.diff(memory.indptr)
+    if not share or not len(memory.data):
+        return scores
+    asked = torch.from_numpy(counts > 0).to(scores.device)
+    scores += (asked * math.log1p(-share)).unsqueeze(1)
+    rows = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(scores.device)
+    columns = torch.from_numpy(memory.indices.astype(np.int64)).to(scores.device)
+    added = torch.from_numpy(memory.data).to(scores).log() + math.log(share)
+    scores[rows, columns] = torch.logaddexp(scores[rows, columns], added)
+    return scores
+
+
+class Trials:
+    """NDCG@10 of every :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
+
+    Only the ten best items of the network and those of the memory can be among the ten best of a mixture: of a row
+    nothing else is compared.
+    """
+
+    def __init__(self, memory: ItemMemory, *, exclude_seen: bool) -> None:
+        self.memory, self.exclude_seen = memory, exclude_seen
+        self.gains = np.zeros((len(DECAYS), len(SHARES)))
+        self.cases = 0
+
+    def add(self, logits: Tensor, cases: Cases) -> None:
+        """Add cases with the network's ``logits`` (n, n_items), which are overwritten."""
+        logits[:, 0] = -math.inf
+        shares = logits.softmax(dim=1)
+        n, rows = len(cases), torch.arange(len(cases), device=logits.device)
+        targets = torch.from_numpy(cases.targets.astype(np.int64)).to(logits.device)
+        of_target = shares[rows, targets].cpu().numpy()
+        if self.exclude_seen:
+            seen = history_matrix(cases).tocoo()
+            shares[torch.from_numpy(seen.row).long(), torch.from_numpy(seen.col).long()] = -1.0
+            hidden = (shares[rows, targets] < 0).cpu().numpy()
+        else:
+            hidden = np.zeros(n, dtype=bool)
+        best = shares.topk(min(_DEPTH, shares.shape[1] - 1), dim=1)
+        network = best.values.cpu().numpy(), best.indices.cpu().numpy()
+        newest = self.memory.newest(cases)
+        for number, decay in enumerate(DECAYS):
+            memory = self.memory.after(newest, decay)
+            owners = np.repeat(np.arange(n), np.diff(memory.indptr))
+            theirs = shares[torch.from_numpy(owners), torch.from_numpy(memory.indices).long()].cpu().numpy()
+            remembered = theirs, memory.data, owners
+            ranks = _ranks(network, remembered, memory, (of_target, targets.cpu().numpy()))
+            gains = np.where((ranks <= _DEPTH) & ~hidden, 1 / np.log2(ranks + 1.0), 0.0)
+            self.gains[number] += gains.sum(axis=1)
+        self.cases += n
+
+    def best(self) -> tuple[Mixture, float, float]:
+        """Return the best mixture, its NDCG@10, and that of the network alone; the smallest share of equal ones."""
+        share, decay = max(
+            itertools.product(range(len(SHARES)), range(len(DECAYS))),
+            key=lambda pair: (self.gains[pair[1], pair[0]], -pair[0]),
+        )
+        n = max(1, self.cases)
+        found = Mixture(SHARES[share], DECAYS[decay])
+        return found, self.gains[decay, share] / n, self.gains[decay, 0] / n
+
+
+def _ranks(
+    network: tuple[Float32, Int64],
+    remembered: tuple[Float32, Float32, npt.NDArray[np.integer]],
+    memory: scipy.sparse.csr_matrix,
+    target: tuple[Float32, Int64],
+) -> npt.NDArray[np.int64]:
+    """Return the rank of each target in each of the mixtures, (shares, n); above ``_DEPTH`` a bound from below.
+
+    ``network`` are the best probabilities (n, k) of the network and their items, ``remembered`` the entries of the
+    memory: the network's probability, below 0 for an item that is left out, the memory's, and the row. ``target`` are
+    the network's probability and the items (n,).
+    """
+    values, items = network
+    theirs, own, owners = remembered
+    of_network, targets = target
+    of_memory = _entries(memory, targets[:, None])[:, 0]
+    empty = np.diff(memory.indptr) == 0
+    # an item that the memory has too is counted there, and the target is not above itself
+    values = np.where((_entries(memory, items) > 0) | (items == targets[:, None]), -1.0, values)
+    candidate = (theirs >= 0) & (memory.indices != targets[owners])
+    ranks = []
+    for share in SHARES:
+        weight = np.where(empty, 1.0, 1.0 - share)
+        threshold = weight * of_network + share * of_memory
+        above = (weight[:, None] * values > threshold[:, None]).sum(axis=1)
+        mixed = (1.0 - share) * theirs + share * own
+        higher = candidate & (mixed > threshold[owners])
+        ranks.append(1 + above + np.bincount(owners[higher], minlength=len(targets)))
+    return np.stack(ranks)
+
+
+def _entries(matrix: scipy.sparse.csr_matrix, columns: Int64) -> Float32:
+    """Return the entries (n, k) of a matrix with sorted columns at ``columns`` (n, k) of each row."""
+    n, width = matrix.shape
+    keys = np.repeat(np.arange(n), np.diff(matrix.indptr)) * width + matrix.indices
+    wanted = np.arange(n)[:, None] * width + columns
+    if not len(keys):
+        return np.zeros(wanted.shape, dtype=np.float32)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, matrix.data[places], np.float32(0))

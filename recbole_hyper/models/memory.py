@@ -1,119 +1,141 @@
-"""Models with an item-to-item memory beside their network, trained together."""
+"""Models with an item-to-item memory beside their network."""
 
+import logging
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from recbole_hyper import registry
-from recbole_hyper.data.dataset import TARGET_LIST
-from recbole_hyper.data.loader import gather
+from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.pair_counts import pair_counts
-from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.evaluation.scorers import encode_cases
-from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
+from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.keys import KEYS
-from recbole_hyper.losses.ce import CrossEntropy
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.models.item_memory import ItemMemory
+from recbole_hyper.models.item_memory import ItemMemory, Trials, log_mixture, newest_first
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
+
+logger = logging.getLogger("recbole_hyper")
+
+# of the training targets, the most that are held out to find the mixture, and their share at most
+_HELD_OUT, _HELD_OUT_SHARE = 2048, 0.02
 
 
 class MemoryRecommender(HyperRecommender):
     """A recommender whose probabilities are a mixture: of its network's, and of an :class:`ItemMemory`'s.
 
-    Every encoder that reads the past alone and every geometry can be the network; the loss is the exact cross-entropy
-    of the mixture. A score is the logarithm of a probability. States and item vectors are the network's: by themselves
-    they do not give the scores.
+    Every encoder, geometry and loss can be the network's, which is trained as without the memory. The share of the
+    memory, and how fast it forgets, are those with the best NDCG@10 on targets that neither part has seen: the newest
+    training item of some sequences, at most 2048 and one in fifty targets. They are found anew before each ranking of
+    weights that were trained further. Then the memory counts these items too; the network never learns them.
+
+    A score is the logarithm of a probability. States and item vectors are the network's: by themselves they do not
+    give the scores.
     """
 
     scores_by_head = False
+    mixture: Tensor
 
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
-        window = min(int(config["memory_window"]), int(config["MAX_ITEM_LIST_LENGTH"]))
-        counts, totals = pair_counts(
-            dataset.store, dataset.train_lengths, window=window, neighbours=int(config["memory_neighbours"])
-        )
-        width = int(config["hidden_size"])
-        self.memory = ItemMemory(counts, torch.from_numpy(totals), window=window, width=width)
+        self._length, self._exclude_seen = int(config["MAX_ITEM_LIST_LENGTH"]), bool(config["exclude_seen"])
+        self._window = min(int(config["memory_window"]), self._length)
+        self._neighbours = int(config["memory_neighbours"])
+        store, lengths = dataset.store, np.asarray(dataset.train_lengths)
+        held = held_out(lengths, int(config["seed"]))
+        self._lengths = lengths - held
+        self._held_out = Cases.build(store, np.flatnonzero(held), self._lengths[held])
+        self._memory = self._counted(store, lengths)
+        self._earlier: ItemMemory | None = None  # without what is held out; only training asks for it
+        # share and decay; not known before the first ranking
+        self.register_buffer("mixture", torch.full((2,), torch.nan, dtype=torch.float64))
+        self._trained_further = False
+
+    def _counted(self, store: SequenceStore, lengths: npt.NDArray[np.int64]) -> ItemMemory:
+        counts, totals = pair_counts(store, lengths, window=self._window, neighbours=self._neighbours)
+        return ItemMemory(counts, totals, window=self._window)
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        super().check_config(config)
         for key in ("memory_window", "memory_neighbours"):
             KEYS[key].check(config[key])
-        loss = cls.build_loss(config)
-        if not isinstance(loss, CrossEntropy) or loss.label_smoothing:
-            raise ConfigError(
-                f"{cls.__name__} mixes probabilities of all items, which only loss_type=ce without label_smoothing "
-                f"trains; loss_type={config['loss_type']}, label_smoothing={config['label_smoothing']}"
-            )
-        if registry.resolve("encoders", config["encoder"]).reads_future:
-            raise ConfigError(f"{cls.__name__} needs an encoder of the past alone, not encoder={config['encoder']}")
+        super().check_config(config)
+
+    def training_loader(
+        self, training: Any, store: SequenceStore, lengths: npt.NDArray[np.int64], config: Any
+    ) -> WindowLoader:
+        """Return the batches of an epoch, without the targets that are held out."""
+        return super().training_loader(training, store, self._lengths, config)
 
     def calculate_loss(self, interaction: Any) -> Tensor:
-        """Return the mean cross-entropy of the mixture over the targets of a batch, shape ()."""
-        items, lengths, *times = self._histories(interaction)
-        head = self.head.of_step()
-        if TARGET_LIST in interaction:
-            targets = interaction[TARGET_LIST]
-        else:  # RecBole's (prefix, target) rows
-            targets = torch.zeros_like(items)
-            targets[torch.arange(len(items)), lengths - 1] = interaction[self.POS_ITEM_ID]
-
-        def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
-            if not torch.equal(answers, targets[targets > 0]):
-                raise ValueError(
-                    f"{type(self.encoder).__name__} does not give one state for each target in their order"
-                )
-            network = self._network_losses(states, answers, head)
-            return self.memory.losses(states, network, items, targets).mean()
-
-        total, terms = self.encoder.training_loss(items, targets, lengths, loss_of, *times)
-        self.loss_terms = {name: float(value) for name, value in terms.items()}
-        return total
-
-    def _network_losses(self, states: Tensor, answers: Tensor, head: OutputHead) -> Tensor:
-        assert isinstance(self.loss, CrossEntropy)
-        return self.loss.per_target(states, self.head.numbered(answers), head)
+        self._trained_further = True
+        return super().calculate_loss(interaction)
 
     def case_scorer(self, config: Any) -> Scorer:
-        head, length = self.head.frozen(), int(config["MAX_ITEM_LIST_LENGTH"])
+        self._find_mixture()
+        share, decay = self.mixture.tolist()
+        network = state_scorer(self, self._length, config["device"])
 
         @torch.no_grad()
         def score(cases: Cases) -> Tensor:
-            states = encode_cases(self, cases, length, config["device"])
-            starts = np.maximum(cases.ends - self.memory.window, cases.starts)
-            recent = gather(cases.store, cases.rows, starts, cases.ends, self.memory.window)
-            items = newest_first(torch.from_numpy(recent), torch.from_numpy(cases.ends - starts)).to(states.device)
-            return self.memory.log_mixture(states, items, head.scores(states, 0, head.n_items))
+            return log_mixture(network(cases), self._memory.after(self._memory.newest(cases), decay), share)
 
         return score
 
+    @torch.no_grad()
     def full_sort_predict(self, interaction: Any) -> Tensor:
         """Return log p (B, n_items) of all items; column 0 is padding."""
+        self._find_mixture()
+        share, decay = self.mixture.tolist()
         items, lengths, *times = self._histories(interaction)
-        states = self.forward(items, lengths, *times)
-        recent = newest_first(items, lengths)[:, : self.memory.window]
-        return self.memory.log_mixture(states, recent, self.head.logits(states).detach())
+        newest = newest_first(items.cpu().numpy(), lengths.cpu().numpy())[:, : self._window]
+        logits = self.head.logits(self.forward(items, lengths, *times))
+        return log_mixture(logits, self._memory.after(newest, decay), share)
 
     def predict(self, interaction: Any) -> Tensor:
         """Return log p (B,) of each row's own item."""
         return self.full_sort_predict(interaction).gather(1, interaction[self.ITEM_ID][:, None])[:, 0]
 
+    @torch.no_grad()
+    def _find_mixture(self) -> None:
+        """Find share and decay for the weights at hand, unless they are known."""
+        if not (self._trained_further or bool(self.mixture.isnan().any())):
+            return
+        if self._earlier is None:
+            self._earlier = self._counted(self._held_out.store, self._lengths)
+        training = self.training
+        self.eval()
+        network = state_scorer(self, self._length, self.device)
+        trials = Trials(self._earlier, exclude_seen=self._exclude_seen)
+        size = max(1, SCORES_PER_BLOCK // self.n_items)
+        for start in range(0, len(self._held_out), size):
+            part = self._held_out[start : start + size]
+            trials.add(network(part), part)
+        found, mixed, alone = trials.best()
+        self.train(training)
+        self.mixture.copy_(torch.tensor(found, dtype=torch.float64))
+        self._trained_further = False
+        logger.info(
+            "memory: share %.1f, decay %.1f; NDCG@10 of %d held-out items %.4f, of the network alone %.4f",
+            *found, trials.cases, mixed, alone,
+        )  # fmt: skip
 
-def newest_first(items: Tensor, lengths: Tensor) -> Tensor:
-    """Return right-padded ``items`` (n, L) of ``lengths`` (n,) in the opposite order, padded at the right again."""
-    places = lengths[:, None] - 1 - torch.arange(items.shape[1], device=items.device)
-    return items.gather(1, places.clamp_min(0)) * (places >= 0)
+
+def held_out(lengths: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.bool_]:
+    """Return (U,) True for the sequences whose newest item is held out; each of them keeps two items at least."""
+    rows = np.flatnonzero(lengths >= 3)
+    most = min(_HELD_OUT, len(rows), int(_HELD_OUT_SHARE * np.maximum(lengths - 1, 0).sum()))
+    chosen = np.zeros(len(lengths), dtype=bool)
+    chosen[np.random.default_rng(seed).choice(rows, most, replace=False)] = True
+    return chosen
 
 
 @register("models")
 class FMLPRecMemory(MemoryRecommender):
-    """FMLPRecCE with an item-to-item memory: what others chose near the newest items, its weight learned; ours."""
+    """FMLPRecCE with an item-to-item memory: what others chose near the newest items, mixed in; ours."""
 
     parts = {"encoder": "fmlp", "geometry": "euclidean", "loss_type": "ce"}

@@ -31,20 +31,27 @@ def cut(matrix: list[list[float]], neighbours: int) -> list[list[float]]:
     return found
 
 
-def mixture(
-    network: Sequence[float], recent: Sequence[int], matrix: list[list[float]], gate: float, age: Sequence[float],
-    evidence: float,
-) -> list[float]:  # fmt: skip
-    """Return p of every item: of the network, and of each of the ``recent`` items, newest first, that was counted."""
-    votes, shares = [gate], [list(network)]
-    for k, item in enumerate(recent):
-        total = sum(matrix[item])
-        if total > 1e-3:
-            votes.append(age[k] + evidence * math.log(total))
-            shares.append([value / total for value in matrix[item]])
-    top = max(votes)
-    weights = [math.exp(vote - top) for vote in votes]
-    return [
-        sum(weight * share[item] for weight, share in zip(weights, shares, strict=True)) / sum(weights)
-        for item in range(len(network))
-    ]
+def memory(recent: Sequence[int], matrix: list[list[float]], decay: float) -> list[float]:
+    """Return m of every item: the mean of the rows of the ``recent`` items, newest first, that were counted."""
+    total, found = 0.0, [0.0] * len(matrix)
+    for age, item in enumerate(recent):
+        n = sum(matrix[item])
+        if n:
+            weight = decay**age * n**0.2
+            total += weight
+            found = [value + weight * count / n for value, count in zip(found, matrix[item], strict=True)]
+    return [value / total for value in found] if total else found
+
+
+def mixture(network: Sequence[float], remembered: Sequence[float], share: float) -> list[float]:
+    """Return p of every item: the network's alone where nothing is remembered."""
+    share = share if any(remembered) else 0.0
+    return [(1 - share) * a + share * b for a, b in zip(network, remembered, strict=True)]
+
+
+def gain(scores: Sequence[float], target: int, left_out: Sequence[int]) -> float:
+    """Return NDCG@10 of one case; padding and the items left out are no candidates."""
+    if target in left_out:
+        return 0.0
+    rank = 1 + sum(score > scores[target] for item, score in enumerate(scores) if item not in (0, target, *left_out))
+    return 1 / math.log2(rank + 1) if rank <= 10 else 0.0
