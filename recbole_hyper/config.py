@@ -14,7 +14,6 @@ import importlib
 import inspect
 import logging
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from recbole.config import Config as RecBoleConfig
 from recbole.utils import ModelType
 
 from recbole_hyper import registry
+from recbole_hyper.bridge import models, old_keys, user_files
 from recbole_hyper.config_checks import (
     check_auto,
     check_combinations,
@@ -36,7 +36,7 @@ from recbole_hyper.config_checks import (
 )
 from recbole_hyper.config_parts import CURVATURE, PARTS, is_curved, part_keys, part_name, settings_of_model
 from recbole_hyper.devices import CPU, usable_accelerator, why_no_accelerator
-from recbole_hyper.errors import ConfigError, did_you_mean
+from recbole_hyper.errors import ConfigError, did_you_mean, near_hint
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
@@ -50,7 +50,10 @@ RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
 
 
 def model_class(name: str) -> type:
-    """Return the model class called ``name``: ours first, else RecBole's; ConfigError, with near names, for none."""
+    """Return the model class called ``name``: of plugins, else ours, else RecBole's; ConfigError for none."""
+    found = models.model_named(name)
+    if found is not None:
+        return found
     ours = registry.names("models")
     if name in ours or ":" in name:
         return registry.resolve("models", name)
@@ -126,18 +129,17 @@ def all_known_keys() -> frozenset[str]:
     return frozenset({*stated_values(), *RECBOLE_SILENT_KEYS})
 
 
+@functools.cache
+def general_keys() -> frozenset[str]:
+    """Return every key that RecBole's, or this package's, YAML files for all models name."""
+    stock = (RECBOLE_PROPERTIES / name for name in ("overall.yaml", "dataset/sample.yaml"))
+    return frozenset(key for file in (*stock, properties_folder() / "overall.yaml") for key in read_yaml(file))
+
+
 def is_switch(key: str) -> bool:
     """Return whether ``key`` is true or false, by its declaration or wherever RecBole gives it a default."""
     values = [value for value in stated_values().get(key, ()) if value is not None]
     return is_flag(key) or (bool(values) and all(isinstance(value, bool) for value in values))
-
-
-@functools.cache
-def keys_in_source(model: type) -> frozenset[str]:
-    """Return the keys that the source of a model of RecBole asks for; some stand in no YAML (HRM's reg_weight)."""
-    if not model.__module__.startswith("recbole."):
-        return frozenset()
-    return frozenset(re.findall(r"""config\[["'](\w+)["']\]""", inspect.getsource(inspect.getmodule(model) or model)))
 
 
 class Config(RecBoleConfig):
@@ -148,6 +150,8 @@ class Config(RecBoleConfig):
         dataset: name of the dataset folder below ``data_path``.
         config_file_list: YAML files, or names of protocols such as "global_timepoint"; later ones win.
         config_dict: keys that win over the files; the dictionary is not changed.
+        keys_of_files: by key of ``config_dict`` that comes from a file: the file, "" for one that a run wrote. Such a
+            key need not be one that something reads.
 
     Raises:
         ConfigError: unknown key, model or part; a value of the wrong type or outside its range; a missing dataset.
@@ -159,14 +163,21 @@ class Config(RecBoleConfig):
         dataset: str | None = None,
         config_file_list: Sequence[str | os.PathLike[str]] | None = None,
         config_dict: Mapping[str, Any] | None = None,
+        keys_of_files: Mapping[str, str] | None = None,
     ) -> None:
+        self._named, self._keys_of_files = model, dict(keys_of_files or {})
         files = [str(config_file(path)) for path in config_file_list or []]
         try:
             super().__init__(model, dataset, files, dict(config_dict or {}))
         except (TypeError, KeyError, AttributeError) as error:
             # RecBole does not look at the form of every value that it takes apart
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
-        check_values(self.external_config_dict, self.final_config_dict, self.internal_config_dict)
+        others = self._keys_of_others()
+        given, final, defaults = (
+            {key: value for key, value in keys.items() if key not in others}
+            for keys in (self.external_config_dict, self.final_config_dict, self.internal_config_dict)
+        )
+        check_values(given, final, defaults)
         check_combinations(self.final_config_dict)
         check_auto(self.final_config_dict, self.model_class)
         check_learner(self.final_config_dict["learner"], self.model_class)
@@ -175,6 +186,14 @@ class Config(RecBoleConfig):
             self.model_class.check_config(self)
 
     internal_config_dict: dict[str, Any]
+    external_config_dict: dict[str, Any]
+    file_config_dict: dict[str, Any]
+    # by key of a configuration file: that file
+    file_of_key: dict[str, str]
+    # keys of files that nothing reads
+    foreign_keys: Sequence[str] = ()
+    # names of the files beside others' model that have its defaults
+    _beside: frozenset[str] = frozenset()
     # by key: the file that its default stands in
     sources: dict[str, str]
     parameters: dict[str, list[str]]
@@ -192,7 +211,9 @@ class Config(RecBoleConfig):
         return Loader
 
     def _load_config_files(self, file_list: Sequence[str]) -> dict[str, Any]:
-        return merged(*(read_yaml(Path(path)) for path in file_list))
+        self._files = [Path(path) for path in file_list]
+        # as they are, to know the model: what old names in them mean depends on it
+        return merged(*(read_yaml(path, twice=[]) for path in self._files))
 
     def _load_cmd_line(self) -> dict[str, Any]:
         # the command line is parsed in cli.py and comes in as config_dict; sys.argv may be pytest's or ray's
@@ -208,11 +229,21 @@ class Config(RecBoleConfig):
         self.parameters = copy.deepcopy(self.parameters)
 
     def _merge_external_config_dict(self) -> None:
+        given = merged(self.file_config_dict, self.variable_config_dict)
+        # parts and models must be there before they are named
+        plugins = registry.load_plugins(given["plugins"]) if given.get("plugins") else None
+        named = self._named or given.get("model")
+        cls: Any = named if inspect.isclass(named) else model_class(str(named)) if named else None
+        sequential = cls is None or cls.type == ModelType.SEQUENTIAL
+        self.file_config_dict, self.file_of_key = user_files.read_all(self._files, sequential=sequential)
+        of_files = {**self.file_of_key, **self._keys_of_files}
+        typed = self.variable_config_dict.keys() - self._keys_of_files.keys()
+        self.file_of_key = {key: file for key, file in of_files.items() if key not in typed}
         self.external_config_dict = merged(self.file_config_dict, self.variable_config_dict)
-        files = self.external_config_dict.get("plugins")
-        if files:
-            # parts must be there before they are named
-            self.external_config_dict["plugins"] = registry.load_plugins([files] if isinstance(files, str) else files)
+        if plugins:
+            self.external_config_dict["plugins"] = plugins
+        if cls is not None and registry.parts_of(cls):
+            old_keys.rename_loss(self.external_config_dict, cls.__name__)
         for key in PARTS.keys() & self.external_config_dict.keys():
             self.external_config_dict[key] = part_name(key, self.external_config_dict[key])
 
@@ -243,6 +274,8 @@ class Config(RecBoleConfig):
             parts, found = settings_of_model(model_class.parts, model_yaml, self.external_config_dict)
             names = [*(f"{PARTS[key][1]}/{part}.yaml" for key, part in parts.items()), own_yaml]
             layers += [*zip(names, found, strict=True), (f"{model}.parts", parts)]
+        elif models.is_third_party(model_class):
+            layers += self._defaults_beside(model_class)
         elif (ours / own_yaml).is_file():
             layers.append((own_yaml, read_yaml(ours / own_yaml)))
         elif recbole_model_yaml.is_file():
@@ -254,6 +287,25 @@ class Config(RecBoleConfig):
         layers.append(("datasets.yaml", read_yaml(ours / "datasets.yaml").get(dataset) or {}))
         self.internal_config_dict = merged(*(layer for _, layer in layers))
         self.sources = {key: name for name, layer in layers for key in layer}
+
+    def _defaults_beside(self, model: Any) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return what X.yaml beside the file of others' model X says, and the like of what it derives from."""
+        layers: list[tuple[str, Mapping[str, Any]]] = []
+        for file in models.defaults_files(model):
+            if RECBOLE_PROPERTIES in file.parents:
+                layers.append((f"RecBole's model/{file.name}", read_yaml(file)))
+                continue
+            content = user_files.read(file, sequential=model.type == ModelType.SEQUENTIAL)
+            self.file_of_key = {**dict.fromkeys(content, str(file)), **self.file_of_key}
+            self._beside |= {file.name}
+            own = {key: value for key, value in content.items() if key not in old_keys.SET_BY_RECBOLE}
+            layers.append((file.name, own))
+        content = merged(*(layer for _, layer in layers), self.external_config_dict)
+        said = any("train_neg_sample_args" in layer for _, layer in layers)
+        if content.get("loss_type") == "CE" and model.type == ModelType.SEQUENTIAL and not said:
+            # RecBole refuses its own default of one negative for a cross-entropy model
+            layers.append(("config.py", {"train_neg_sample_args": None}))
+        return layers
 
     def _get_final_config_dict(self) -> dict[str, Any]:
         self.without_effect = self._unread()
@@ -269,7 +321,8 @@ class Config(RecBoleConfig):
         check_load_col(final.get("load_col"))
         if final.get("load_col") is None:
             final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
-        if final.get("loss_type") == "BPR" and "train_neg_sample_args" not in self.external_config_dict:
+        said = {"train_neg_sample_args"} & {*self.external_config_dict, *self.file_of_key}
+        if final.get("loss_type") == "BPR" and not said:
             final["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 1}
         return final
 
@@ -309,7 +362,7 @@ class Config(RecBoleConfig):
             return True
         if key in self.internal_config_dict or key in RECBOLE_SILENT_KEYS or key not in all_known_keys():
             return False
-        if key in keys_in_source(self.model_class):
+        if key in self._own_keys():
             return False
         # an option of a part's constructor that no YAML of the part names
         return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
@@ -320,20 +373,49 @@ class Config(RecBoleConfig):
     def _unread(self) -> dict[str, str]:
         """Return the documented keys that the model does not read, and why."""
         found = without_effect(self.model_class)
+        if models.is_third_party(self.model_class):
+            found = {key: why for key, why in found.items() if key not in self._own_keys()}
         if self._parts() and not is_curved(self.internal_config_dict):
             found |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
         return found
 
     def known_keys(self) -> frozenset[str]:
         """Return every key that may be set: of RecBole, of this package, and of the parts that the model has."""
-        known = all_known_keys() | set(self.internal_config_dict) | keys_in_source(self.model_class) | set(REFUSED)
+        others = (models.keys_in_source(model) for model in models.models().values())
+        known = (all_known_keys() | set(self.internal_config_dict) | self._own_keys()).union(REFUSED, *others)
         return known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
+
+    def _keys_of_others(self) -> set[str]:
+        """Return the keys that mean what others' model makes of them, and not what RecBole makes of them."""
+        if not models.is_third_party(self.model_class):
+            return set()
+        return set(self._own_keys()) - set(general_keys())
+
+    def _own_keys(self) -> frozenset[str]:
+        """Return the keys that the source of a model of RecBole, or of others, asks for."""
+        return models.keys_in_source(self.model_class)
+
+    def _drop_foreign_keys(self) -> None:
+        """Leave out the keys of files that nothing reads; ConfigError for a misspelled one, or where ``strict`` is set.
+
+        Those of others' models stay in the configuration: their source may put the name of a key together.
+        """
+        beside = {key for key, source in self.sources.items() if source in self._beside}
+        named = models.words_in_source(self.model_class) if models.is_third_party(self.model_class) else frozenset()
+        known = self.known_keys() - (beside - all_known_keys() - self._own_keys()) | named
+        read = {key for key in known if not self.ignores(key)}
+        strict = bool(self.external_config_dict.get("strict"))
+        self.foreign_keys = user_files.foreign_keys(self.file_of_key, known, read, strict=strict)
+        for key in self.foreign_keys:
+            if key in old_keys.SET_BY_RECBOLE or not models.is_third_party(self.model_class):
+                self.external_config_dict.pop(key, None)
 
     def _check_keys(self) -> None:
         check_refused(self.external_config_dict)
-        known = self.known_keys()
+        self._drop_foreign_keys()
+        known = self.known_keys().union(self.foreign_keys)
         for key in (key for key in self.external_config_dict if key not in known):
-            raise ConfigError(f"unknown key {key!r}{did_you_mean(key, known)}")
+            raise ConfigError(f"unknown key {key!r}{near_hint(key, known)}")
         for key, why in self.given_in_vain().items():
             logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
 
@@ -372,13 +454,17 @@ class Config(RecBoleConfig):
         files = [folder / f"{self.dataset}{middle}.inter" for middle in middles]
         file = next((file for file in files if not file.is_file()), None)
         if file is None:
+            missing = []
             for suffix in self.final_config_dict["load_col"]:
                 if suffix != "inter" and not (folder / f"{self.dataset}.{suffix}").is_file():
                     found = sorted(path.name for path in folder.glob(f"{self.dataset}.*") if path.is_file())
-                    raise ConfigError(
-                        f"load_col names columns of {suffix!r}, but {folder / f'{self.dataset}.{suffix}'} does not "
-                        f"exist; the folder holds {', '.join(found)}"
+                    logger.warning(
+                        "load_col names columns of %r, but %s does not exist: they are not read; the folder holds %s",
+                        *(suffix, folder / f"{self.dataset}.{suffix}", ", ".join(found)),
                     )
+                    missing.append(suffix)
+            columns = self.final_config_dict["load_col"].items()
+            self.final_config_dict["load_col"] = {suffix: names for suffix, names in columns if suffix not in missing}
             return
         if folder.is_dir() and len(files) > 1:
             found = sorted(path.name for path in folder.glob("*.inter"))
@@ -402,7 +488,7 @@ class Config(RecBoleConfig):
         # whether a run may go on is read from its epochs, whatever the model makes of them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
-        if issubclass(self.model_class, registry.Model):
+        if issubclass(self.model_class, registry.Model) or models.is_third_party(self.model_class):
             content["model"] = registry.lasting_name("models", self.model_class)
         content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
         if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":

@@ -50,6 +50,53 @@ def did_you_mean(
     return f"{before}{' or '.join(near)}?" if near else ""
 
 
+def near_key(name: str, known: Iterable[str]) -> str:
+    """Return the one of ``known`` that a slip of the fingers turns into ``name``, "" for none.
+
+    A slip is one letter left out, added, changed or swapped with the next; a word of more than five letters may have
+    two, and so may a name in two words. ``save_path`` is no slip of ``save_data``, and ``d_state`` none of ``state``.
+    """
+    slips = ((one, _slips(name.lower(), one.lower())) for one in known if one != name)
+    near = sorted((count, one) for one, count in slips if count is not None)
+    return near[0][1] if near else ""
+
+
+def near_hint(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" for the key of ``known`` that is near to ``name``, "" where none is."""
+    near = near_key(name, known)
+    return f"; did you mean {near}?" if near else did_you_mean(name, known, n=1, cutoff=0.85)
+
+
+def _slips(name: str, other: str) -> int | None:
+    """Return the number of slips between two keys, None for too many."""
+    words, others = name.split("_"), other.split("_")
+    if len(words) != len(others):
+        return 1 if min(len(name), len(other)) > 4 and _distance(name, other) == 1 else None
+    total = 0
+    for word, another in zip(words, others, strict=True):
+        count = _distance(word, another) if abs(len(word) - len(another)) <= 2 else 3
+        longest = max(len(word), len(another))
+        if count > (2 if longest > 5 else 1 if longest > 3 else 0):
+            return None
+        total += count
+    return total if 0 < total <= 2 and len(name) > 4 else None
+
+
+def _distance(first: str, second: str) -> int:
+    """Return how many letters are left out, added, changed or swapped with their neighbour between two words."""
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
+        last, row, older = row, [i], before
+        for j, other in enumerate(second, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        before = last
+    return row[-1]
+
+
 def require(extra: str, what: str, *modules: str) -> None:
     """Raise ConfigError, naming the ``extra`` to install, if ``what`` cannot import one of ``modules``."""
     for module in modules:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recbole_hyper import registry
+from recbole_hyper.bridge import models
+from recbole_hyper.bridge.old_keys import SET_BY_RECBOLE
 from recbole_hyper.config_parts import PARTS
 from recbole_hyper.keys import COMMON, KEYS, has_own, in_words
 from recbole_hyper.recbole_files import recbole_comments, recbole_folder
@@ -73,7 +75,6 @@ def _row(key: str, default: str, range_: str, source: str, about: str) -> dict[s
 
 def of_model(config: Any) -> list[dict[str, str]]:
     """Return a row for every key that a run of the bound ``config`` reads: those of the model and its parts first."""
-    from recbole_hyper.config import keys_in_source
     from recbole_hyper.recbole_keys import REFUSED
 
     comments = recbole_comments(config["model"])
@@ -83,10 +84,11 @@ def of_model(config: Any) -> list[dict[str, str]]:
         if key in config.sources and key != "MODEL_TYPE"
     }
     defaults |= {key: found for key, found in _options(config).items() if key not in defaults}
-    defaults |= {key: (None, "its source") for key in keys_in_source(config.model_class) if key not in defaults}
+    own = models.keys_in_source(config.model_class) - SET_BY_RECBOLE
+    defaults |= {key: (None, "its source") for key in sorted(own) if key not in defaults}
     rows, stock = [], not registry.parts_of(config.model_class)
     for key, (default, source) in defaults.items():
-        if key in REFUSED or config.ignores(key):
+        if key in REFUSED or key in config.foreign_keys or config.ignores(key):
             continue
         kind, about = comments.get(key, ("", ""))
         # the loss of a model of RecBole is none of our parts

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from recbole_hyper import registry
+from recbole_hyper.bridge import models
 from recbole_hyper.recbole_files import recbole_models
 from recbole_hyper.yaml_files import properties_folder
 
@@ -53,6 +54,15 @@ def parts(kind: str) -> list[Entry]:
         Entry(point.name, point.value, "installed packages") for point in entry_points(group=f"recbole_hyper.{kind}")
     ]
     return sorted(found, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
+
+
+def third_party_models() -> list[Entry]:
+    """Return the RecBole models of the plugin files that were loaded, with the first sentence that says what one is."""
+    found = []
+    for name, cls in models.models().items():
+        about = inspect.getdoc(cls) if cls.__doc__ else inspect.getdoc(inspect.getmodule(cls))
+        found.append(Entry(name, first_sentence(about), "plugins, RecBole models"))
+    return found
 
 
 def _registered(file: Path, kind: str) -> Iterator[Entry]:

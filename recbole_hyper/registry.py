@@ -14,25 +14,23 @@ A configuration names it in one of four ways:
 * in Python, by the class itself.
 """
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from recbole_hyper import plugin_files
+from recbole_hyper.bridge import models
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.keys import KEYS, in_words, matches
 
 T = TypeVar("T", bound=type)
 
 KINDS = ("geometry", "losses", "protocols", "encoders", "models")
-# what the modules of plugins are called
-_PLUGIN = "recbole_hyper_plugin_"
 _registry: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 
 
@@ -158,7 +156,10 @@ def name_of(kind: str, part: str | type) -> str:
 def lasting_name(kind: str, cls: type) -> str:
     """Return the text by which another process with the same plugins finds ``cls``: its name, or else its path."""
     name = next((name for name, known in _registry[kind].items() if known is cls and ":" not in name), "")
-    brought = cls.__module__.startswith((_PLUGIN, "recbole_hyper.")) or name in {p.name for p in _entry_points(kind)}
+    if models.model_named(cls.__name__) is cls:
+        return cls.__name__
+    packages = (plugin_files.PACKAGE, "recbole_hyper.")
+    brought = cls.__module__.startswith(packages) or name in {point.name for point in _entry_points(kind)}
     try:
         path = "" if name and brought else path_of(cls)
         return path if path and _imported(kind, path) is cls else name or cls.__name__
@@ -186,36 +187,32 @@ def _imported(kind: str, path: str) -> type:
 
 def plugin_parts(kind: str) -> dict[str, type]:
     """Return the parts of ``kind`` that the files of :func:`load_plugins` registered, by name."""
-    return {name: cls for name, cls in _registry[kind].items() if cls.__module__.startswith(_PLUGIN)}
+    return {name: cls for name, cls in _registry[kind].items() if cls.__module__.startswith(plugin_files.PACKAGE)}
 
 
 def _entry_points(kind: str) -> Iterable[Any]:
     return entry_points(group=f"recbole_hyper.{kind}")
 
 
-def load_plugins(files: Iterable[str | Path]) -> list[str]:
-    """Run Python files whose decorated classes become parts; a file is run once. Returns their absolute paths.
+def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
+    """Run Python files whose decorated classes become parts and whose RecBole models go by their names.
+
+    ``files`` are paths, or a text of paths between commas. A file is run once. Returns the absolute paths.
 
     Raises:
         ConfigError: a file that is missing or fails; the message names it.
     """
-    loaded = []
-    for file in files:
+    loaded, modules = [], []
+    for file in [word.strip() for word in files.split(",")] if isinstance(files, str) else files:
         path = Path(file).absolute()
         loaded.append(str(path))
-        # a name of its own, so that two files called parts.py do not meet
-        name = f"{_PLUGIN}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-        if name in sys.modules:
-            continue
-        spec = importlib.util.spec_from_file_location(name, path) if path.suffix == ".py" and path.is_file() else None
-        if spec is None or spec.loader is None:
+        if path.suffix != ".py" or not path.is_file():
             raise ConfigError(f"plugins: {str(file)!r} is no Python file (looked for {path})")
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            modules.append(plugin_files.load(path))
         except Exception as error:
-            del sys.modules[name]
             raise ConfigError(f"plugins: {path} failed: {type(error).__name__}: {error}") from error
+    models.collect(modules)
     return loaded
 
 

@@ -28,32 +28,41 @@ _DEEPEST = 1000
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which makes no objects of tags, with RecBole's numbers; a key may come once."""
 
+    # where keys that come twice are collected, with both values; None: such a key is an error
+    twice: list[tuple[str, Any, Any]] | None = None
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of ``node``; raises ConstructorError for a key that comes twice."""
-        found: dict[tuple[str, str], int] = {}
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        found: dict[tuple[str, str], tuple[int, Any]] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode):
                 continue
             name, line = (key.tag, key.value), key.start_mark.line + 1
-            if name in found:
-                problem = f"the key {key.value!r} is given twice, first at line {found[name]}"
+            if name in found and self.twice is None:
+                problem = f"the key {key.value!r} is given twice, first at line {found[name][0]}"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            found[name] = line
+            if name in found and self.twice is not None:
+                first, last = (self.construct_object(one, deep=True) for one in (found[name][1], value))
+                self.twice.append((str(key.value), first, last))
+            found[name] = line, value
         return super().construct_mapping(node, deep)
 
 
 Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
 
 
-def parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str, twice: list[tuple[str, Any, Any]] | None = None) -> Any:
     """Return the plain value that ``text`` spells; ``where`` names it in errors.
 
+    A list ``twice`` takes the keys that come twice, with the first and the last value, of which the last counts.
     ConfigError for no YAML, a tag that stands for an object, a key that comes twice, or nesting without end.
     """
     if _depth(text) > _DEEPEST:
         raise ConfigError(f"{where} is nested too deeply to be read")
     try:
-        return yaml.load(text, Loader=Loader)
+        loader = Loader(text)
+        loader.twice = twice
+        return loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -73,16 +82,16 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, twice: list[tuple[str, Any, Any]] | None = None) -> dict[str, Any]:
     """Read a YAML mapping the way RecBole does (``1e-3`` is a number); an empty file is an empty mapping.
 
-    ConfigError as :func:`parse_yaml`, or for no text, or anything but 'key: value' lines.
+    ``twice`` and ConfigError as :func:`parse_yaml`; also for no text, or anything but 'key: value' lines.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no UTF-8 text: {error}") from error
-    content = parse_yaml(text, str(path))
+    content = parse_yaml(text, str(path), twice)
     if content is None:
         return {}
     if not isinstance(content, dict):

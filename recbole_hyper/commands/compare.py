@@ -37,8 +37,9 @@ def main(arguments: argparse.Namespace) -> int:
         raise ConfigError("--models='' names no model; such as --models=SASRecCE,Pop is expected")
     seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
     folder = Path(arguments.output_dir or Path("saved") / f"compare-{arguments.dataset}")
-    settings = settings_per_model(models, arguments.config_files, arguments.keys)
-    configs = check_all(models, arguments.dataset, settings, folder)
+    of_files: dict[str, str] = {}
+    settings = settings_per_model(models, arguments.config_files, arguments.keys, of_files)
+    configs = check_all(models, arguments.dataset, settings, folder, of_files)
     # all of them before the first is trained
     plans = {
         (name, seed): keys
@@ -96,24 +97,32 @@ def run_all(
 
 
 def settings_per_model(
-    models: Sequence[str], files: Sequence[str], keys: Mapping[str, Any]
+    models: Sequence[str], files: Sequence[str], keys: Mapping[str, Any], of_files: dict[str, str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the keys of each model: those of files and command line for all, then its own; later ones win."""
-    from recbole_hyper.config import ConfigError, config_file, merge, parse_keys, read_yaml
+    """Return the keys of each model: those of files and command line for all, then its own; later ones win.
+
+    ``of_files`` takes the file of each key that comes from one.
+    """
+    from recbole_hyper.bridge import user_files
+    from recbole_hyper.config import ConfigError, config_file, merge, parse_keys
     from recbole_hyper.yaml_files import merged
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
+    places = {} if of_files is None else of_files
     for file in files:
-        content = read_yaml(config_file(file))
+        content = user_files.read(config_file(file))
         for name in models:
             keys_of_model = content.pop(name, None) or {}
             if not isinstance(keys_of_model, Mapping):
                 raise ConfigError(f"{file}: {name}: keys of this model are expected, such as {{epochs: 3}}")
             merge(own[name], keys_of_model)
+            places.update(dict.fromkeys(keys_of_model, str(file)))
         merge(common, content)
+        places.update(dict.fromkeys(content, str(file)))
     for key, value in keys.items():
         name, dot, rest = key.partition(".")
+        places.pop(rest or key, None)
         if not dot:
             merge(common, parse_keys({key: value}))
         elif name in own:
@@ -123,22 +132,30 @@ def settings_per_model(
     return {name: merged(common, own[name]) for name in models}
 
 
-def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
+def check_all(
+    models: Sequence[str],
+    dataset: str,
+    settings: dict[str, dict[str, Any]],
+    folder: Path,
+    of_files: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Bind every configuration, so that a mistake shows before the first model is trained; return them by model.
 
-    Keys that a model does not know are removed from its ``settings``. ConfigError where one cannot run, or where
+    Keys that a model does not know are removed from its ``settings``; ``of_files`` names the files of those that come
+    from one. ConfigError where one cannot run, or where
     models are not ranked alike.
     """
     from recbole_hyper.config import ConfigError
     from recbole_hyper.keys import SCORE, SPLIT, deciding
 
-    configs = {name: _config(name, dataset, settings[name], folder) for name in models}
+    configs = {name: _config(name, dataset, settings[name], folder, of_files) for name in models}
     for name, keys in _common_ranking(configs, settings).items():
         settings[name] |= keys
-        configs[name] = _config(name, dataset, settings[name], folder)
+        configs[name] = _config(name, dataset, settings[name], folder, of_files)
     for name in models:
         # what a model does not read is no part of its run: it may change without a new run
-        settings[name] = {key: value for key, value in settings[name].items() if not configs[name].ignores(key)}
+        unread = {key for key in settings[name] if configs[name].ignores(key) or key in configs[name].foreign_keys}
+        settings[name] = {key: value for key, value in settings[name].items() if key not in unread}
     for key in sorted(deciding(SCORE, SPLIT) | {"save_cases"}):
         values = {name: config[key] for name, config in configs.items()}
         if any(value != values[models[0]] for value in values.values()):
@@ -147,11 +164,15 @@ def check_all(models: Sequence[str], dataset: str, settings: dict[str, dict[str,
     return configs
 
 
-def _config(name: str, dataset: str, settings: Mapping[str, Any], folder: Path) -> Any:
+def _config(
+    name: str, dataset: str, settings: Mapping[str, Any], folder: Path, of_files: Mapping[str, str] | None = None
+) -> Any:
     from recbole_hyper.config import Config, ConfigError
 
+    keys = {**settings, "output_dir": str(folder / name)}
+    places = {key: file for key, file in (of_files or {}).items() if key in keys}
     try:
-        return Config(name, dataset, config_dict={**settings, "output_dir": str(folder / name)})
+        return Config(name, dataset, config_dict=keys, keys_of_files=places)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
 

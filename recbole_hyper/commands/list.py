@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from recbole_hyper.commands import words
-from recbole_hyper.listing import Entry, files, parts, stock_models
+from recbole_hyper.listing import Entry, files, parts, stock_models, third_party_models
 
 HELP = "list models, losses, encoders, geometries, protocols, datasets, spaces or recipes"
 
@@ -60,10 +60,11 @@ def summary(kind: str, entries: list[Entry]) -> list[str]:
 
 
 def _models() -> list[Entry]:
-    ours = parts("models")
-    names = {entry.name for entry in ours}
-    # ours takes the place of RecBole's model of its name
-    return ours + [entry for entry in stock_models() if entry.name not in names]
+    # the first of one name is the one that runs
+    found: dict[str, Entry] = {}
+    for entry in [*third_party_models(), *parts("models"), *stock_models()]:
+        found.setdefault(entry.name, entry)
+    return list(found.values())
 
 
 def _protocols() -> list[Entry]:

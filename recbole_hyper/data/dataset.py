@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from recbole.data.interaction import Interaction
 from recbole.utils import FeatureSource, FeatureType
 
 from recbole_hyper import registry
+from recbole_hyper.bridge import models
 from recbole_hyper.data import cache
 from recbole_hyper.data.atomic import DataError, nothing_in, without_time
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
@@ -24,6 +26,8 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.recbole_keys import FEATURE_KEYS
 from recbole_hyper.types import Split
+
+logger = logging.getLogger("recbole_hyper")
 
 TARGET_LIST = "target_list"
 
@@ -48,10 +52,13 @@ class SequenceDataset(SequentialDataset):
             ``selected_features`` that cannot be used.
     """
 
+    # the sequences of a data set class that takes a configuration alone
+    _known_store: SequenceStore | None = None
+
     def __init__(
         self, config: Any, store: SequenceStore | None = None, item_features: ItemFeatures | None = None
     ) -> None:
-        self._store, self._given = store, False
+        self._store, self._given = self._known_store if store is None else store, False
         self.item_features = item_features
         self._inter_feat: Any = None
         self._part: np.ndarray | None = None  # training part of each row; None is everything, before any split
@@ -310,11 +317,33 @@ class _Numbers(dict):
 def read_dataset(config: Any) -> SequenceDataset:
     """Return the data of a run: by columns, or by RecBole where its model may ask for features of what is loaded."""
     require_files(config)
+    if models.dataset_of(config.model_class):
+        return dataset_of_model(config)
     wants = getattr(config.model_class, "reads_features", True)
     asked = [key for key in FEATURE_KEYS if config[key]]
     source = Source.of(config)
     features = wants and (asked or source.has_features) and not source.has_histories
     return FeatureDataset(config) if features else SequenceDataset(config)
+
+
+def dataset_of_model(config: Any, store: SequenceStore | None = None) -> SequenceDataset:
+    """Return the data of a run over a known ``store``, or else from the files, in the data set class of the model.
+
+    A class ``XDataset`` beside others' model ``X`` sees RecBole's tables and filters; what it says of splits and
+    histories is the protocol's here, which a warning says.
+    """
+    own = models.dataset_of(config.model_class)
+    if own is None:
+        return SequenceDataset(config, store)
+    if replaced := models.overridden(own):
+        logger.warning(
+            "%s has its own %s, in whose place the protocol splits the data and makes the histories; RecBole's own "
+            "functions after 'import recbole_hyper' run it as it is",
+            *(own.__name__, " and ".join(replaced)),
+        )
+    base = FeatureDataset if store is None else SequenceDataset
+    cls = type(own.__name__, (own, base), {"_known_store": store, **{name: getattr(base, name) for name in replaced}})
+    return cls(config)
 
 
 def stored(config: Any) -> SequenceStore:

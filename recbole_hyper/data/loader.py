@@ -10,6 +10,7 @@ import torch
 from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 
+from recbole_hyper.bridge.models import is_third_party
 from recbole_hyper.config_parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.types import Cases, Int64
@@ -60,7 +61,8 @@ def gather(
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
     """Return cases as RecBole's Interaction: the last ``width`` items of each history, its length, and the target.
 
-    A model that reads times gets those of the histories too.
+    An encoder that reads times gets those of the histories too. A RecBole model of others gets them as RecBole gives
+    them: in float32, which rounds Unix seconds to 64 or 128 s, and with the time of the target.
     """
     store, rows, ends = cases.store, cases.rows, cases.ends
     item, suffix, starts = config["ITEM_ID_FIELD"], config["LIST_SUFFIX"], np.maximum(ends - width, cases.starts)
@@ -72,6 +74,10 @@ def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
     }
     if reads_times(config):
         columns[config["TIME_FIELD"] + suffix] = gather(store, rows, starts, ends, width, times=True)
+    elif is_third_party(config.model_class):
+        time = config["TIME_FIELD"]
+        columns[time + suffix] = gather(store, rows, starts, ends, width, times=True).astype(np.float32)
+        columns[time] = cases.times.astype(np.float32)
     return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from recbole_hyper.bridge import models
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.cache import known_digest
 from recbole_hyper.data.dataset import SequenceDataset, require_files
@@ -76,7 +77,7 @@ def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> N
         more = {
             "version": package_version(),
             "dataset": _dataset(config, with_items=features is not None),
-            "features": Source.of(config).has_features,
+            "features": Source.of(config).has_features or models.dataset_of(config.model_class) is not None,
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
         write_json(part / ABOUT, {**content, **more})

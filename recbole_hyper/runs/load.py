@@ -106,16 +106,17 @@ def _read(content: Mapping[str, Any], kept: Kept | None, *, cases: bool) -> tupl
     No folder holds features of users, items or interactions: for a model that may ask for them the data set is read.
     ConfigError where that is gone, or has changed.
     """
+    recorded = dict.fromkeys(content, "")
     if kept is None:
-        config = Config(config_dict=content)
+        config = Config(config_dict=content, keys_of_files=recorded)
         return config, *read_data(config)
-    config = StoredConfig(config_dict=content)
+    config = StoredConfig(config_dict=content, keys_of_files=recorded)
     if not kept.about["features"] or issubclass(config.model_class, OwnModel):
         data = SequenceDataset(config, kept.store, kept.item_features)
         return config, data, make_split(kept.store, config) if cases else kept.split
     who = f"{content['model']} was trained on features beside user, item and time, which only the data set holds"
     try:
-        config = Config(config_dict=content)
+        config = Config(config_dict=content, keys_of_files=recorded)
     except ConfigError as error:
         raise ConfigError(f"{who}: {error}") from error
     data, split = read_data(config)

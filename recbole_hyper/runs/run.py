@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from recbole.utils import ModelType, init_seed
 
+from recbole_hyper.bridge import leaks
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
 from recbole_hyper.evaluation.same_lists import SAME, list_overlap
-from recbole_hyper.evaluation.scorers import require_known_users
+from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
@@ -162,9 +163,10 @@ def _train_and_test(
     trainer.on_validation = on_validation
     valid, test = evaluations(split, training)
     progress = bool(config["show_progress"]) and sys.stderr.isatty()
-    outcome: dict[str, Any] = {"valid": {}, "test": {}}
+    outcome: dict[str, Any] = {"valid": {}, "test": {}, **checked_for_leaks(trainer.model, config, split)}
     try:
         _select(trainer, loader, valid, progress)
+        outcome.update(checked_for_leaks(trainer.model, config, split))
         if len(valid):
             ranks = trainer.best_ranks
             if ranks is None:
@@ -196,6 +198,14 @@ def _train_and_test(
         "parameters": n_learned(model),
         **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
     }
+
+
+def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
+    """Return what result.json says of a RecBole model that might read the target; ConfigError for one that does."""
+    if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
+        return {}
+    found = leaks.check(model, config, split.valid if len(split.valid) else split.test)
+    return {"leak_check": found} if found else {}
 
 
 def _prepared(

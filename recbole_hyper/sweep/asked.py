@@ -10,7 +10,7 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config_parts import PARTS, part_keys
-from recbole_hyper.errors import NoSpaceError, did_you_mean
+from recbole_hyper.errors import NoSpaceError, near_hint
 from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
 from recbole_hyper.keys import KEYS, SCORE, deciding, is_number
 from recbole_hyper.runs.folder import alone_in
@@ -56,10 +56,15 @@ def most_epochs(base: Config, space: Space) -> int:
     return int(max([base["epochs"], *epochs]))
 
 
-def bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) -> Config:
-    """Bind the fixed keys alone, and refuse keys of the space that nothing knows."""
+def bind_base(
+    model: str, dataset: str, fixed: Mapping[str, Any], space: Space, of_files: Mapping[str, str] | None = None
+) -> Config:
+    """Bind the fixed keys alone, and refuse keys of the space that nothing knows.
+
+    ``of_files`` names the file of each fixed key that comes from one.
+    """
     with quiet():
-        base = Config(model, dataset, config_dict=dict(fixed))
+        base = Config(model, dataset, config_dict=dict(fixed), keys_of_files=of_files)
     for text in base.remarks:
         logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:
@@ -73,7 +78,7 @@ def bind_base(model: str, dataset: str, fixed: Mapping[str, Any], space: Space) 
             raise ConfigError(f"{key} is in the space and fixed to {fixed[key]!r}; leave one of them out")
         if key in set_here or key not in known:
             # a key that the sweep sets is no misspelling of itself
-            hint = "; the sweep sets it" if key in known else did_you_mean(key, known)
+            hint = "; the sweep sets it" if key in known else near_hint(key, known)
             raise ConfigError(f"the space names {key!r}, which is no key of a trial{hint}")
         if key in COMPARED and key in space.domains:
             raise ConfigError(f"the space varies {key}: scores of its trials could not be compared; give it one value")

@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from recbole_hyper.config import Config, ConfigError, config_file, parse_keys, read_yaml
+from recbole_hyper.bridge import user_files
+from recbole_hyper.config import Config, ConfigError, config_file, parse_keys
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, table, versions
 from recbole_hyper.files import plain, read_json, write_json, write_text
@@ -48,7 +49,6 @@ from recbole_hyper.sweep.trial import (
     read_record,
 )
 from recbole_hyper.training.shared import shared_data
-from recbole_hyper.yaml_files import merged
 
 OUTCOME = "sweep.json"
 # what a run of the winner takes from its trial
@@ -102,7 +102,8 @@ def sweep(
     """
     start = perf_counter()
     check_options(search, scheduler, executor, {"n_seeds": n_seeds, "max_concurrent": max_concurrent}, time_budget)
-    files, given = merged(*(read_yaml(config_file(path)) for path in config_files)), parse_keys(config_dict or {})
+    files, of_files = user_files.read_all([config_file(path) for path in config_files])
+    given = parse_keys(config_dict or {})
     place: dict[str, Any] = {name: {**files, **given}.get(name) for name in ("resume", "output_dir")}
     files, given = ({key: value for key, value in keys.items() if key not in place} for keys in (files, given))
     if place["resume"] and not place["output_dir"]:
@@ -116,7 +117,10 @@ def sweep(
     whole = parse_space(before["space"], ASKED) if space is None else read_space(space, model, budget)
     fixed, found = over_constants(whole, files, before.get("fixed", {}), given)
     cpu, gpu = per_trial(resources or {})
-    base = bind_base(model, dataset, fixed, found)
+    base = bind_base(model, dataset, fixed, found, {key: file for key, file in of_files.items() if key not in given})
+    fixed = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
+    if fixed.get("plugins"):
+        fixed["plugins"] = base["plugins"]  # a trial of Ray has another working folder
     fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
     fixed.setdefault("use_gpu", gpu > 0)
     name = f"sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -8,7 +8,7 @@ from recbole.sampler import Sampler
 from recbole.utils import ModelType
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.dataset import SequenceDataset, read_dataset
+from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.sequences import SequenceStore
@@ -40,7 +40,7 @@ def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDa
     """Return what :func:`read_data` is where the sequences are known already."""
 
     def read(config: Config) -> tuple[SequenceDataset, Split]:
-        return SequenceDataset(config, store), make_split(store, config)
+        return dataset_of_model(config, store), make_split(store, config)
 
     return read
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from recbole.utils import get_trainer
 
+from recbole_hyper.bridge import models
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.loggers import lent_loggers
@@ -18,8 +19,8 @@ NOT_RESUMABLE = {"RecVAE", "DiffRec", "LDiffRec"}
 
 
 def recbole_training(config: Any, model: Any, output_dir: Path) -> Any:
-    """Return the training of a model of RecBole by its own trainer, which the model may bring along."""
-    base = get_trainer(config["MODEL_TYPE"], config["model"])
+    """Return the training of a RecBole model by RecBole's trainer, or by ``XTrainer`` in the files of others' ``X``."""
+    base = models.trainer_of(type(model)) or get_trainer(config["MODEL_TYPE"], config["model"])
     return type(f"Run{base.__name__}", (RecBoleTraining, base), {})(config, model, output_dir)
 
 

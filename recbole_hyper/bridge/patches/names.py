@@ -108,6 +108,7 @@ def patch_config(configurator: Any) -> None:
         dataset: str | None = None,
         config_file_list: Sequence[Any] | None = None,
         config_dict: Mapping[str, Any] | None = None,
+        **_of_subclass: Any,
     ) -> Any:
         if cls is configurator.Config and _names_ours(model, config_file_list or (), config_dict or {}):
             cls = import_module(f"{_BRIDGE}.config").BridgeConfig
@@ -122,7 +123,7 @@ def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -
 
     plugins = _given("plugins", files, settings)
     if plugins:
-        registry.load_plugins([plugins] if isinstance(plugins, str) else plugins)
+        registry.load_plugins(plugins)
     named = _given("model", files, settings) if model is None else model
     cls = _get_model(named) if isinstance(named, str) else named
     return isinstance(cls, type) and issubclass(cls, registry.Model)

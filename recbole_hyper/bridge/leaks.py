@@ -1,0 +1,133 @@
+"""Whether a RecBole model looks at the answer: RecBole hands ``full_sort_predict`` the item that is to be found."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from recbole.data.interaction import Interaction
+from torch import Tensor
+
+from recbole_hyper.bridge.models import is_third_party
+from recbole_hyper.data.loader import case_interaction
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.types import Cases
+
+# cases that are ranked again and again
+ROWS = 32
+# rows of another shape inside a model are rounded in another way
+_ROUNDING = 1e-4
+HONEST = "scores depend neither on the target nor on other rows"
+
+
+def check(model: Any, config: Any, cases: Cases) -> str:
+    """Rank some ``cases`` with other targets, and with other rows beside them; return what was found, in words.
+
+    The model is left as it was, and no random number is drawn. What cannot be ranked yet, as a model that is fitted in
+    training, gives "". ConfigError where scores change, with the columns that were read, and for a model of others'
+    that cannot rank all items or that asks for a column which no batch has.
+    """
+    if not len(cases):
+        return ""
+    chosen = cases[np.unique(np.linspace(0, len(cases) - 1, ROWS).astype(np.int64))]
+    batch = case_interaction(chosen, int(config["MAX_ITEM_LIST_LENGTH"]), config)
+    columns = {name: batch[name].to(config["device"]) for name in batch.columns}
+    name, hidden = type(model).__name__, [config["ITEM_ID_FIELD"], config["TIME_FIELD"]]
+    with _as_it_was(model):
+        try:
+            scores = _scores(model, columns)
+        except NotImplementedError as error:
+            raise ConfigError(f"{name} has no full_sort_predict, by which all items are ranked") from error
+        except KeyError as error:
+            if not is_third_party(type(model)):
+                return ""
+            raise ConfigError(f"{name} asks for the column {error}; batches have {', '.join(columns)}") from error
+        except Exception:
+            # Pop, say, has counted nothing before it is trained
+            return ""
+        noise = _difference(scores, _scores(model, columns))
+        read = [
+            column
+            for column in hidden
+            if column in columns
+            and _difference(scores, _scores(model, {**columns, column: _others(columns[column], model.n_items)}))
+            > 10 * noise
+        ]
+        if read:
+            raise ConfigError(
+                f"{name} reads {' and '.join(read)} of the case while it ranks: its scores change with the item that "
+                "is to be found, so that its metrics would say nothing; take it out of full_sort_predict"
+            )
+        _check_rows(model, columns, scores, noise)
+    return HONEST
+
+
+def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: float) -> None:
+    """Raise ConfigError where the scores of the first rows change with what the rows behind them hold."""
+    half = len(scores) // 2
+    if not half:
+        return
+    limit = max(10 * noise, _ROUNDING)
+
+    def beside(names: list[str]) -> float:
+        # the first rows once more in the place of those behind them
+        mixed = {n: torch.cat([c[:half], c[: len(c) - half]]) if n in names else c for n, c in columns.items()}
+        return _difference(scores[:half], _scores(model, mixed)[:half])
+
+    if beside(list(columns)) <= limit:
+        return
+    read = [column for column in columns if beside([column]) > limit] or list(columns)
+    raise ConfigError(
+        f"{type(model).__name__} reads {' and '.join(read)} of other rows while it ranks: the scores of a case change "
+        "with the cases that are ranked beside it"
+    )
+
+
+def _scores(model: Any, columns: dict[str, Tensor]) -> Tensor:
+    """Return the (n, n_items) scores of a batch, with the same random numbers every time."""
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002  RecBole's models draw from the global generator
+    random.seed(0)
+    batch = Interaction({name: column.clone() for name, column in columns.items()})
+    return model.full_sort_predict(batch).detach().view(-1, model.n_items).to(torch.float64)
+
+
+def _difference(scores: Tensor, others: Tensor) -> float:
+    """Return the largest difference relative to the largest score; what is not finite in both counts as equal."""
+    both = torch.isfinite(scores) & torch.isfinite(others)
+    if bool((torch.isfinite(scores) != torch.isfinite(others)).any()):
+        return float("inf")
+    if not bool(both.any()):
+        return 0.0
+    difference = (scores[both] - others[both]).abs().max()
+    return float(difference / scores[both].abs().max().clamp(min=1e-12))
+
+
+def _others(column: Tensor, n_items: int) -> Tensor:
+    """Return another value in each row: another item, or another time."""
+    if column.dtype.is_floating_point:
+        return column * 0.5 + 12345.0
+    return column % (n_items - 1) + 1
+
+
+@contextmanager
+def _as_it_was(model: Any) -> Iterator[None]:
+    """A block in which ``model`` evaluates; what it puts into its attributes, and the random numbers, are as before."""
+    training, attributes = model.training, dict(vars(model))
+    state = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        vars(model).clear()
+        vars(model).update(attributes)
+        model.train(training)
+        torch.set_rng_state(state[0])
+        np.random.set_state(state[1])  # noqa: NPY002
+        random.setstate(state[2])
+        if gpu:
+            torch.cuda.set_rng_state_all(gpu)

@@ -1,0 +1,189 @@
+"""RecBole models of others: what a file of theirs, and the files beside it, say of a class.
+
+Such a model is a class that derives from RecBole's SequentialRecommender or GeneralRecommender, or from a model of
+RecBole. Everything here is by RecBole's naming: ``XTrainer`` and ``XDataset`` in the files of ``X``, ``X.yaml`` beside
+them, keys as ``config["key"]``.
+"""
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recbole_hyper import plugin_files
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.recbole_files import recbole_folder
+
+# the models of the files that were loaded, by name
+_models: dict[str, type] = {}
+_BASE = "recbole.model.abstract_recommender"
+# what a model's source calls a configuration
+_CONFIG_WORDS = ("config", "conf", "cfg", "args", "opt", "params")
+
+
+def is_recbole_model(cls: Any) -> bool:
+    """Return whether ``cls`` is a model class by RecBole's reckoning, its abstract ones left out."""
+    return isinstance(cls, type) and cls.__module__ != _BASE and any(base.__module__ == _BASE for base in cls.__mro__)
+
+
+def is_third_party(cls: Any) -> bool:
+    """Return whether ``cls`` is a RecBole model that is neither RecBole's nor derived from this package's models."""
+    return (
+        is_recbole_model(cls)
+        and not cls.__module__.startswith("recbole.")
+        and not any(base.__module__.startswith("recbole_hyper.") for base in cls.__mro__)
+    )
+
+
+def collect(modules: Iterable[ModuleType]) -> None:
+    """Let the models of plugin files, and of the files beside them that they import, go by their names from now on.
+
+    ConfigError for two of one name in different files.
+    """
+    found: dict[str, type] = {}
+    for own in (own for module in modules for own in plugin_files.modules_of(module)):
+        for cls in vars(own).values():
+            if not (is_third_party(cls) and cls.__module__ == own.__name__):
+                continue
+            known = found.setdefault(cls.__name__, cls)
+            if known is not cls:
+                files = f"{file_of(known)} and {file_of(cls)}"
+                raise ConfigError(f"plugins: {files} both have a model {cls.__name__}; rename one")
+    _models.update(found)
+
+
+def model_named(name: str) -> type | None:
+    """Return the model of that name in the plugin files that were loaded, None for none."""
+    return _models.get(name)
+
+
+def models() -> dict[str, type]:
+    """Return the models of the plugin files that were loaded, by name."""
+    return dict(sorted(_models.items()))
+
+
+def file_of(cls: type) -> Path | None:
+    """Return the file of a class, None where there is none (a notebook)."""
+    try:
+        return Path(inspect.getfile(cls)).absolute()
+    except (OSError, TypeError):
+        return None
+
+
+def defaults_files(cls: type) -> list[Path]:
+    """Return the files with the defaults of others' model ``X``, later ones win.
+
+    That is ``X.yaml`` beside the file of ``X``, and before it the like of the models that ``X`` derives from.
+    """
+    found = []
+    for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
+        stock = recbole_folder() / "properties" / "model" / f"{base.__name__}.yaml"
+        file = file_of(base)
+        beside = [file.with_name(stock.name)] if file is not None and is_third_party(base) else []
+        found += [path for path in (stock, *beside) if path.is_file()]
+    return found
+
+
+def trainer_of(cls: type) -> type | None:
+    """Return the class ``XTrainer`` that the files of the model ``X`` have, None for none."""
+    return _beside(cls, "Trainer", "recbole.trainer.trainer")
+
+
+def dataset_of(cls: type) -> type | None:
+    """Return the class ``XDataset`` that the files of the model ``X`` have, None for none."""
+    return _beside(cls, "Dataset", "recbole.data.dataset.dataset")
+
+
+def _beside(cls: type, suffix: str, base: str) -> type | None:
+    if not is_third_party(cls):
+        return None
+    for module in _modules(cls):
+        found = getattr(module, cls.__name__ + suffix, None)
+        if isinstance(found, type) and any(one.__module__ == base for one in found.__mro__):
+            return found
+    return None
+
+
+def _modules(cls: type) -> Iterator[ModuleType]:
+    """Yield the modules of a model and of the classes that it derives from, those of packages like torch left out."""
+    for base in cls.__mro__:
+        module = sys.modules.get(base.__module__)
+        if module is None or base.__module__.partition(".")[0] in ("builtins", "torch", "abc", "typing"):
+            continue
+        if base.__module__.startswith("recbole."):
+            yield module
+        else:
+            yield from plugin_files.modules_of(module)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+@functools.cache
+def keys_in_source(cls: type) -> frozenset[str]:
+    """Return the keys that the source of a model asks a configuration for: ``config["key"]``, ``config.key`` and so on.
+
+    Of a model of RecBole itself its own module is read; of others' models every file of theirs, and RecBole's models
+    that they derive from.
+    """
+    if not is_recbole_model(cls) or cls.__module__.startswith("recbole_hyper."):
+        return frozenset()
+    modules = _modules(cls) if is_third_party(cls) else iter([sys.modules[cls.__module__]])
+    return frozenset(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
+
+
+@functools.cache
+def words_in_source(cls: type) -> frozenset[str]:
+    """Return every text that stands in the files of others' model: a key that is none of them is read by no name."""
+    trees = map(_tree, _modules(cls))
+    return frozenset(
+        node.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ) | keys_in_source(cls)
+
+
+@functools.cache
+def _tree(module: ModuleType) -> ast.Module:
+    try:
+        return ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):  # a notebook has no file
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _keys(node: ast.AST) -> Iterator[str]:
+    """Yield the keys that a piece of source asks a configuration for."""
+    if isinstance(node, ast.Subscript) and _is_config(node.value):
+        yield from _text(node.slice)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        if _is_config(node.func.value):
+            yield from (key for argument in node.args[:1] for key in _text(argument))
+    elif isinstance(node, ast.Compare) and len(node.comparators) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+        if _is_config(node.comparators[0]):
+            yield from _text(node.left)
+    elif isinstance(node, ast.Attribute) and _is_config(node.value, _CONFIG_WORDS[:3]) and node.attr not in vars(dict):
+        yield node.attr
+
+
+def _is_config(node: ast.AST, words: Sequence[str] = _CONFIG_WORDS) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name.strip("_").lower() in words
+
+
+def _text(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+# --- what a class overrides ------------------------------------------------------------------------------------------
+# what a protocol decides here, and RecBole's data set there
+DECIDED = ("build", "leave_one_out", "split_by_ratio", "time_based_split", "data_augmentation", "_benchmark_presets")
+
+
+def overridden(cls: type) -> list[str]:
+    """Return which methods that decide splits and histories a data set class of others' files brings."""
+    own = [base for base in cls.__mro__ if not base.__module__.startswith(("recbole.", "recbole_hyper.", "builtins"))]
+    return [name for name in DECIDED if any(name in vars(base) for base in own)]

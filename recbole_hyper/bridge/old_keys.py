@@ -1,0 +1,187 @@
+"""Keys of earlier releases of RecBole in today's names, each with one line that says so.
+
+RecBole ignores an old name without a word, and so trains on other data than the file means. Sources: RecBole's
+properties and configurator at v0.1.1, v0.2.1, v1.0.1 and v1.1.0.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from recbole_hyper.errors import ConfigError
+
+# what RecBole sets itself: a value in a file changes nothing there
+SET_BY_RECBOLE = frozenset(
+    (
+        *("MODEL_TYPE", "MODEL_INPUT_TYPE", "device", "eval_type", "single_spec"),
+        *("eval_neg_sample_args", "valid_neg_sample_args", "test_neg_sample_args"),
+    )
+)
+# keys whose switch has gone, and what holds now
+GONE = {
+    "real_time_process": "batches are always made when they are needed",
+    "drop_filter_field": "a column that is read to filter by is always dropped",
+    "fill_nan": "missing values are always filled",
+    "drop_preload_weight": "it had no effect on results",
+    "draw_loss_pic": "train.csv in the folder of the run has the losses",
+}
+REFUSED = {
+    "fields_in_same_space": "since 1.0 fields share ids by alias_of_user_id and alias_of_item_id",
+}
+_ORDERS, _SPLITS = ("RO", "TO"), ("RS", "LS")
+
+Remark = Callable[[str, str], None]
+
+
+def translated(given: Mapping[str, Any], where: str, *, sequential: bool = True) -> tuple[dict[str, Any], list[str]]:
+    """Return the keys of one file (``where``) in today's names, and a line for each key that was translated.
+
+    A new name in the same file wins over an old one. ``sequential`` is the kind of the model, on which the default of
+    ``eval_setting`` depended. ConfigError for a key that has no equal, with the reason.
+    """
+    content, lines, found = dict(given), list[str](), dict[str, Any]()
+
+    def remark(old: str, text: str) -> None:
+        lines.append(f"{old} is of an earlier release of RecBole: {text}")
+
+    for key, why in REFUSED.items():
+        if content.pop(key, None) is not None:
+            raise ConfigError(f"{where}: {key} has no equal in today's RecBole: {why}")
+    for key, holds in GONE.items():
+        if key in content:
+            content.pop(key)
+            remark(key, holds)
+    for rule in (_counts, _values, _negatives, _evaluation):
+        found |= rule(content, remark, sequential)
+    for key in [key for key in found if key in content and key != "eval_args"]:
+        lines.append(f"{key}={content[key]!r} is there too, and counts")
+        del found[key]
+    if "eval_args" in found and isinstance(content.get("eval_args"), Mapping):
+        found["eval_args"] = {**found["eval_args"], **content["eval_args"]}
+    return {**content, **found}, lines
+
+
+def rename_loss(given: dict[str, Any], model: str) -> None:
+    """Let ``loss_type: CE`` be this package's ``ce`` for a ``model`` made of its parts; ConfigError for ``BPR``."""
+    if given.get("loss_type") == "CE":
+        given["loss_type"] = "ce"
+    if given.get("loss_type") == "BPR":
+        raise ConfigError(
+            f"loss_type='BPR': {model} has no such loss. loss_type=bce draws negatives too (n_negatives), but each "
+            "score counts by itself; loss_type=ce compares the target with all items; RecBole's own models have BPR"
+        )
+
+
+def _counts(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
+    """``min_user_inter_num: 5``, ``max_user_inter_num: 100``: ``user_inter_num_interval: "[5,100]"``."""
+    found = {}
+    for kind in ("user", "item"):
+        names = [f"{end}_{kind}_inter_num" for end in ("min", "max")]
+        if not any(name in content for name in names):
+            continue
+        old = [name for name in names if name in content]
+        low, high = (content.pop(name, None) for name in names)
+        value = f"[{low or 0},{high}]" if high else f"[{low or 0},inf)"
+        found[f"{kind}_inter_num_interval"] = value
+        remark(" and ".join(old), f'{kind}_inter_num_interval="{value}"')
+    return found
+
+
+def _values(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
+    """``lowest_val: {rating: 3}`` and its like: ``val_interval: {rating: "[3,inf)"}``."""
+    names = ("lowest_val", "highest_val", "equal_val", "not_equal_val")
+    old = [name for name in names if name in content]
+    bounds: dict[str, dict[str, float]] = {}
+    for name in old:
+        limits = content.pop(name) or {}
+        if not isinstance(limits, Mapping):
+            raise ConfigError(f"{name}={limits!r}: a mapping such as {{rating: 3}} is expected")
+        for field, value in limits.items():
+            bounds.setdefault(field, {})[name] = value
+    intervals = {field: _interval(**limits) for field, limits in bounds.items()}
+    if old:
+        remark(" and ".join(old), f"val_interval={intervals}" if intervals else "it drops nothing")
+    return {"val_interval": intervals} if intervals else {}
+
+
+def _interval(
+    *,
+    lowest_val: float | None = None,
+    highest_val: float | None = None,
+    equal_val: float | None = None,
+    not_equal_val: float | None = None,
+) -> str:
+    """Return the values that all bounds keep, as RecBole writes intervals."""
+    low = "-inf" if lowest_val is None else lowest_val
+    high = "inf" if highest_val is None else highest_val
+    left, right = "(" if lowest_val is None else "[", ")" if highest_val is None else "]"
+    if equal_val is not None:
+        return f"[{equal_val},{equal_val}]"
+    if not_equal_val is not None:
+        return f"{left}{low},{not_equal_val});({not_equal_val},{high}{right}"
+    return f"{left}{low},{high}{right}"
+
+
+def _negatives(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
+    """``training_neg_sample_num`` of 0.x, ``neg_sampling`` of 1.0, and its form ``{uniform: 1}`` under today's name."""
+    names = ("training_neg_sample_num", "training_neg_sample_distribution")
+    old = [name for name in names if name in content]
+    if old:
+        number, distribution = content.pop(names[0], 1), content.pop(names[1], None) or "uniform"
+        value = {"distribution": distribution, "sample_num": number} if number else None
+        remark(" and ".join(old), f"train_neg_sample_args={value}")
+        return {"train_neg_sample_args": value}
+    if "neg_sampling" in content:
+        given = content.pop("neg_sampling")
+        value = _form_of_1_0(given) if isinstance(given, Mapping) else None
+        if given is not None and value is None:
+            raise ConfigError(f"neg_sampling={given!r}: ~ or {{uniform: 1}} is expected")
+        remark("neg_sampling", f"train_neg_sample_args={value}")
+        return {"train_neg_sample_args": value}
+    given = content.get("train_neg_sample_args")
+    if isinstance(given, Mapping) and (value := _form_of_1_0(given)) is not None:
+        remark(f"train_neg_sample_args={dict(given)}", f"train_neg_sample_args={value}")
+        content["train_neg_sample_args"] = value
+    return {}
+
+
+def _form_of_1_0(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return ``{uniform: 2, dynamic: 5}`` as today's mapping, None for another form."""
+    distribution = next((name for name in ("uniform", "popularity") if name in given), None)
+    if distribution is None or not set(given) <= {distribution, "dynamic"}:
+        return None
+    value: dict[str, Any] = {"distribution": distribution, "sample_num": given[distribution]}
+    if isinstance(given.get("dynamic"), int) and given["dynamic"]:
+        value |= {"dynamic": True, "candidate_num": int(given["dynamic"])}
+    return value
+
+
+def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> dict[str, Any]:
+    """``eval_setting: TO_LS,full`` with ``group_by_user``, ``split_ratio`` and ``leave_one_num``: ``eval_args``."""
+    names = ("eval_setting", "group_by_user", "split_ratio", "leave_one_num")
+    old = [name for name in names if name in content]
+    if not old:
+        return {}
+    setting, by_user, ratio, held_out = (content.pop(name, None) for name in names)
+    said = setting is not None
+    setting = str(setting if said else "TO_LS,full" if sequential else "RO_RS,full")
+    words = [word.strip() for word in setting.split(",")]
+    order, _, split = words[0].partition("_")
+    if order not in _ORDERS or split not in _SPLITS or len(words) > 2:
+        raise ConfigError(f"eval_setting={setting!r}: TO_LS,full or its like is expected: RO or TO, RS or LS, a mode")
+    if split == "LS" and held_out not in (None, 2):
+        raise ConfigError(
+            f"leave_one_num={held_out!r}: RecBole held out two interactions, for validation and test; to hold out one, "
+            "write eval_args: {split: {LS: test_only}}"
+        )
+    value: dict[str, Any] = {
+        "split": {"LS": "valid_and_test"} if split == "LS" else {"RS": ratio or [0.8, 0.1, 0.1]},
+        "order": order,
+        "group_by": "user" if by_user in (None, True) or split == "LS" else "none",
+        # without a mode RecBole ranked by labels
+        "mode": words[1] if len(words) == 2 else "labeled",
+    }
+    default = "" if said else f" (by default {setting} for such a model)"
+    unread = ["split_ratio"] if ratio is not None and split == "LS" else []
+    unread += ["leave_one_num"] if held_out is not None and split == "RS" else []
+    remark(" and ".join(old), f"eval_args={value}{default}" + (f"; it read no {unread[0]} then" if unread else ""))
+    return {"eval_args": value}

@@ -1,0 +1,212 @@
+"""RecBole models as they are published run unchanged: by name from their files, under every protocol and command."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recbole_hyper import cli, load, run
+from recbole_hyper.bridge import models
+from recbole_hyper.config import Config
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json
+from tests.conftest import write_inter
+
+PUBLISHED = Path(__file__).parent / "published"
+# by model: its file
+FILES = {
+    "GatedAverage": "gated_average.py",
+    "WeightedPool": "weighted_pool.py",
+    "Fading": "fading.py",
+    "NamedItems": "named_items.py",
+    "Together": "together.py",
+}
+POINT = {"split": {"GT": {"valid": 0.7, "test": 0.85}}, "successive": True}
+CANDIDATES = {"mode": "uni5"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the published files and a data set "d": items follow one another, users come and go."""
+    shutil.copytree(PUBLISHED, tmp_path / "models")
+    draw = np.random.default_rng(1)
+    rows = []
+    for user in range(30):
+        first, start = int(draw.integers(20)), int(draw.integers(40))
+        rows += [
+            (f"u{user}", f"i{(first + step) % 20}", 10 * (start + step) + user % 10)
+            for step in range(int(draw.integers(6, 12)))
+        ]
+    write_inter(tmp_path / "data", "d", rows)
+    monkeypatch.chdir(tmp_path / "models")
+    return tmp_path
+
+
+def keys(place: Path, model: str, **more: Any) -> dict[str, Any]:
+    return {
+        "data_path": str(place / "data"),
+        "plugins": FILES.get(model, "cheat.py"),
+        "output_dir": str(place / "runs" / model),
+        "use_gpu": False,
+        "show_progress": False,
+        "epochs": 2,
+        "topk": [5, 10],
+        "MAX_ITEM_LIST_LENGTH": 6,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("model", FILES)
+def test_runs_and_is_read_back(model: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(model, "d", config_dict=keys(place, model))
+    assert 0 < result["test"]["ndcg@10"] <= 1
+    assert result["leak_check"] == "scores depend neither on the target nor on other rows"
+    folder = place / "runs" / model
+    if model == "Fading":  # its trainer warms the loss up
+        losses = [float(line.split(",")[2]) for line in (folder / "train.csv").read_text().splitlines()[1:]]
+        assert losses[0] < 0.6 * losses[1]
+    if model == "NamedItems":
+        assert load(folder).model.names[1:].abs().sum() > 0
+    lists = load(folder).recommend(["u1", "u2"], k=3)
+    assert len(lists) == 6
+    assert cli.main(["evaluate", str(folder), "--topk=[5,10]"]) == 0
+    assert f"{result['test']['ndcg@10']:.4f}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "split", [POINT, {"split": {"RS": [0.7, 0.1, 0.2]}}, {"split": {"LS": "test_only"}}, {"mode": "uni5"}]
+)
+@pytest.mark.parametrize("model", FILES)
+def test_under_every_protocol(model: str, split: dict[str, Any], place: Path) -> None:
+    result = run(model, "d", config_dict=keys(place, model, eval_args=split))
+    assert 0 < result["test"]["ndcg@10"] <= 1
+
+
+def test_a_class_runs_as_its_name_does(place: Path) -> None:
+    named = run("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
+    cls = models.model_named("GatedAverage")
+    assert cls is not None
+    own = keys(place, "GatedAverage", output_dir=str(place / "runs" / "class"), plugins=None)
+    given = run(cls, "d", config_files=["GatedAverage.yaml"], config_dict=own)
+    assert given["test"] == named["test"]
+
+
+def test_its_files_and_keys_are_known(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "models", "--plugins=gated_average.py,weighted_pool.py"]) == 0
+    shown = capsys.readouterr().out
+    assert "Averages the history behind a gate" in shown
+    assert "PooledBase" in shown  # of the file beside
+    assert cli.main(["keys", "WeightedPool", "--plugins=weighted_pool.py"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    # of the file beside too, with the default of WeightedPool.yaml
+    assert "0.1" in rows["session_dropout"]
+    assert "WeightedPool.yaml" in rows["sharpness"]
+    assert not {"device", "MODEL_TYPE"} & rows.keys()
+    assert cli.main(["keys", "GatedAverage", "--plugins=gated_average.py"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert {"mix_alpha", "mix_mode", "epochs"} <= rows.keys()
+    assert not {"logger_name", "from_scratch"} & rows.keys()
+
+
+def test_one_warning_for_each_thing_in_its_yaml(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            Config("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
+            Config("WeightedPool", "d", config_dict=keys(place, "WeightedPool"))
+    assert [line.partition(": ")[2] for line in caplog.messages] == [
+        "the key 'n_heads' is given twice, as 1 and as 2; the last counts",
+        "nothing reads logger_name, from_scratch",
+        "neg_sampling is of an earlier release of RecBole: train_neg_sample_args=None",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("Cheat", "Cheat reads item_id of the case while it ranks"),
+        ("LateCheat", "LateCheat reads item_id of the case while it ranks"),
+        ("Neighbourly", "Neighbourly reads item_id_list.* of other rows while it ranks"),
+        ("TimeTeller", "TimeTeller reads timestamp of the case while it ranks"),
+    ],
+)
+def test_a_model_that_reads_the_answer_is_refused(model: str, says: str, place: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        run(model, "d", config_dict=keys(place, model))
+    trained = (place / "runs" / model / "train.csv").is_file()
+    assert trained == (model == "LateCheat")
+
+
+def test_a_model_that_only_looks_at_the_column_runs(place: Path) -> None:
+    honest = run("GatedAverage", "d", config_dict=keys(place, "GatedAverage"))
+    assert run("Harmless", "d", config_dict=keys(place, "Harmless"))["test"] == honest["test"]
+
+
+def test_recboles_own_models_are_checked_and_stay_as_they_were(place: Path) -> None:
+    small = {"plugins": None, "hidden_size": 16, "inner_size": 16, "n_layers": 1}
+    result = run("SASRec", "d", config_dict=keys(place, "SASRec", **small))
+    assert "neither on the target" in result["leak_check"]
+
+
+def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:
+    other = place / "other"
+    other.mkdir()
+    (other / "pooled_base.py").write_text((place / "models" / "gated_average.py").read_text())
+    (other / "mine.py").write_text("from pooled_base import GatedAverage\n\n\nclass Mine(GatedAverage):\n    pass\n")
+    shutil.copy(place / "models" / "GatedAverage.yaml", other)
+    files = ["weighted_pool.py", str(other / "mine.py")]
+    for model in ("WeightedPool", "Mine"):
+        assert Config(model, "d", config_dict=keys(place, model, plugins=files)).model_class.__name__ == model
+    # and a name that two files have is not guessed
+    with pytest.raises(ConfigError, match=r"both have a model GatedAverage; rename one"):
+        Config("GatedAverage", "d", config_dict=keys(place, "x", plugins=["gated_average.py", str(other / "mine.py")]))
+
+
+def test_equal_to_recboles_own_trainer_and_evaluator(place: Path) -> None:
+    """Same seed, same split, rows in one order: the metrics of training in both are equal to the last digit."""
+    from recbole.config import Config as RecBoleConfig
+    from recbole.data import create_dataset, data_preparation
+    from recbole.trainer import Trainer
+    from recbole.utils import init_seed
+
+    # RecBole's rows come user by user, the user first who is first
+    rows = [(f"u{u}", f"i{(3 * u + s) % 20}", 100 * s + u) for u in range(30) for s in range(6 + u % 5)]
+    write_inter(place / "data", "d", rows)
+    settings = keys(place, "GatedAverage", shuffle=False, metric_decimal_place=10, train_batch_size=16)
+    settings |= {"metrics": ["NDCG", "Hit", "MRR"], "valid_metric": "NDCG@10", "eval_args": {"mode": "full"}}
+    ours = run("GatedAverage", "d", config_dict={**settings, "exclude_seen": False})
+    cls = models.model_named("GatedAverage")
+    theirs = {key: value for key, value in settings.items() if key not in ("plugins", "output_dir", "use_gpu")}
+    theirs |= {"load_col": {"inter": ["user_id", "item_id", "timestamp"]}, "checkpoint_dir": str(place / "saved")}
+    theirs["eval_args"] = {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user", "mode": "full"}
+    config = RecBoleConfig(cls, "d", config_file_list=["GatedAverage.yaml"], config_dict={**theirs, "gpu_id": ""})
+    init_seed(config["seed"], config["reproducibility"])
+    train, valid, test = data_preparation(config, create_dataset(config))
+    init_seed(config["seed"], config["reproducibility"])
+    trainer = Trainer(config, cls(config, train.dataset))
+    trainer.fit(train, valid, show_progress=False)
+    result = trainer.evaluate(test)
+    assert {name: ours["test"][name] for name in result} == dict(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["{split: {LS: valid_and_test}}", "{split: {GT: {valid: 0.7, test: 0.85}}}"])
+def test_compared_on_identical_cases(split: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [f"--{key}={value}" for key, value in keys(place, "x", plugins="").items() if key != "plugins"]
+    names = ["GatedAverage", "Fading", "Together", "SASRec", "FMLPRecCE"]
+    plugins = "--plugins=gated_average.py,fading.py,together.py"
+    command = ["compare", plugins, f"--models={','.join(names)}", "--dataset=d", f"--eval_args={split}", *words]
+    assert cli.main(command) == 0
+    table = capfd.readouterr().out
+    assert all(name in table for name in names)
+    results = [read_json(place / "runs" / "x" / name / "result.json") for name in names]
+    assert len({result["n_test_cases"] for result in results}) == 1
+    # a comparison that was stopped goes on with what is not finished
+    shutil.rmtree(place / "runs" / "x" / "Fading")
+    assert cli.main(command) == 0
+    assert capfd.readouterr().out.count("finished before") == len(names) - 1
