@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recbole_hyper import registry
 from recbole_hyper.encoders import base
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.tables import table
 
 PRICES = (64, 128, 256, 512, 1024, math.inf)
 ENCODERS = ("fmlp", "transformer", "gru")

@@ -25,7 +25,7 @@ import torch
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.types import Cases
 

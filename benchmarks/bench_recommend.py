@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.evaluation.ranking import rows_of_a_block
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import write_json
 from recbole_hyper.geometry.euclidean import Euclidean
 from recbole_hyper.geometry.head import OutputHead

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from recbole_hyper.config import Config
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import supervised_states
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.runs.ready import settle_data_defaults
 from recbole_hyper.threads import processors

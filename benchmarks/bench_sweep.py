@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.evaluation.results import table, versions
+from recbole_hyper.evaluation.results import versions
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import write_json
 
 

@@ -27,12 +27,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print and save the table; return 1 if a model failed."""
     from recbole_hyper.config import ConfigError
-    from recbole_hyper.evaluation.compare import caption, comparison, save_tables, shown_columns, text_rows
-    from recbole_hyper.evaluation.results import table
+    from recbole_hyper.evaluation.compare import (
+        comparison,
+        comparison_caption,
+        comparison_table,
+        p_value_text,
+        pair_table,
+    )
+    from recbole_hyper.report.page import write_page
     from recbole_hyper.runs.folder import plan_runs, seed_folder
     from recbole_hyper.runs.seeds import read_seeds
 
-    models = list(dict.fromkeys(arguments.models))
+    models = arguments.models
+    if twice := sorted({name for name in models if models.count(name) > 1}):
+        raise ConfigError(
+            f"--models names {twice[0]} more than once; a model is one row. Two settings of it are two runs: "
+            "'recbole-hyper run' each, then 'recbole-hyper report' over both"
+        )
     if not models:
         raise ConfigError("--models='' names no model; such as --models=SASRecCE,Pop is expected")
     seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
@@ -52,11 +63,15 @@ def main(arguments: argparse.Namespace) -> int:
     first = next(iter(next(iter(results.values())).values()))
     part = "test" if first["test"] else "valid"
     places = {name: {seed: seed_folder(folder / name, seed) for seed in found} for name, found in results.items()}
-    rows = comparison(results, places, metric, part=part, failed=failed)
-    columns = shown_columns(rows, configs[models[0]]["topk"])
-    note = caption(first, metric, part, seeds)
-    paths = save_tables(folder, rows, columns, note)
-    print(f"\n{table(text_rows(rows, columns, bold='*'), columns)}\n\n{note.replace('in bold', 'between stars')}")
+    rows, pairs = comparison(results, places, metric, part=part, failed=failed)
+    note = p_value_text(metric, several=len(seeds) > 1)
+    table = comparison_table(
+        rows, configs[models[0]]["topk"], caption=comparison_caption(first, part, seeds), note=note
+    )
+    paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
+    if len(pairs) > 1:
+        paths += pair_table(pairs, metric).save(folder, "compare_pairs")[:1]
+    print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
     print(*paths, sep="\n")
     return 1 if failed else 0
 
@@ -90,7 +105,7 @@ def run_all(
                 print(f"{label} failed: {message}", file=sys.stderr, flush=True)
                 continue
         results.setdefault(name, {})[seed] = read_json(file)
-    results = {name: found for name, found in results.items() if name not in failed}
+    results = {name: by_seed for name, by_seed in results.items() if name not in failed}
     if not results:
         raise ValueError("no model gave a result: " + "; ".join(f"{name}: {text}" for name, text in failed.items()))
     return results, failed

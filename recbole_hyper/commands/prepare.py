@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.data.prepare.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
     from recbole_hyper.data.prepare.statistics import notes, rows
-    from recbole_hyper.evaluation.results import table
+    from recbole_hyper.evaluation.tables import table
 
     if arguments.list or arguments.name is None:
         _list()

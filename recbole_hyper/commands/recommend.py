@@ -48,7 +48,7 @@ def switch(text: str) -> bool:
 
 def main(arguments: argparse.Namespace) -> int:
     """Recommend; without ``--output`` a table for the first few users."""
-    from recbole_hyper.evaluation.results import frame_table
+    from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.load import identity, load
     from recbole_hyper.serving import stream
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Run a recipe, or list them."""
     from recbole_hyper.config import ConfigError
-    from recbole_hyper.evaluation.results import table
+    from recbole_hyper.evaluation.tables import table
     from recbole_hyper.report.recipes import read_recipe, recipes
     from recbole_hyper.report.reproduce import reproduce
 

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print a row per neighbour, and what was measured."""
-    from recbole_hyper.evaluation.results import frame_table
+    from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.load import load
 
     found = load(arguments.run).similar_items(arguments.items, arguments.k)

@@ -22,7 +22,7 @@ than the others'. A permutation of seeds was not taken: of three seeds against t
 below .1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -134,6 +134,23 @@ def compare_sums(
     if all(len(model.sums) == 1 for model in models.values()):
         return _by_users(models, confidence, flips, np.random.default_rng(seed))
     return _by_users_and_seeds(models, confidence)
+
+
+def mean_interval(
+    cases: Sequence[pd.DataFrame], metric: str, *, confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Return the interval of a mean over the cases of several seeds of one model, over users and seeds by the mixed
+    model; None for a metric that is no mean over cases."""
+    if case_values(metric, np.ones(1, dtype=np.int64)) is None:
+        return None
+    sums, counts = _user_sums({"": dict(enumerate(cases))}, metric)
+    model = _Model(sums[""], counts)
+    n_seeds, own, noise = len(cases), _seed_variance(model), _noise(model)
+    users = _error(model.values.mean(axis=0)) ** 2 - noise / n_seeds
+    variance = max(own, noise) / n_seeds + max(0.0, users)
+    freedom = variance**2 / ((own / n_seeds) ** 2 / (n_seeds - 1)) if own > 0 else np.inf
+    margin = float(stats.t.isf((1 - confidence) / 2, freedom) * np.sqrt(variance))
+    return float(model.means.mean()) - margin, float(model.means.mean()) + margin
 
 
 def holm(p_values: npt.ArrayLike) -> Float64:

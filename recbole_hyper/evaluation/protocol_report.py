@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.protocols.boundaries import date
 from recbole_hyper.types import Split
 

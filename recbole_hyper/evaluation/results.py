@@ -1,21 +1,22 @@
 """What a result says of its origin, the rank of every case, and the table that a run ends with."""
 
-import html
 import platform
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import replaced
 from recbole_hyper.matmul import product_library
 from recbole_hyper.types import Cases, Ranks
 
+# a count of a split, and the share of such targets that a result mentions
+REPEATED, REPEATS = "targets that repeat an item of their history", 0.05
 PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
 
 
@@ -71,41 +72,24 @@ def commit() -> str | None:
         return None
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> str:
-    """Return rows as a plain text table; numbers right, text left."""
-    columns = columns or list(rows[0])
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(len, (column, *(line[i] for line in cells)))) for i, column in enumerate(columns)]
-    numeric = [all(_is_number(row.get(column)) or row.get(column) is None for row in rows) for column in columns]
-
-    def line(entries: list[str]) -> str:
-        parts = [e.rjust(w) if n else e.ljust(w) for e, w, n in zip(entries, widths, numeric, strict=True)]
-        return "  ".join(parts).rstrip()
-
-    return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(entry) for entry in cells)])
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str]) -> str:
-    """Return cells as a markdown table without a last line break; the columns ``right`` are set right.
-
-    Cells are markdown: what is not meant as such goes through :func:`markdown_text` before.
-    """
-    head = [markdown_text(name) for name in columns]
-    marks = ["---:" if name in right else "---" for name in columns]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, marks, *rows))
-
-
-def markdown_text(text: str) -> str:
-    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
-    shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
-    return " ".join(shown.split("\n")).replace("\r", " ")
-
-
 def headline(result: Mapping[str, Any]) -> str:
     """Return what was run and how it was ranked, in a line without the seed."""
     seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
     ranked = candidates_text(result["eval_args"]["mode"])
-    return f"{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}"
+    return f"{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}{repeats_text(result)}"
+
+
+def repeats_text(result: Mapping[str, Any], part: str = "test") -> str:
+    """Return a warning where more than 5 % of the targets are in their own history and so are never recommended."""
+    counts = result.get("protocol_counts") or {}
+    name = {"valid": "validation"}.get(part, part)
+    cases, repeated = counts.get(f"{name} cases"), counts.get(f"{name} {REPEATED}")
+    if not result["exclude_seen"] or not cases or not repeated or repeated / cases <= REPEATS:
+        return ""
+    return (
+        f" ({repeated / cases:.0%} of the {part} targets are in their own history, and excluded items are never hit: "
+        "--repeatable=True ranks them)"
+    )
 
 
 def epochs_text(result: Mapping[str, Any]) -> str:
@@ -129,22 +113,12 @@ def metrics_table(result: Mapping[str, Any]) -> str:
     return table(rows) if rows else ""
 
 
-def frame_table(frame: pd.DataFrame) -> str:
-    """Return a frame as a plain text table, without its index."""
-    columns = [str(name) for name in frame.columns]
-    return table([dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False)], columns)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float | np.floating):
-        return f"{value:.4f}" if abs(float(value)) < 100 else f"{value:.1f}"
-    return str(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+def costs(result: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return train_seconds (with a refit, without validation) and peak_memory_mib (in training) of a result."""
+    seconds = result.get("seconds") or {}
+    peak = (result.get("peak_memory_bytes_per_phase") or {}).get("train") or result.get("peak_memory_bytes")
+    train = None if seconds.get("train") is None else seconds["train"] + seconds.get("refit", 0.0)
+    return {"train_seconds": train, "peak_memory_mib": None if peak is None else peak / 2**20}
 
 
 def candidates_text(mode: Any) -> str:

@@ -12,7 +12,7 @@ from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.devices import free_memory, total_memory
 from recbole_hyper.encoders.base import Size
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.losses.base import Problem
 
 _FLOAT = 4

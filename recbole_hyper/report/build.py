@@ -4,14 +4,15 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from recbole_hyper.evaluation.compare import is_metric, is_smaller_better
+from recbole_hyper.errors import did_you_mean
+from recbole_hyper.evaluation.compare import p_value_text
+from recbole_hyper.evaluation.tables import Table, is_metric, is_smaller_better
 from recbole_hyper.files import write_text
-from recbole_hyper.report.collect import FIGURES, FINAL, PAGE, RUN, TRIAL, Collection, collect
+from recbole_hyper.report.collect import FIGURES, FINAL, PAGE, RUN, TRIAL, Collection, Entry, ReportError, collect
 from recbole_hyper.report.figures import (
     cost_figure,
     curvature_figure,
@@ -20,8 +21,7 @@ from recbole_hyper.report.figures import (
     save,
     size_figure,
 )
-from recbole_hyper.report.labels import departures
-from recbole_hyper.report.page import Page, markdown
+from recbole_hyper.report.page import Page
 from recbole_hyper.report.tables import (
     cost_table,
     embedding_sizes,
@@ -40,6 +40,7 @@ _ONCE = {
     "seeds": "seeds of each row: {}",
     "epochs": "epochs of each: {}",
     "curvature": "curvature: {:.4g}",
+    "over": "p_value over {}",
 }
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
 
@@ -51,11 +52,6 @@ class _Report(Page):
         super().__init__(title, subtitle)
         self.folder = folder
 
-    def write(self, frame: pd.DataFrame, name: str) -> None:
-        """Write a table as csv and markdown."""
-        write_text(self.folder / f"{name}.csv", frame.to_csv(index=False))
-        write_text(self.folder / f"{name}.md", markdown(frame))
-
     def draw(self, figure: Figure | None, caption: str, *name: object) -> None:
         """Write a figure to the folder and add it to the page; nothing for None."""
         if figure is not None:
@@ -66,9 +62,11 @@ class _Report(Page):
 def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
     """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
 
-    ``metric`` is the validation metric of the cost and size figures. ReportError where there is nothing to report on.
+    ``metric`` is the validation metric of the cost and size figures. ReportError where there is nothing to report on,
+    and for a metric that no run has.
     """
     found = collect(folders)
+    _require_metric(found, metric)
     target = Path(output)
     counts = (
         f"{_count(found.of(RUN, FINAL), 'tested run')}, {_count(found.sweeps, 'sweep')} with "
@@ -88,6 +86,14 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     return target / PAGE
 
 
+def _require_metric(found: Collection, metric: str) -> None:
+    """Raise ReportError for a metric that no run or trial has; the default may be missing."""
+    known = dict.fromkeys(name for entry in found.entries for name in entry.result.get("valid") or {})
+    if metric != METRIC and metric not in known:
+        hint = did_you_mean(metric, list(known)) or f"; known: {', '.join(known) or 'none'}"
+        raise ReportError(f"metric {metric!r}: no run or trial here has it on validation{hint}")
+
+
 def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
@@ -96,53 +102,49 @@ def _leaderboard(page: _Report, found: Collection) -> None:
     page.section(
         "Leaderboard",
         "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
-        "each seed. Settings are those that tell the rows of a model apart, 'epochs' is what was trained. Rows of "
-        "different data, splits or candidates cannot be compared. A click on a head sorts. All cut-offs: "
-        "leaderboard.csv.",
+        "each seed. Settings are those in which the rows of a model differ. Only rows of one table compare: it has one "
+        "data set, split and kind of candidates. A click on a head sorts. All cut-offs: leaderboard.csv.",
     )
     frame = leaderboard(found)
     if frame.empty:
         page.text("No run here was tested: trials see validation only, and no sweep has ended.")
         return
-    page.write(frame, "leaderboard")
-    own, usual = departures([entry for entry in found.of(RUN, FINAL) if entry.result.get("test")])
+    Table.of(frame).save(page.folder, "leaderboard")
     for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
         page.heading(f"{dataset}: {protocol}")
-        once = [name for name in _ONCE if part[name].nunique(dropna=False) == 1 and part[name].notna().all()]
-        texts = [_ONCE[name].format(part[name].iloc[0]) for name in once]
+        known = [name for name in _ONCE if name in part]
+        once = [name for name in known if part[name].nunique() == 1 and (part[name].notna().all() or name == "over")]
+        texts = [_ONCE[name].format(part[name].dropna().iloc[0]) for name in once]
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
         page.small("; ".join(texts).capitalize() + "." if texts else "")
-        shown = _board_columns(part.assign(settings=part["folder"].map(own)).drop(columns=once), part["selected by"])
-        tested = [str(name) for name in shown if str(name).startswith("test ") and not str(name).endswith(" std")]
-        valid = [str(name) for name in shown if str(name).startswith("valid ")]
-        smaller = [name for name in (*valid, *tested) if is_smaller_better(name.split()[-1].lower())]
-        page.table(shown, best=[*valid, *tested], smaller=[*smaller, *_UNITS.values()])
-        for model, rows in part.groupby("model", sort=False):
-            common = dict.fromkeys(usual.get(str(folder), "") for folder in rows["folder"])
-            page.small("".join(f"Usual settings of {model}: {text}." for text in common if text))
+        page.table(_board(part.drop(columns=once), part["selected by"], part["seeds"]))
 
 
-def _board_columns(part: pd.DataFrame, selected_by: pd.Series) -> pd.DataFrame:
-    """Return what a table of the page has of rows of a leaderboard, under the heads that it has there.
+def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Table:
+    """Return the table of rows of a leaderboard that can be compared.
 
     Of the metrics it has those at one cut-off, that of the metric that selected.
     """
     selected = selected_by.unique()
     cut = str(selected[0]).rpartition("@")[2]
-    names: dict[str, Any] = dict(_UNITS)
+    heads: dict[str, str] = dict(_UNITS)
     # validation scores of different metrics cannot be compared
-    names["valid"] = f"valid {selected[0]}" if len(selected) == 1 else "valid score"
-    dropped = ["dataset", "protocol", "folder"]
-    for name in map(str, part):
-        metric = name.removesuffix(" std")
-        if is_metric(metric):
-            names[name] = f"test {name}"
-            dropped += [name] if "@" in metric and not metric.endswith(f"@{cut}") else []
-    shown = part.drop(columns=dropped).rename(columns=names)
-    # metrics that some rows lack stand at the end of a leaderboard
-    tested = [name for name in shown if str(name).startswith("test ")]
-    first = [name for name in ("model", "settings", "epochs", "selected by", names["valid"]) if name in shown]
-    return shown[list(dict.fromkeys([*first, *tested, *shown]))]
+    heads["valid"] = f"valid {selected[0]}" if len(selected) == 1 else "valid score"
+    metrics = [str(name) for name in part if is_metric(str(name))]
+    shown = [name for name in metrics if "@" not in name or name.endswith(f"@{cut}")]
+    heads |= {name: f"test {name}" for name in shown}
+    dropped = {"dataset", "protocol", "folder", *metrics} - set(shown)
+    first = ["model", "settings", "epochs", "selected by", "valid", *shown, "p_value", "over"]
+    usual = Table.of(part)
+    kept = [name for name in usual.columns if name not in dropped]
+    columns = sorted(kept, key=lambda name: first.index(name) if name in first else len(first))
+    smaller = [name for name in shown if is_smaller_better(name)]
+    smaller += ["valid"] if len(selected) == 1 and is_smaller_better(str(selected[0])) else []
+    note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1)) if "p_value" in part else ""
+    return Table(
+        usual.rows, columns, best=[*shown, "valid", *_UNITS], smaller=[*smaller, *_UNITS], heads=heads,
+        forms={"p_value": "p"}, note=note,
+    )  # fmt: skip
 
 
 def _costs(page: _Report, found: Collection, metric: str) -> None:
@@ -156,7 +158,7 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
     if costs.empty:
         page.text(f"No finished trial or run has a validation {metric}.")
         return
-    page.write(costs, "costs")
+    Table.of(costs).save(page.folder, "costs")
     caption = "A point is a trial or a run; a line joins the points of a model that no other of its points beats."
     fronts = []
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
@@ -164,9 +166,9 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
             page.draw(cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
-    page.write(front, "pareto")
+    Table.of(front).save(page.folder, "pareto")
     columns = ["front", "dataset", "model", metric, "peak MiB", "train seconds", "epochs", "settings"]
-    page.table(front[columns], folded="The fronts over all models as a table")
+    page.table(Table.of(front[columns]), folded="The fronts over all models as a table")
     sizes = embedding_sizes(costs, metric)
     if sizes.empty:
         return
@@ -175,11 +177,11 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
         "A curve joins runs that differ in the embedding size alone, their seeds averaged; what sets the curves of "
         "a model apart is named. Each has its own optimum.",
     )
-    page.write(sizes, "embedding_size")
+    Table.of(sizes).save(page.folder, "embedding_size")
     for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
         figure = size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
         page.draw(figure, "The ring marks the optimum of a curve.", "embedding_size", dataset, number)
-    page.table(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"]))
+    page.table(Table.of(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"])))
 
 
 def _parameters(page: _Report, found: Collection) -> None:
@@ -190,7 +192,7 @@ def _parameters(page: _Report, found: Collection) -> None:
         "Hyper-parameters",
         "Validation score of every finished trial; a line joins trials that differ in this key alone.",
     )
-    page.write(table, "trials")
+    Table.of(table).save(page.folder, "trials")
     for sweep in found.sweeps:
         counts = ", ".join(f"{count} {status}" for status, count in sweep.outcome.get("trials", {}).items())
         page.heading(f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')} ({sweep.folder.name})")
@@ -198,21 +200,28 @@ def _parameters(page: _Report, found: Collection) -> None:
         page.draw(parameter_figure(sweep), "Validation score by setting.", "parameters", sweep.folder.name)
         part = table[table["sweep"] == sweep.folder.name].drop(columns=["sweep", "model"])
         part = part.sort_values("score", ascending=not sweep.bigger, kind="stable").dropna(axis="columns", how="all")
-        page.table(part, best=["score"] if sweep.bigger else [], folded=f"All {len(part)} trials")
+        page.table(
+            Table.of(part, best=["score"], smaller=[] if sweep.bigger else ["score"]), folded=f"All {len(part)} trials"
+        )
 
 
 def _curves(page: _Report, found: Collection) -> None:
-    tested = [entry for entry in found.of(RUN, FINAL) if entry.history]
-    drawn = [("Tested runs", "runs", curve_figure(tested, "Tested runs"))]
+    groups: dict[str, list[Entry]] = {}
+    for entry in found.of(RUN, FINAL):
+        groups.setdefault(entry.model, []).append(entry)
+    # models with one run each share a figure
+    single = [entries[0] for entries in groups.values() if len(entries) == 1]
+    drawn = {"one run of a model" if len(single) > 1 else single[0].model: single} if single else {}
+    drawn |= {model: entries for model, entries in groups.items() if len(entries) > 1}
     for sweep in found.sweeps:
         own = [entry for entry in sweep.trials if entry.status == FINISHED and entry.score is not None]
         best = sorted(own, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
-        title = f"Best trials of {sweep.folder.name}"
-        drawn.append((title, sweep.folder.name, curve_figure(best, title)))
-    if any(figure for *_, figure in drawn):
+        drawn[sweep.folder.name] = best
+    figures = {title: curve_figure(entries, title) for title, entries in drawn.items()}
+    if any(figures.values()):
         page.section("Training curves", "At most six of each. The loss is the mean over the steps of an epoch.")
-    for title, name, figure in drawn:
-        page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", name)
+    for title, figure in figures.items():
+        page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", title)
 
 
 def _curvature(page: _Report, found: Collection) -> None:
@@ -231,7 +240,7 @@ def _curvature(page: _Report, found: Collection) -> None:
         rows[tuple(result[key] for key in keys.values())] = (text, result.get("curvature_verdict"))
     if rows:
         lines = [(*key, *rest) for key, rest in sorted(rows.items(), key=str)]
-        page.table(pd.DataFrame(lines, columns=[*keys, "interval", "note"]))
+        page.table(Table.of(pd.DataFrame(lines, columns=[*keys, "interval", "note"])))
     page.draw(figure, "Learned curvature by epoch.", "curvature")
     for path in found.images:
         page.figure(path, path.name)
@@ -240,9 +249,9 @@ def _curvature(page: _Report, found: Collection) -> None:
 def _environment(page: _Report, found: Collection) -> None:
     frame = environment_table(found)
     page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
-    page.write(frame, "environment")
+    Table.of(frame).save(page.folder, "environment")
     versions = list(frame)[list(frame).index("commit") + 1 :]
     alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
     page.small(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike))
     prints = frame["data fingerprint"].map(lambda text: str(text)[:12])
-    page.table(frame.assign(**{"data fingerprint": prints}).drop(columns=alike))
+    page.table(Table.of(frame.assign(**{"data fingerprint": prints}).drop(columns=alike)))

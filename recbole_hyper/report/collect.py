@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.evaluation.results import costs
 from recbole_hyper.files import read_json
 from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.sweep.asked import ASKED, read_asked
@@ -70,15 +71,13 @@ class Entry:
 
     @property
     def train_seconds(self) -> float | None:
-        """Wall time of training, without validation."""
-        return (self.result.get("seconds") or {}).get("train")
+        """Wall time of training, refit included, without validation."""
+        return costs(self.result)["train_seconds"]
 
     @property
     def peak_mib(self) -> float | None:
         """Peak memory of the process while it trained."""
-        phases = self.result.get("peak_memory_bytes_per_phase") or {}
-        found = phases.get("train") or self.result.get("peak_memory_bytes")
-        return None if found is None else found / 2**20
+        return costs(self.result)["peak_memory_mib"]
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recbole.utils import ModelType
 
 from recbole_hyper import keys
-from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, properties_folder, read_yaml
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.recbole_keys import REFUSED
 
@@ -38,16 +37,6 @@ def _bound(model: str) -> Config | None:
     return None if issubclass(config.model_class, HyperRecommender) else config
 
 
-def main_keys(model: str) -> list[str]:
-    """Return the keys that stand for a run which nothing sets apart from others."""
-    bound = _bound(model)
-    if bound is None:
-        return list(MAIN_KEYS)
-    files = [folder / "model" / f"{model}.yaml" for folder in (RECBOLE_PROPERTIES, properties_folder())]
-    own = {key for file in files if file.is_file() for key in read_yaml(file)} - PLACE_KEYS
-    return [*(key for key in MAIN_KEYS if not bound.ignores(key)), *sorted(own - set(MAIN_KEYS))]
-
-
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys whose values are not the same in all of ``settings``, the best known first."""
     keys = dict.fromkeys(key for entry in settings for key in entry)
@@ -55,26 +44,15 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted(found, key=lambda key: (MAIN_KEYS.index(key) if key in MAIN_KEYS else len(MAIN_KEYS), key))
 
 
-def usual(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what more than half of at least four ``settings`` have in common, of the keys that differ among them."""
-    found = {}
-    for key in differing(settings) if len(settings) > 3 else []:
-        counts = Counter(canonical(entry.get(key)) for entry in settings)
-        text, count = counts.most_common(1)[0]
-        if count > len(settings) / 2:
-            found[key] = next(entry.get(key) for entry in settings if canonical(entry.get(key)) == text)
-    return found
-
-
 def canonical(value: Any) -> str:
     """Return a text that is equal for equal values."""
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def in_words(settings: Mapping[str, Any], digits: int = 10) -> str:
-    """Return settings in one line; with the digits of the default other settings are other words."""
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Return settings in one line."""
     return ", ".join(
-        f"{key}={value:.{digits}g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
+        f"{key}={value:.10g}" if isinstance(value, float) else f"{key}={value}" for key, value in settings.items()
     )
 
 

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from recbole_hyper.curvature.disk import delta_rel_of
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.results import epochs_text, metrics_table, table
+from recbole_hyper.evaluation.results import epochs_text, metrics_table
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.evaluation.results import table
-from recbole_hyper.evaluation.statistics import intervals
+from recbole_hyper.evaluation.pairs import mean_interval, read_cases
+from recbole_hyper.evaluation.statistics import StatisticsError, intervals
+from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.files import read_json, write_text
-from recbole_hyper.report.page import Page, markdown
+from recbole_hyper.report.page import Page
 from recbole_hyper.report.recipes import Recipe, Row, read_recipe
 from recbole_hyper.runs.folder import plan_runs, seed_folder
 from recbole_hyper.runs.run import run
@@ -42,13 +43,13 @@ def reproduce(
         budget: "full" for the paper's way; "short" for the rows' own quicker settings, chosen on validation, where a
             recipe has them; "small" for a few epochs that show that everything runs: small values get no verdict.
         rows: printed names of the rows to run; none for all (that have short settings, under that budget).
-        output_dir: folder of the runs and of table.csv, table.md and table.html.
+        output_dir: folder of the runs and of table.csv, table.md, table.tex and table.html.
         data_path: folder that holds the data set's folder.
         n_seeds: seeds of every row.
         executor: of sweeps, see :func:`recbole_hyper.sweep.sweep`.
 
     Returns:
-        A row per cell: row, metric, ours, low and high of the 95% interval, published, difference, relative
+        A row per cell: row, metric, seeds, ours, low and high of the 95% interval, published, difference, relative
         difference, verdict, note.
 
     Raises:
@@ -84,8 +85,7 @@ def reproduce(
         cells += compare(title, row, results, recipe.tolerance, comparable=budget != "small")
         _write(recipe, budget, pd.DataFrame(cells), folder)
     frame = pd.DataFrame(cells)
-    shown = [{key: value for key, value in cell.items() if key != "note"} for cell in cells]
-    print(f"\n{recipe.about}\n{table(shown)}\n{folder / 'table.html'}")
+    print(f"\n{recipe.about}\n{_table(recipe, frame.drop(columns='note')).text()}\n{folder / 'table.html'}")
     return frame
 
 
@@ -141,8 +141,8 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return a cell per published metric: ours is the mean over ``folders`` (one for each seed).
 
-    A row that was not published has a cell per metric of its runs. The interval is a 95% bootstrap over users of the
-    cases of all seeds together; a metric that is no mean over cases, such as coverage, has none.
+    A row that was not published has a cell per metric of its runs. The 95 % interval is over users for one seed, over
+    users and seeds for several; a metric that is no mean over cases, such as coverage, has none.
     """
     results = [read_json(folder / "result.json") for folder in folders]
     printed: Mapping[str, float | None] = row.published or dict.fromkeys(results[0]["test"])
@@ -157,6 +157,7 @@ def compare(
             {
                 "row": title,
                 "metric": metric,
+                "seeds": len(folders),
                 "ours": ours,
                 "low": low,
                 "high": high,
@@ -186,28 +187,38 @@ def verdict(
 
 
 def _intervals(folders: Sequence[Path], metrics: Sequence[str]) -> dict[str, tuple[float, float]]:
-    files = [folder / "cases_test.parquet" for folder in folders]
-    if not all(file.is_file() for file in files):
+    try:
+        cases = [read_cases(folder) for folder in folders]
+    except StatisticsError:
         return {}
-    cases = pd.concat([pd.read_parquet(file, columns=["user_id", "rank"]) for file in files], ignore_index=True)
-    found = intervals(cases["rank"].to_numpy(), cases["user_id"].to_numpy(), list(metrics))
-    return {metric: (low, high) for metric, (low, high) in found.items()}
+    if len(cases) > 1:
+        both = {metric: mean_interval(cases, metric) for metric in metrics}
+        return {metric: bounds for metric, bounds in both.items() if bounds is not None}
+    over_users = intervals(cases[0]["rank"].to_numpy(), cases[0]["user_id"].to_numpy(), list(metrics))
+    return {metric: (low, high) for metric, (low, high) in over_users.items()}
+
+
+def _table(recipe: Recipe, frame: pd.DataFrame) -> Table:
+    values = dict.fromkeys(("ours", "low", "high", "published"), ".4f")
+    forms = {**values, "difference": "+.4f", "relative": "+.1%"}
+    note = "low to high: 95 % interval, over users for one seed, over users and seeds for several."
+    return Table.of(frame, forms=forms, caption=recipe.about, note=note)
 
 
 def _write(recipe: Recipe, budget: str, frame: pd.DataFrame, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "table.csv", frame.to_csv(index=False))
-    write_text(folder / "table.md", f"{recipe.about}\n\n{markdown(frame)}")
+    table = _table(recipe, frame)
+    table.save(folder, "table")
     page = Page(recipe.about, f"recipe {recipe.name}, {budget} budget, data set {recipe.dataset}")
-    page.section("Ours beside the published values", "95% intervals: bootstrap over users.")
+    page.section("Ours beside the published values")
     if budget == "small":
         page.notes(["The small budget shows that the recipe runs; its values cannot be compared with published ones."])
     if budget == "short":
         page.notes(["The short budget trains by quicker settings than the paper's, chosen on validation."])
-    page.table(frame)
+    page.table(table)
     if recipe.published_only:
         page.section("Published rows that are not made again")
-        page.table(pd.DataFrame([{"row": title, **values} for title, values in recipe.published_only.items()]))
+        rows = [{"row": title, **values} for title, values in recipe.published_only.items()]
+        page.table(Table.of(pd.DataFrame(rows)))
     write_text(folder / "table.html", page.render())
 
 

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from recbole_hyper.evaluation.compare import add_tests
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, protocol_text
 from recbole_hyper.report.labels import settings_texts
 from recbole_hyper.sweep.trial import FINISHED
@@ -15,7 +17,8 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     """Return a row per tested configuration: test metrics as mean and deviation over its seeds.
 
     Rows are grouped by data, protocol and candidates, which alone can be compared, and sorted by the test value of the
-    metric that the run was selected by.
+    metric that the run was selected by. The difference to the best of a group is tested by that metric, where the cases
+    were saved: columns p_value and over (see :func:`recbole_hyper.evaluation.compare.add_tests`).
     """
     tested = [entry for entry in collection.of(RUN, FINAL) if entry.result.get("test")]
     if not tested:
@@ -25,8 +28,10 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
     groups: dict[str, dict[Any, Entry]] = {}
     for entry in tested:
         groups.setdefault(entry.identity, {})[entry.result.get("seed")] = entry
-    rows = []
+    rows: list[dict[str, Any]] = []
+    folders: dict[str, list[Path]] = {}
     for seeds in (list(group.values()) for group in groups.values()):
+        folders[str(seeds[0].folder)] = [entry.folder for entry in seeds]
         first = seeds[0].result
         metric = seeds[0].valid_metric
         tests = pd.DataFrame([entry.result["test"] for entry in seeds])
@@ -49,11 +54,27 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
                 "curvature": first.get("curvature") if "curvature_origin" in first else None,
                 "folder": str(seeds[0].folder),
                 "_order": (-1 if first.get("valid_score_bigger", True) else 1) * _mean(tests.get(metric, ())),
+                "_data": first.get("data_fingerprint"),
             }
         )
+    _add_tests(rows, folders)
     frame = pd.DataFrame(rows)
     frame["epochs"] = frame["epochs"].convert_dtypes()  # whole where they are
-    return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns="_order")
+    return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns=["_order", "_data"])
+
+
+def _add_tests(rows: list[dict[str, Any]], folders: dict[str, list[Path]]) -> None:
+    """Add the tests against the best to the rows of each group that can be compared."""
+    groups: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        # validation scores of different metrics do not compare, nor other data of one name
+        key = (*(str(row[name]) for name in ("dataset", "protocol", "_data", "selected by")),)
+        groups.setdefault(key, {})[row["folder"]] = row
+    for (*_, metric), group in groups.items():
+        add_tests(group, metric, folders)
+        for row in group.values():
+            for name in ("difference", "low", "high", "note"):
+                row.pop(name, None)
 
 
 def _mean(values: Iterable[float | None]) -> float:

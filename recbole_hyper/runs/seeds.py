@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, parse_value
-from recbole_hyper.evaluation.compare import SEED_COLUMNS, metric_caption, metric_rows, save_tables, text_rows
-from recbole_hyper.evaluation.results import table
+from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.files import read_json
 from recbole_hyper.keys import KEYS, matches
 from recbole_hyper.runs.folder import RESULT, folder_of, plan_runs, seed_folder
@@ -25,8 +24,8 @@ def run_seeds(
     """Run a configuration once with every seed, and write the mean and standard deviation of each metric.
 
     The run with seed N is in ``output_dir/seed-N``. One that is finished there is not run again, one that was stopped
-    goes on. ``output_dir`` gets seeds.csv and seeds.md, over the seeds that are asked for. All other arguments are
-    those of :func:`recbole_hyper.run`, but no key ``seed``.
+    goes on. ``output_dir`` gets seeds.csv, seeds.md and seeds.tex, over these seeds. All other arguments are those of
+    :func:`recbole_hyper.run`, but no key ``seed``.
 
     Args:
         seeds: whole numbers, each once, or "1,2,3".
@@ -56,9 +55,8 @@ def run_seeds(
         if keys is not None:
             run(model, dataset, interactions=interactions, config_files=files, config_dict=keys)
         results[seed] = read_json(file)
-    rows, note = metric_rows(results), metric_caption(results)
-    paths = save_tables(folder, rows, SEED_COLUMNS, note, "seeds")
-    print(f"\n{table(text_rows(rows, SEED_COLUMNS), SEED_COLUMNS)}\n\n{note}", *paths, sep="\n")
+    table = seeds_table(results)
+    print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")
     first = results[seeds[0]]
     return {
         "model": first["model"],
@@ -66,7 +64,7 @@ def run_seeds(
         "seeds": seeds,
         "output_dir": str(folder),
         **{
-            part: {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in rows if first[part]}
+            part: {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in table.rows if first[part]}
             for part in ("valid", "test")
         },
         "results": results,

@@ -15,7 +15,8 @@ import pandas as pd
 from recbole_hyper.bridge import user_files
 from recbole_hyper.config import Config, ConfigError, config_file, parse_keys
 from recbole_hyper.evaluation.compare import deviation
-from recbole_hyper.evaluation.results import commit, table, versions
+from recbole_hyper.evaluation.results import commit, versions
+from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import plain, read_json, write_json, write_text
 from recbole_hyper.keys import is_number
 from recbole_hyper.models.base import HyperRecommender

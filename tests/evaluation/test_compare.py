@@ -19,15 +19,14 @@ from recbole_hyper.cli import main
 from recbole_hyper.commands import compare
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.evaluation.compare import (
-    caption,
     comparison,
-    markdown,
+    comparison_caption,
+    comparison_table,
+    p_value_text,
+    pair_table,
     require_one_split,
-    save_tables,
-    shown_columns,
-    text_rows,
 )
-from recbole_hyper.evaluation.results import candidates_text
+from recbole_hyper.evaluation.results import candidates_text, headline
 from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.run import _print_summary
@@ -83,7 +82,8 @@ def alone(by_name: dict[str, Any]) -> dict[str, dict[None, Any]]:
 
 def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
-    rows = comparison(alone(results), alone(folders), "ndcg@5", failed={"Broken": "no | memory for <1 tensor>"})
+    broken = {"Broken": "no | memory for <1 tensor>"}
+    rows, pairs = comparison(alone(results), alone(folders), "ndcg@5", failed=broken)
     by_name = {row["model"]: row for row in rows}
     assert list(by_name) == ["Good", "Near", "Bad", "Broken"]
     assert by_name["Good"]["train_seconds"] == 3.5
@@ -94,33 +94,43 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     assert by_name["Bad"]["over"] == "users, one seed"
     assert by_name["Bad"]["difference"] == pytest.approx(ndcg(5, RANKS["Bad"]) - ndcg(5, RANKS["Good"]))
 
-    columns = shown_columns(rows, [1, 5])
-    assert columns == [
+    assert by_name["Bad"]["ndcg@5 mark"] == "†"
+    assert [(pair.first, pair.second) for pair in pairs] == [("Good", "Near"), ("Good", "Bad"), ("Near", "Bad")]
+
+    table = comparison_table(rows, [1, 5], note="what it says")
+    assert table.columns == [
         "model", "ndcg@5", "averagepopularity@5", "train_seconds", "peak_memory_mib", "parameters", "p_value", "over",
         "note",
     ]  # fmt: skip
-    lines = markdown(rows, columns).splitlines()
-    assert lines[0] == "| " + " | ".join(columns) + " |"
+    lines = table.markdown().splitlines()
+    assert lines[0] == "| " + " | ".join(table.columns) + " |"
     assert lines[2] == f"| Good | **{results['Good']['test']['ndcg@5']:.4f}** | 7.0000 | 3.5 | 3 | 12,345 |  |  |  |"
     assert "| **3.0000** |" in lines[3]  # less popular items are better
+    assert f"{results['Bad']['test']['ndcg@5']:.4f}† |" in lines[4]
     assert lines[5].endswith("| failed: no \\| memory for &lt;1 tensor&gt; |")
-    save_tables(tmp_path, rows, columns, "note")
+    table.save(tmp_path, "compare")
     with open(tmp_path / "compare.csv", newline="") as file:
         saved = list(csv.DictReader(file))
     assert [row["model"] for row in saved] == list(by_name)
     assert float(saved[0]["ndcg@1"]) == results["Good"]["test"]["ndcg@1"]
     assert saved[3]["note"] == "failed: no | memory for <1 tensor>"
-    assert (tmp_path / "compare.md").read_text().startswith(lines[0])
+    assert (tmp_path / "compare.md").read_text() == table.markdown()
+    assert table.markdown().endswith("what it says\n")
+    assert "| Near | Bad | +" in pair_table(pairs, "ndcg@5").markdown()
 
 
 def test_a_metric_without_a_cut_off_has_a_column(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     for name, value in (("Good", 0.25), ("Near", 0.75), ("Bad", 0.5)):
         results[name]["test"] = {"gauc": value}
-    rows = comparison(alone(results), alone(folders), "gauc")
-    columns = shown_columns(rows, [1, 5])
-    assert columns == ["model", "gauc", "train_seconds", "peak_memory_mib", "parameters", "note"]
-    assert [cells["gauc"] for cells in text_rows(rows, columns)] == ["0.2500", "**0.7500**", "0.5000"]
+    rows, _ = comparison(alone(results), alone(folders), "gauc")
+    table = comparison_table(rows, [1, 5])
+    assert table.columns == ["model", "gauc", "train_seconds", "peak_memory_mib", "parameters", "note"]
+    assert [(cells[1].text, cells[1].best) for cells in table.cells()] == [
+        ("0.2500", False),
+        ("0.7500", True),
+        ("0.5000", False),
+    ]
 
 
 def test_results_of_other_splits_are_refused(tmp_path: Path) -> None:
@@ -151,7 +161,7 @@ def test_results_on_other_drawn_candidates_are_refused(tmp_path: Path, mode: str
 def test_missing_cases_leave_a_note_instead_of_a_p_value(tmp_path: Path) -> None:
     results, folders = results_of(tmp_path)
     (folders["Bad"] / "cases_test.parquet").unlink()
-    rows = {row["model"]: row for row in comparison(alone(results), alone(folders), "ndcg@5")}
+    rows = {row["model"]: row for row in comparison(alone(results), alone(folders), "ndcg@5")[0]}
     assert "save_cases=True" in rows["Bad"]["note"]
     assert "p_value" not in rows["Bad"]
     assert "p_value" in rows["Near"]
@@ -242,7 +252,7 @@ def test_models_over_seeds(
     assert calls == ["Pop"] * 3 + ["SASRecCE"] * 3
     printed = capsys.readouterr().out
     assert "[5/6] SASRecCE, seed 8" in printed
-    assert "seeds 7, 8, 9: a value is the mean" in printed
+    assert "mean and standard deviation (n - 1): seeds 7, 8, 9." in printed
     assert "mixed model of seeds and users" in printed
     assert "users and 3 seeds" in printed
     runs = [read_json(tmp_path / "table" / "SASRecCE" / f"seed-{seed}" / "result.json") for seed in (7, 8, 9)]
@@ -335,6 +345,27 @@ def test_a_killed_run_with_more_epochs_is_refused(
     (tmp_path / "SASRecCE" / "result.json").unlink()
     with pytest.raises(ConfigError, match="holds a run with epochs=2, but epochs=1 is asked for"):
         compare.main(arguments("SASRecCE", tmp_path, **{**keys, "epochs": 1}))
+
+
+def test_a_model_named_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--models=Pop,EASER,Pop", "--dataset=random", f"--output_dir={tmp_path}"]) == 1
+    assert "error: --models names Pop more than once" in capsys.readouterr().err
+
+
+def test_one_seed_is_said_to_be_one() -> None:
+    assert "with other seeds the order may change" in p_value_text("ndcg@10", several=False)
+    assert "mixed model of seeds and users" in p_value_text("ndcg@10", several=True)
+
+
+def test_targets_that_repeat_their_history_are_named(tmp_path: Path) -> None:
+    result = {**results_of(tmp_path)[0]["Good"], "dataset": "d", "protocol": "leave-one-out", "seed": 1}
+    result["protocol_counts"] = {"test cases": 12, "test targets that repeat an item of their history": 11}
+    said = "(92% of the test targets are in their own history, and excluded items are never hit: --repeatable=True"
+    assert said in headline(result)
+    assert said in comparison_caption(result)
+    assert "history" not in headline({**result, "exclude_seen": False})
+    result["protocol_counts"]["test targets that repeat an item of their history"] = 0
+    assert "history" not in headline(result)
 
 
 def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -439,7 +470,7 @@ def test_the_candidates_in_words(tmp_path: Path, mode: Any, text: str, capsys: p
     _print_summary(result, tmp_path)
     assert f"Good on d: leave-one-out, {text}, seen items excluded, seed 1" in capsys.readouterr().out
     tested = candidates_text(mode["test"] if isinstance(mode, dict) else mode)
-    assert f", {tested}, items of the history are excluded" in caption(result, "ndcg@5")
+    assert f", {tested}, items of the history are excluded" in comparison_caption(result)
 
 
 @pytest.mark.slow

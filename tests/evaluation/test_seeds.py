@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recbole_hyper.evaluation.compare import comparison, deviation, mean, metric_rows, text_rows
+from recbole_hyper.evaluation.compare import comparison, comparison_table, deviation, mean, seeds_table
 from recbole_hyper.evaluation.statistics import StatisticsError, case_values
 
 USERS = np.array(["a", "b", "b", "c", "d", "e", "e", "e"])
@@ -21,7 +21,7 @@ def result_of(value: float, **keys: Any) -> dict[str, Any]:
     plain = {"data_fingerprint": "f", "eval_args": EVAL_ARGS, "exclude_seen": True, "n_test_cases": len(USERS)}
     cost = {"seconds": {"train": value, "total": 9.0}, "peak_memory_bytes": 3 << 20, "parameters": 7, "best_epoch": 2}
     scores = {"valid": {"ndcg@5": value / 2}, "test": {"ndcg@5": value, "itemcoverage@5": 0.5}}
-    return {"model": "M", "dataset": "d", **plain, **cost, **scores, **keys}
+    return {"model": "M", "dataset": "d", "protocol": "leave-one-out", **plain, **cost, **scores, **keys}
 
 
 def runs_of(folder: Path, ranks: dict[int, np.ndarray]) -> tuple[dict[int, dict[str, Any]], dict[int, Path]]:
@@ -51,21 +51,22 @@ def test_mean_and_deviation() -> None:
 
 
 def test_a_row_per_metric() -> None:
-    rows = metric_rows({1: result_of(0.2), 4: result_of(0.4)})
+    rows = seeds_table({1: result_of(0.2), 4: result_of(0.4)}).rows
     assert [row["metric"] for row in rows] == ["ndcg@5", "itemcoverage@5"]
     assert rows[0]["test"] == pytest.approx(0.3)
     assert rows[0]["test std"] == pytest.approx(0.2 / np.sqrt(2))
     assert (rows[0]["valid seed 4"], rows[0]["test seed 1"]) == (0.2, 0.2)
     assert (rows[1]["valid"], rows[1]["test"]) == (None, 0.5)
     with pytest.raises(StatisticsError, match="seed 1 and seed 4 cannot be compared: data_fingerprint"):
-        metric_rows({1: result_of(0.2), 4: result_of(0.4, data_fingerprint="g")})
+        seeds_table({1: result_of(0.2), 4: result_of(0.4, data_fingerprint="g")})
 
 
 def test_a_row_per_model(tmp_path: Path) -> None:
     results, folders = {}, {}
     for name, first in (("A", 0), ("B", 100)):
         results[name], folders[name] = runs_of(tmp_path / name, drawn(first))
-    rows = {row["model"]: row for row in comparison(results, folders, "ndcg@5", failed={"C": "seed 3: too bad"})}
+    found, (pair,) = comparison(results, folders, "ndcg@5", failed={"C": "seed 3: too bad"})
+    rows = {row["model"]: row for row in found}
     means = {name: np.mean([one["test"]["ndcg@5"] for one in found.values()]) for name, found in results.items()}
     best = max(means, key=lambda name: means[name])
     other = min(means, key=lambda name: means[name])
@@ -78,6 +79,7 @@ def test_a_row_per_model(tmp_path: Path) -> None:
     assert "p_value" not in rows[best]
     assert rows[other]["difference"] == pytest.approx(means[other] - means[best])
     assert rows["C"]["note"] == "failed: seed 3: too bad"
-    cells = text_rows(list(rows.values()), ["model", "ndcg@5"])
-    assert cells[0]["ndcg@5"].endswith(f" ± {rows['A']['ndcg@5 std']:.4f}")
-    assert cells[2]["ndcg@5"] == ""
+    assert (pair.over, rows[other]["over"]) == ("users and 3 seeds", "users and 3 seeds")
+    cells = list(comparison_table(found, [5]).cells())
+    assert cells[0][1].deviation == f"{rows['A']['ndcg@5 std']:.4f}"
+    assert cells[2][1].text == ""

@@ -9,9 +9,9 @@ import pytest
 
 from recbole_hyper.report.build import build_report
 from recbole_hyper.report.collect import collect
-from recbole_hyper.report.differences import differing, legend_text, main_keys, read_settings, usual
+from recbole_hyper.report.differences import differing, legend_text, read_settings
 from recbole_hyper.report.figures import cost_figure, curve_figure, parameter_figure, size_figure
-from recbole_hyper.report.labels import departures, entry_labels
+from recbole_hyper.report.labels import entry_labels
 from recbole_hyper.report.tables import cost_table, embedding_sizes, leaderboard
 from tests.report.conftest import write_run, write_sweep
 
@@ -94,7 +94,7 @@ def test_keys_that_a_model_does_not_read_are_not_named(tmp_path: Path) -> None:
     at(tmp_path / "pure", 0.1, model="PureSVDN", rank=16, scaling=0.5, learning_rate=7.0, curvature=3.0)
     board = leaderboard(collect([tmp_path]))
     assert sorted(board["settings"]) == [
-        "learning_rate=0.008", "learning_rate=0.064", "rank=16, scaling=0.5", "reg_weight=64", "reg_weight=8",
+        "", "learning_rate=0.008", "learning_rate=0.064", "reg_weight=64", "reg_weight=8",
     ]  # fmt: skip
 
 
@@ -103,28 +103,9 @@ def test_reading_of_settings() -> None:
     assert read_settings("EASER", config) == {"reg_weight": 3.0}
     assert read_settings("SASRecCE", config) == {key: config[key] for key in config if key != "output_dir"}
     assert read_settings("a foreign model", config) == read_settings("SASRecCE", config)
-    assert main_keys("EASER") == ["reg_weight"]
     assert differing([{"a": 1, "hidden_size": 2, "b": [1]}, {"a": 1, "hidden_size": 3}]) == ["hidden_size", "b"]
     assert legend_text("cost $x$, " + "a=1, " * 20).count("\n") == 2
     assert r"\$x\$" in legend_text("$x$")
-
-
-def test_what_is_usual() -> None:
-    most = [{"a": 1, "b": [1], "c": 1.0}] * 3
-    assert usual([*most, {"a": 2, "b": [1]}]) == {"a": 1, "c": 1.0}
-    assert usual([{"a": 1}, {"a": 1}, {"a": 2}]) == {}  # too few
-    assert usual([{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}]) == {}  # half of them is not most
-    assert usual([{}, {}, {}, {"a": 2}]) == {"a": None}
-
-
-def test_departures_tell_all_rows_apart(tmp_path: Path) -> None:
-    for number, rate in enumerate((0.001, 0.001, 0.001, 0.00012341, 0.00012342)):
-        at(tmp_path / str(number), 0.1, learning_rate=rate, hidden_size=16 if number else 64)
-    own, common = departures(collect([tmp_path]).entries)
-    assert [own[str(tmp_path / str(number))] for number in (0, 1, 3, 4)] == [
-        "hidden_size=64", "as usual", "learning_rate=0.00012341", "learning_rate=0.00012342",
-    ]  # fmt: skip
-    assert set(common.values()) == {"hidden_size=16, learning_rate=0.001"}
 
 
 def test_lines_over_a_key_of_a_sweep_join_trials_that_differ_in_it_alone(tmp_path: Path) -> None:
@@ -142,7 +123,6 @@ def test_lines_over_a_key_of_a_sweep_join_trials_that_differ_in_it_alone(tmp_pat
 
 def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:
     text = build_report([sizes], tmp_path / "report").read_text()
-    assert '<td class="long" data-value="hidden_size=16, train_batch_size=32">' in text
-    assert '<td class="long" data-value="hidden_size=128, epochs=90">' in text
-    assert "Usual settings of SASRecCE: train_batch_size=64, epochs=9." in text
+    assert '<td class="long" data-value="hidden_size=16, train_batch_size=32, epochs=9">' in text
+    assert '<td class="long" data-value="hidden_size=128, train_batch_size=64, epochs=90">' in text
     assert "differ in the embedding size alone" in text

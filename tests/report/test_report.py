@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from recbole_hyper.cli import main
 from recbole_hyper.report.build import build_report
 from recbole_hyper.report.collect import ReportError, collect
-from recbole_hyper.report.page import cell, column_texts, markdown, table_html
 from recbole_hyper.report.tables import (
     cost_table,
     embedding_sizes,
@@ -268,42 +268,29 @@ def test_command(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "report.html")
 
 
-def test_cells() -> None:
-    assert [cell(value) for value in (None, float("nan"), 0.12345, 1e-5, 12.3456, 1500.0, 123456, True, "x")] == [
-        "-", "-", "0.1235", "1e-05", "12.3", "1,500", "123,456", "yes", "x",
-    ]  # fmt: skip
-    frame = pd.DataFrame({"a": [1.5, 2.5], "b": ["x|y", "<b>"], "c": [None, None]})
-    assert markdown(frame).splitlines()[2] == "| 1.5000 | x\\|y |"
-    text = table_html(frame, best=["a"])
-    assert text.count('class="number best"') == 1
-    assert "&lt;b&gt;" in text
-    assert "<th>c</th>" not in text
+def test_a_metric_that_no_run_has_is_refused(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folders), "--output", str(tmp_path / "out"), "--metric=ndgc@10"]) == 1
+    said = capsys.readouterr().err
+    assert "metric 'ndgc@10': no run or trial here has it on validation" in said
+    assert "ndcg@10" in said
+    assert not (tmp_path / "out").exists()
 
 
-def test_columns_of_numbers_are_aligned() -> None:
-    seconds = pd.Series([0.02, 12.345, None, 1234.5])
-    assert column_texts(seconds) == ["<0.1", "12.3", "-", "1,234.5"]
-    assert column_texts(pd.Series([0.1, 0.25])) == ["0.1000", "0.2500"]
-    assert column_texts(pd.Series([1.0, 2000.0])) == ["1", "2,000"]
-    assert column_texts(pd.Series([3706, 146422100])) == ["3,706", "146,422,100"]
-    assert column_texts(pd.Series([1e-5, 2e-4])) == ["1e-05", "0.0002"]
-    assert column_texts(pd.Series(["a", None, True])) == ["a", "-", "yes"]
-    # a sweep over rates, and a key that some trials do not have
-    assert column_texts(pd.Series([1e-5, 0.00086, 0.001, 0.0, -1e-5])) == [
-        "1e-05",
-        "0.00086",
-        "0.0010",
-        "0.0000",
-        "-1e-05",
-    ]
-    assert markdown(pd.DataFrame({"n_layers": [1, None]})).splitlines()[2:] == ["| 1 |", "| - |"]
-
-
-def test_a_deviation_stands_behind_its_number() -> None:
-    frame = pd.DataFrame({"x": [0.5, 0.25], "x std": [0.0123456, None]})
-    text = table_html(frame, best=["x"])
-    assert "<th>x std</th>" not in text
-    assert '<td class="number best" data-value="0.5">0.5000<span class="deviation">\u00b1 0.0123</span></td>' in text
-    assert '<td class="number" data-value="0.25">0.2500</td>' in text
-    # nothing is the best where all are equal
-    assert "best" not in table_html(pd.DataFrame({"x": [0.5, 0.5]}), best=["x"], smaller=["x"])
+def test_p_values_stand_in_the_report(tmp_path: Path) -> None:
+    ranks = {"good": [1] * 30, "bad": [9] * 30, "other": [1] * 29 + [2]}
+    for name, own in ranks.items():
+        folder = write_run(
+            tmp_path / name, model=f"Model{name}", test={"ndcg@10": float(np.mean(1 / np.log2(1 + np.array(own))))}
+        )
+        frame = pd.DataFrame({"user_id": [f"u{number:02d}" for number in range(30)], "rank": own})
+        frame.to_parquet(folder / "cases_test.parquet")
+    board = leaderboard(collect([tmp_path])).set_index("model")
+    assert pd.isna(board.loc["Modelgood", "p_value"])
+    assert board.loc["Modelbad", "p_value"] < 0.001
+    assert board.loc["Modelother", "p_value"] > 0.5
+    assert board.loc["Modelbad", "ndcg@10 mark"] == "†"
+    text = build_report([tmp_path], tmp_path / "report").read_text()
+    assert "<sup>†</sup>" in text
+    assert "One seed covers other users of these trained models only" in text
+    # models with one row list no settings
+    assert ">settings<" not in text

@@ -1,0 +1,301 @@
+"""One table as text, csv, markdown, LaTeX and HTML: the best of a column in bold, deviations, marks and a note.
+
+Every table that this package shows or saves is made here, so that a number is written in one way everywhere.
+"""
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from recbole.evaluator.register import smaller_metrics
+
+from recbole_hyper.files import write_text
+
+Rows = Sequence[Mapping[str, Any]]
+
+# columns of long texts, which a page may break anywhere
+LONG = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {"±": r"$\pm$", "†": r"$\dagger$"}
+_LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as text: its number or words, a deviation, a mark, whether it is the best of its column, the raw value."""
+
+    text: str
+    deviation: str = ""
+    mark: str = ""
+    best: bool = False
+    raw: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with what a reader needs to read them.
+
+    A value in the column ``x std`` is shown behind that of ``x``, as its deviation; one in ``x mark`` above it.
+
+    Attributes:
+        rows: values by column.
+        columns: the columns that are shown, in this order; csv has all.
+        best: columns whose best value is bold.
+        smaller: those of them whose smallest value is the best, such as a cost.
+        heads: names of columns in the place of their keys.
+        forms: format of a column, such as ",.0f"; else every number of a column has equally many digits.
+        caption, note: above and below the table.
+    """
+
+    rows: Rows
+    columns: Sequence[str]
+    best: Sequence[str] = ()
+    smaller: Sequence[str] = ()
+    heads: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)
+    caption: str = ""
+    note: str = ""
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, **more: Any) -> "Table":
+        """Return the table of a frame, without its deviations and marks as columns, and without what is all missing."""
+        shown = [str(name) for name in frame if any(not is_missing(value) and value != "" for value in frame[name])]
+        columns = [name for name in shown if name.rpartition(" ")[2] not in ("std", "mark") or name[:-4] not in shown]
+        # a column of pandas keeps its whole numbers, a row of pandas does not
+        lists = {str(name): [None if is_missing(v) else v for v in frame[name].tolist()] for name in frame}
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        return cls(rows, columns, **more)
+
+    def head(self, column: str) -> str:
+        """Return the name of a column."""
+        return self.heads.get(column, column)
+
+    def is_number(self, column: str) -> bool:
+        """Return whether a column has numbers and nothing else."""
+        values = [row.get(column) for row in self.rows]
+        return any(_is_number(value) for value in values) and all(_is_number(v) or is_missing(v) for v in values)
+
+    def cells(self) -> Iterator[list[Cell]]:
+        """Yield the cells of each row."""
+        lines = [self._column(column) for column in self.columns]
+        yield from (list(row) for row in zip(*lines, strict=True)) if lines else ()
+
+    def _column(self, column: str) -> list[Cell]:
+        values = [row.get(column) for row in self.rows]
+        texts = number_texts(values, self.forms.get(column, ""))
+        known: list[Any] = [value for value in values if not is_missing(value)]
+        top = None
+        if column in self.best and self.is_number(column) and len(set(known)) > 1:
+            top = min(known) if column in self.smaller else max(known)
+        cells = []
+        for row, value, text in zip(self.rows, values, texts, strict=True):
+            spread, missing = row.get(f"{column} std"), is_missing(value)
+            digits = len(text.rpartition(".")[2]) if "." in text else 0
+            deviation = "" if missing or is_missing(spread) else f"{spread:,.{digits}f}"
+            mark = "" if missing else str(row.get(f"{column} mark") or "")
+            cells.append(Cell(text, deviation, mark, not missing and value == top, "" if missing else str(value)))
+        return cells
+
+    def text(self, bold: str = "") -> str:
+        """Return plain text, numbers right; the best values between ``bold``."""
+        lines = [[f"{bold}{c.text}{bold}" if c.best else c.text for c in row] for row in self.cells()]
+        marks = [[c.mark + (f" ± {c.deviation}" if c.deviation else "") for c in row] for row in self.cells()]
+        joined = [[text + mark for text, mark in zip(*pair, strict=True)] for pair in zip(lines, marks, strict=True)]
+        heads = [self.head(column) for column in self.columns]
+        widths = [max(map(len, entries)) for entries in zip(heads, *joined, strict=True)]
+        right = [self.is_number(column) for column in self.columns]
+
+        def line(entries: Sequence[str]) -> str:
+            parts = [e.rjust(w) if r else e.ljust(w) for e, w, r in zip(entries, widths, right, strict=True)]
+            return "  ".join(parts).rstrip()
+
+        return "\n".join([line(heads), line(["-" * width for width in widths]), *map(line, joined)])
+
+    def csv(self) -> str:
+        """Return all columns, with all digits, as csv."""
+        names = list(dict.fromkeys([*self.columns, *(name for row in self.rows for name in row)]))
+        file = io.StringIO()
+        writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({name: "" if is_missing(row.get(name)) else row[name] for name in names} for row in self.rows)
+        return file.getvalue()
+
+    def markdown(self) -> str:
+        """Return a table of markdown, between caption and note."""
+        right = ["---:" if self.is_number(column) else "---" for column in self.columns]
+        lines = [[markdown_text(self.head(column)) for column in self.columns], right]
+        for row in self.cells():
+            lines.append([_joined(c, markdown_text(c.text), "**{}**", " ± {}") for c in row])
+        shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return "\n\n".join(filter(None, [self.caption, shown, self.note])) + "\n"
+
+    def latex(self) -> str:
+        """Return a table environment for the package booktabs."""
+        kinds = "".join("r" if self.is_number(column) else "l" for column in self.columns)
+        lines = [" & ".join(latex_text(self.head(column)) for column in self.columns)]
+        form = r"\textbf{{{}}}", r" $\pm$ {}", r"\textsuperscript{{{}}}"
+        for row in self.cells():
+            lines.append(" & ".join(_joined(c, latex_text(c.text), *form, latex_text(c.mark)) for c in row))
+        head, *body = (f"{line} \\\\" for line in lines)
+        parts = [r"% \usepackage{booktabs}", r"\begin{table}[t]", r"\centering"]
+        parts += [f"\\caption{{{latex_text(self.caption)}}}"] if self.caption else []
+        parts += [
+            f"\\begin{{tabular}}{{{kinds}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+        parts += [f"\\par\\smallskip\\footnotesize {latex_text(self.note)}"] if self.note else []
+        return "\n".join([*parts, r"\end{table}"]) + "\n"
+
+    def html(self) -> str:
+        """Return an HTML table; the raw value of each cell is in ``data-value``, for sorting."""
+        numeric = {column: self.is_number(column) for column in self.columns}
+        heads = [(' class="number"' if numeric[c] else "", _breakable(self.head(c))) for c in self.columns]
+        lines = []
+        for row in self.cells():
+            parts = []
+            for column, cell in zip(self.columns, row, strict=True):
+                classes = ["number"] if numeric[column] else ["long"] if column in LONG else []
+                classes += ["best"] if cell.best else []
+                label = f' class="{" ".join(classes)}"' if classes else ""
+                content = html.escape(cell.text) + (f"<sup>{html.escape(cell.mark)}</sup>" if cell.mark else "")
+                content += f'<span class="deviation">± {cell.deviation}</span>' if cell.deviation else ""
+                parts.append(f'<td{label} data-value="{html.escape(cell.raw)}">{content}</td>')
+            lines.append(f"<tr>{''.join(parts)}</tr>")
+        head = "".join(f"<th{label}>{name}</th>" for label, name in heads)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+    def save(self, folder: Path, name: str) -> list[Path]:
+        """Write csv, markdown and LaTeX; return their paths."""
+        found = {"csv": self.csv(), "md": self.markdown(), "tex": self.latex()}
+        for ending, content in found.items():
+            write_text(folder / f"{name}.{ending}", content)
+        return [folder / f"{name}.{ending}" for ending in found]
+
+
+def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
+    """Return rows as plain text; every number has its own digits, for columns of unlike values."""
+    columns = list(columns or rows[0])
+    texts = [{name: _plain(row.get(name)) for name in columns} for row in rows]
+    right = {name for name in columns if all(_is_number(row.get(name)) or row.get(name) is None for row in rows)}
+    widths = {name: max(len(name), *(len(text[name]) for text in texts)) for name in columns}
+
+    def line(cells: Mapping[str, str]) -> str:
+        parts = [cells[n].rjust(widths[n]) if n in right else cells[n].ljust(widths[n]) for n in columns]
+        return "  ".join(parts).rstrip()
+
+    heads = [line({name: name for name in columns}), line({name: "-" * widths[name] for name in columns})]
+    return "\n".join([*heads, *map(line, texts)])
+
+
+def frame_table(frame: pd.DataFrame) -> str:
+    """Return a frame as plain text, without its index."""
+    columns = [str(name) for name in frame.columns]
+    return table([dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False)], columns)
+
+
+def is_metric(column: str) -> bool:
+    """Return whether a column of a table is a metric: "ndcg@10", or "gauc", the one without a cut-off."""
+    return ("@" in column and " " not in column) or column == "gauc"
+
+
+def is_smaller_better(metric: str) -> bool:
+    """Return whether a metric such as "averagepopularity@10" is better when it is smaller."""
+    return metric.partition("@")[0] in smaller_metrics
+
+
+def number_texts(values: Sequence[Any], form: str = "") -> list[str]:
+    """Return the values of a column as a reader wants them, by ``form`` or with as many digits as tell most apart.
+
+    A number that these digits would make 0 or round by much, such as a rate of 1e-5 beside one of 1e-3, has its own.
+    The form "p" is that of p-values.
+    """
+    if form:
+        return [("< 0.0001" if value < 1e-4 else f"{value:.4f}") if form == "p" and not is_missing(value)
+                else "" if is_missing(value) else format(value, form) for value in values]  # fmt: skip
+    numbers = [float(value) for value in values if _is_number(value) and not is_missing(value)]
+    floats = any(isinstance(value, float | np.floating) and not is_missing(value) for value in values)
+    if not floats or not numbers or any(abs(n) == math.inf for n in numbers):
+        return [f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else cell(v) for v in values]
+    largest = max(map(abs, numbers))
+    digits = 0 if all(number == int(number) for number in numbers) else 4 if largest < 10 else 1
+    if digits and largest < 0.001:
+        return [cell(value) for value in values]
+
+    def text(value: Any) -> str:
+        if not _is_number(value) or is_missing(value):
+            return cell(value)
+        number = float(value)
+        if digits == 1 and 0 < number < 0.05:
+            return "<0.1"
+        return cell(number) if digits == 4 and 0 < abs(number) < 0.001 else f"{number:,.{digits}f}"
+
+    return [text(value) for value in values]
+
+
+def cell(value: Any) -> str:
+    """Return a value by itself: four digits, thousands apart, a dash where there is none."""
+    if is_missing(value):
+        return "-"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if number == int(number) and abs(number) >= 100:
+            return f"{int(number):,}"
+        return (
+            f"{number:.4f}" if 0.001 <= abs(number) < 10 else f"{number:,.1f}" if abs(number) >= 10 else f"{number:.3g}"
+        )
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None or NaN."""
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def markdown_text(text: str) -> str:
+    """Return a text that markdown shows as it is: no HTML, no column, no link, no code, on one line."""
+    shown = re.sub(r"[\\`|*\[\]]", r"\\\g<0>", html.escape(text, quote=False))
+    return " ".join(shown.split("\n")).replace("\r", " ")
+
+
+def latex_text(text: str) -> str:
+    """Return a text that LaTeX prints as it is, on one line."""
+    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def _joined(cell: Cell, text: str, bold: str, deviation: str, raised: str = "{}", mark: str = "") -> str:
+    """Return a cell with the words of a format around its parts."""
+    text = bold.format(text) if cell.best else text
+    text += raised.format(mark or cell.mark) if cell.mark else ""
+    return text + (deviation.format(cell.deviation) if cell.deviation else "")
+
+
+def _breakable(text: str) -> str:
+    """Return the head of a column as HTML, which may be broken inside the name of a key or a long one of a metric."""
+    return re.sub(r"(?<=_)|(?<=\w{9})(?=@)", "<wbr>", html.escape(text))
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float | np.floating):
+        return f"{value:.4f}" if abs(float(value)) < 100 else f"{value:.1f}"
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -1,0 +1,138 @@
+"""One table in five forms: each form says the same, and what has a meaning in a form is escaped there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recbole_hyper.evaluation.tables import Table, cell, latex_text, markdown_text, number_texts, table
+
+ROWS = [
+    {"model": "A_1", "ndcg@10": 0.5, "ndcg@10 std": 0.0123456, "ndcg@10 mark": "", "seconds": 12.0},
+    {"model": "B & C", "ndcg@10": 0.25, "ndcg@10 std": None, "ndcg@10 mark": "†", "seconds": 1.5},
+    {"model": "failed", "ndcg@10": None},
+]
+BOTH = Table(ROWS, ["model", "ndcg@10", "seconds"], best=["ndcg@10", "seconds"], smaller=["seconds"], note="50 % of p")
+
+
+def latex_cells(text: str) -> list[list[str]]:
+    """A reader of tables of booktabs: the rules are there in order, every line has the declared columns."""
+    text = re.sub(r"(?m)^%.*\n", "", text)
+    assert re.findall(r"\\(begin|end)\{(\w+)\}", text) == [
+        ("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table"),
+    ]  # fmt: skip
+    match = re.search(r"\\begin\{tabular\}\{([lrc]+)\}(.*)\\end\{tabular\}", text, flags=re.DOTALL)
+    assert match
+    kinds, body = match.groups()
+    rules = [line for line in body.split("\n") if re.fullmatch(r"\\(toprule|midrule|bottomrule)", line)]
+    assert rules == [r"\toprule", r"\midrule", r"\bottomrule"]
+    lines = [line for line in body.strip().split("\n") if line not in rules]
+    cells = []
+    for line in lines:
+        assert line.endswith(r"\\")
+        depth = 0
+        for place, letter in enumerate(line[:-2]):
+            escaped = place > 0 and line[place - 1] == "\\"
+            depth += {"{": 1, "}": -1}.get(letter, 0) if not escaped else 0
+            assert depth >= 0
+        assert depth == 0
+        assert len(re.findall(r"(?<!\\)\$", line)) % 2 == 0
+        assert not re.search(r"(?<!\\)[%#]", line)
+        cells.append([entry.strip() for entry in re.split(r"(?<!\\)&", line[:-2])])
+    assert {len(line) for line in cells} == {len(kinds)}
+    return cells
+
+
+def test_the_forms_of_a_table() -> None:
+    assert BOTH.markdown().splitlines()[2:5] == [
+        "| A_1 | **0.5000** ± 0.0123 | 12.0 |",
+        "| B & C | 0.2500† | **1.5** |".replace("&", "&amp;"),
+        "| failed | - | - |",
+    ]
+    assert latex_cells(BOTH.latex()) == [
+        ["model", "ndcg@10", "seconds"],
+        [r"A\_1", r"\textbf{0.5000} $\pm$ 0.0123", "12.0"],
+        [r"B \& C", r"0.2500\textsuperscript{$\dagger$}", r"\textbf{1.5}"],
+        ["failed", "-", "-"],
+    ]
+    assert r"50 \% of p" in BOTH.latex()
+    assert BOTH.text().splitlines()[2].split() == ["A_1", "0.5000", "±", "0.0123", "12.0"]
+    saved = list(csv.DictReader(io.StringIO(BOTH.csv())))
+    assert (saved[0]["ndcg@10 std"], saved[2]["ndcg@10"]) == ("0.0123456", "")
+
+
+def test_the_page_of_a_table() -> None:
+    text = BOTH.html()
+    assert '<td class="number best" data-value="0.5">0.5000<span class="deviation">± 0.0123</span></td>' in text
+    assert '<td class="number" data-value="0.25">0.2500<sup>†</sup></td>' in text
+    assert '<td data-value="B &amp; C">B &amp; C</td>' in text
+    assert '<td class="number" data-value="">-</td>' in text
+
+
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=4), st.text(max_size=20))
+def test_any_text_stays_in_its_cell(names: list[str], caption: str) -> None:
+    shown = Table([{"model": name, "x": 0.5} for name in names], ["model", "x"], caption=caption, note=caption)
+    assert len(latex_cells(shown.latex())) == len(names) + 1
+    lines = [line for line in Table(shown.rows, shown.columns).markdown().split("\n") if line]
+    assert len(lines) == len(names) + 2
+    assert all(len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == 3 for line in lines)
+    assert [row["model"] for row in csv.DictReader(io.StringIO(shown.csv(), newline=""))] == names
+    assert "<" not in re.sub(r"</?(table|thead|tbody|tr|th|td)[^<>]*>", "", shown.html())
+
+
+def test_nothing_is_the_best_where_all_are_equal() -> None:
+    assert not any(c.best for row in Table([{"x": 0.5}, {"x": 0.5}], ["x"], best=["x"]).cells() for c in row)
+
+
+def test_a_frame_as_a_table(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [0.5, 0.25], "x std": [0.1, None], "n_layers": [1, None], "gone": [None, None]})
+    made = Table.of(frame.convert_dtypes(), best=["x"])
+    assert made.columns == ["x", "n_layers"]
+    assert [[c.text for c in row] for row in made.cells()] == [["0.5000", "1"], ["0.2500", "-"]]
+    paths = made.save(tmp_path, "made")
+    assert [path.name for path in paths] == ["made.csv", "made.md", "made.tex"]
+    assert pd.read_csv(paths[0])["x"].tolist() == [0.5, 0.25]
+
+
+def test_cells() -> None:
+    assert [cell(value) for value in (None, float("nan"), 0.12345, 1e-5, 12.3456, 1500.0, 123456, True, "x")] == [
+        "-", "-", "0.1235", "1e-05", "12.3", "1,500", "123,456", "yes", "x",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.02, 12.345, None, 1234.5], ["<0.1", "12.3", "-", "1,234.5"]),
+        ([0.1, 0.25], ["0.1000", "0.2500"]),
+        ([1.0, 2000.0], ["1", "2,000"]),
+        ([3706, 146422100], ["3,706", "146,422,100"]),
+        ([1e-5, 2e-4], ["1e-05", "0.0002"]),
+        (["a", None, True], ["a", "-", "yes"]),
+        # a sweep over rates
+        ([1e-5, 0.00086, 0.001, 0.0, -1e-5], ["1e-05", "0.00086", "0.0010", "0.0000", "-1e-05"]),
+    ],
+)
+def test_the_numbers_of_a_column_have_equally_many_digits(values: list, texts: list[str]) -> None:
+    assert number_texts(values) == texts
+
+
+def test_forms_of_columns() -> None:
+    assert number_texts([1e-9, 0.02, None], "p") == ["< 0.0001", "0.0200", ""]
+    assert number_texts([1234.5, None], ",.1f") == ["1,234.5", ""]
+
+
+def test_plain_rows() -> None:
+    assert table([{"a": 1, "b": "x"}, {"a": 22, "b": None}]).splitlines()[2:] == [" 1  x", "22  -"]
+
+
+def test_what_means_something_elsewhere() -> None:
+    assert markdown_text("a|b<i>\n") == "a\\|b&lt;i&gt; "
+    assert latex_text("a_b^~\\{") == r"a\_b\textasciicircum{}\textasciitilde{}\textbackslash{}\{"
