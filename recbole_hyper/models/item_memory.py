@@ -21,9 +21,9 @@ Int64 = npt.NDArray[np.int64]
 
 #: shares of the memory and decays that are tried
 SHARES = tuple(round(0.1 * step, 1) for step in range(10))
-DECAYS = (0.4, 0.6, 0.8)
-# how much more an item is asked that was counted often; flat on Beauty from 0.2 to 0.4
-_EVIDENCE = 0.2
+DECAYS = (0.4, 0.6, 0.8, 0.9, 1.0)
+# how much more an item is asked that was counted often; flat from 0.4 to 0.6 on the validation of Beauty
+_EVIDENCE = 0.5
 # ranks beyond this one count nothing where shares are compared
 _DEPTH = 10
 
@@ -46,7 +46,7 @@ class ItemMemory:
     The memory of item h is the share C[h, j] / n[h] of its counts (``data.pair_counts``). After a history whose newest
     items are h_0, h_1, ..., newest first,
 
-        m(j) = sum_k a_k C[h_k, j] / n[h_k],   a_k proportional to decay^k n[h_k]^0.2
+        m(j) = sum_k a_k C[h_k, j] / n[h_k],   a_k proportional to decay^k n[h_k]^0.5
 
     over the items that were counted.
 

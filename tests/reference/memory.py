@@ -37,7 +37,7 @@ def memory(recent: Sequence[int], matrix: list[list[float]], decay: float) -> li
     for age, item in enumerate(recent):
         n = sum(matrix[item])
         if n:
-            weight = decay**age * n**0.2
+            weight = decay**age * n**0.5
             total += weight
             found = [value + weight * count / n for value, count in zip(found, matrix[item], strict=True)]
     return [value / total for value in found] if total else found
