@@ -22,6 +22,10 @@ RULES = (
     *("learning_rate", "weight_decay", "hidden_size"),
 )
 _WINDOWS = (50, 100, 200)
+# of the interactions, the share that a window of the newest items must keep
+_KEPT = 0.8
+# a rate for another batch than that of the rule lies between these multiples of the rule's
+_SLOWEST, _FASTEST = 0.25, 4.0
 # log2 of the interactions of an item
 _SPARSE, _DENSE = 4.0, 8.0
 _STEPS_OF_AN_EPOCH = 100
@@ -34,7 +38,7 @@ class TrainingStatistics:
 
     n_sequences: int  # sequences with at least two items, from which something is learned
     interactions_per_item: float  # mean over the items that occur
-    three_quarters: int  # length that three quarters of these sequences do not exceed
+    kept: tuple[float, ...]  # share of their interactions that are among the newest 50, 100 and 200 of a sequence
 
     @classmethod
     def of(cls, split: Split) -> TrainingStatistics:
@@ -45,29 +49,33 @@ class TrainingStatistics:
         return cls(
             n_sequences=len(learned),
             interactions_per_item=float(counts[counts > 0].mean()) if counts.any() else 0.0,
-            three_quarters=int(np.quantile(learned, 0.75, method="higher")) if len(learned) else 0,
+            kept=tuple(float(np.minimum(learned, n).sum() / max(1, learned.sum())) for n in _WINDOWS),
         )
 
 
-def settled(keys: Sequence[str], statistics: TrainingStatistics) -> dict[str, Any]:
+def settled(keys: Sequence[str], statistics: TrainingStatistics, batch: int | None = None) -> dict[str, Any]:
     """Return what ``auto`` is for each of ``keys``, of ``RULES``.
 
     From sparse data to dense, the width is 64 and then 128, dropout falls from .5 to .3, weight decay from 1e-4 to 0,
     and the rate, which is the highest of a cosine, for Adam, from .005 to .002. The window is the least of 50, 100 and
-    200 that holds three quarters of the sequences whole (200 where none does), the batch the power of two, from 32 to
-    512, that makes an epoch about a hundred steps.
+    200 that keeps four fifths of the interactions (200 where none does), the batch the power of two, from 32 to 512,
+    that makes an epoch about a hundred steps. For another ``batch``, that the user gives, the rate is multiplied by the
+    square root of how many times larger it is (Adam's rule, Malladi et al. 2022), a quarter to four times.
     """
     # 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm
     share = (math.log2(max(statistics.interactions_per_item, 1.0)) - _SPARSE) / (_DENSE - _SPARSE)
     density = min(1.0, max(0.0, share))
     dropout = round(0.5 - 0.2 * density, 2)
-    batch = 2 ** round(math.log2(max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)))
+    windows = 2 ** round(math.log2(max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)))
+    windows = min(_LARGEST_BATCH, max(_SMALLEST_BATCH, windows))
+    faster = 1.0 if batch is None else min(_FASTEST, max(_SLOWEST, math.sqrt(batch / windows)))
+    kept = dict(zip(_WINDOWS, statistics.kept, strict=True))
     values = {
         "hidden_dropout_prob": dropout,
         "attn_dropout_prob": dropout,
-        "MAX_ITEM_LIST_LENGTH": next((n for n in _WINDOWS if n >= statistics.three_quarters), _WINDOWS[-1]),
-        "train_batch_size": min(_LARGEST_BATCH, max(_SMALLEST_BATCH, batch)),
-        "learning_rate": round(0.005 - 0.003 * density, 6),
+        "MAX_ITEM_LIST_LENGTH": next((n for n in _WINDOWS if kept[n] >= _KEPT), _WINDOWS[-1]),
+        "train_batch_size": windows,
+        "learning_rate": round((0.005 - 0.003 * density) * faster, 6),
         "weight_decay": round(1e-4 * (1 - density), 6),
         "hidden_size": 64 if density < 0.5 else 128,
     }
@@ -82,4 +90,6 @@ def unsettled(config: Mapping[str, Any]) -> list[str]:
 
 def stand_ins(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return values that ``auto`` may turn out to be, for checks before any data are read."""
-    return settled(unsettled(config), TrainingStatistics(n_sequences=1, interactions_per_item=1.0, three_quarters=1))
+    return settled(
+        unsettled(config), TrainingStatistics(n_sequences=1, interactions_per_item=1.0, kept=(1.0, 1.0, 1.0))
+    )

@@ -61,13 +61,13 @@ def settle_data_defaults(config: Config, split: Split, output_dir: Path | None =
     if not (asked := unsettled(config)):
         return {"data_defaults": read_json(kept)} if config["resume"] and kept and kept.is_file() else {}
     statistics = TrainingStatistics.of(split)
-    found = settled(asked, statistics)
+    found = settled(asked, statistics, None if "train_batch_size" in asked else int(config["train_batch_size"]))
     for key, value in found.items():
         config[key] = value
     logger.info(
-        "auto: %s (%d sequences, %.1f interactions an item, three quarters of the sequences of at most %d items)",
+        "auto: %s (%d sequences, %.1f interactions an item; the newest 50, 100 and 200 keep %s of the interactions)",
         ", ".join(f"{key}={value}" for key, value in found.items()),
-        statistics.n_sequences, statistics.interactions_per_item, statistics.three_quarters,
+        statistics.n_sequences, statistics.interactions_per_item, ", ".join(f"{kept:.0%}" for kept in statistics.kept),
     )  # fmt: skip
     said = {"settled": found, "statistics": dataclasses.asdict(statistics)}
     if kept:

@@ -21,18 +21,18 @@ from tests.conftest import SMALL
 AUTO = dict.fromkeys(RULES, "auto")
 
 
-def statistics(sequences: int, per_item: float, three_quarters: int) -> TrainingStatistics:
-    return TrainingStatistics(n_sequences=sequences, interactions_per_item=per_item, three_quarters=three_quarters)
+def statistics(sequences: int, per_item: float, *kept: float) -> TrainingStatistics:
+    return TrainingStatistics(n_sequences=sequences, interactions_per_item=per_item, kept=kept)
 
 
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        (statistics(22_363, 12.7, 7), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Beauty
-        (statistics(35_598, 12.3, 7), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Sports
-        (statistics(6_040, 268, 206), (128, 0.3, 200, 64, 0.0, 0.002)),  # MovieLens-1M
-        (statistics(3, 0.0, 2), (64, 0.5, 50, 32, 1e-4, 0.005)),
-        (statistics(10**7, 64, 100), (128, 0.4, 100, 512, 5e-5, 0.0035)),
+        (statistics(22_363, 12.7, 0.977, 0.996, 1.0), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Beauty
+        (statistics(35_598, 12.3, 0.993, 0.999, 1.0), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Sports
+        (statistics(6_040, 268, 0.271, 0.446, 0.66), (128, 0.3, 200, 64, 0.0, 0.002)),  # MovieLens-1M
+        (statistics(3, 0.0, 1.0, 1.0, 1.0), (64, 0.5, 50, 32, 1e-4, 0.005)),
+        (statistics(10**7, 64, 0.6, 0.8, 0.9), (128, 0.4, 100, 512, 5e-5, 0.0035)),
     ],
 )
 def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, int, float, float]) -> None:
@@ -49,13 +49,15 @@ def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, i
     assert tuple(found[key] for key in keys) == expected
 
 
-@given(st.integers(0, 10**9), st.floats(0, 1e9), st.integers(0, 10**6))
-def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_item: float, length: int) -> None:
-    found = settled(list(RULES), statistics(sequences, per_item, length))
+@given(st.integers(0, 10**9), st.floats(0, 1e9), st.lists(st.floats(0, 1), min_size=3, max_size=3).map(sorted))
+def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_item: float, kept: list[float]) -> None:
+    found = settled(list(RULES), statistics(sequences, per_item, *kept))
     assert found["hidden_size"] in (64, 128)
     assert 0.3 <= found["hidden_dropout_prob"] <= 0.5
     assert found["MAX_ITEM_LIST_LENGTH"] in (50, 100, 200)
-    assert found["MAX_ITEM_LIST_LENGTH"] >= min(length, 200)
+    place = (50, 100, 200).index(found["MAX_ITEM_LIST_LENGTH"])
+    assert kept[place] >= 0.8 or place == 2
+    assert all(share < 0.8 for share in kept[:place])
     assert found["train_batch_size"] in (32, 64, 128, 256, 512)
     assert 0 <= found["weight_decay"] <= 1e-4
     assert 0.002 <= found["learning_rate"] <= 0.005
@@ -72,8 +74,32 @@ def test_statistics_are_those_of_the_training_part(random_data: Path) -> None:
     assert found.n_sequences == len(learned)
     total = sum(map(len, rows))
     assert found.interactions_per_item == pytest.approx(total / len({item for row in rows for item in row}))
-    assert sum(length <= found.three_quarters for length in learned) >= 0.75 * len(learned)
-    assert sum(length < found.three_quarters for length in learned) <= 0.75 * len(learned)
+    for window, kept in zip((50, 100, 200), found.kept, strict=True):
+        assert kept == pytest.approx(sum(min(length, window) for length in learned) / sum(learned))
+
+
+def test_a_few_long_histories_get_a_long_window() -> None:
+    """Three quarters of the users have 40 items and a quarter 1,000: nine tenths of the interactions are theirs."""
+    lengths = [40] * 75 + [1000] * 25
+    kept = [sum(min(length, window) for length in lengths) / sum(lengths) for window in (50, 100, 200)]
+    assert settled(["MAX_ITEM_LIST_LENGTH"], statistics(100, 20, *kept)) == {"MAX_ITEM_LIST_LENGTH": 200}
+
+
+@pytest.mark.parametrize(("batch", "rate"), [(256, 0.005), (1024, 0.01), (64, 0.0025), (2**20, 0.02), (1, 0.00125)])
+def test_the_rate_follows_a_batch_that_is_given(batch: int, rate: float) -> None:
+    beauty = statistics(22_363, 12.7, 0.98, 1.0, 1.0)
+    assert settled(["learning_rate"], beauty, batch) == {"learning_rate": rate}
+    assert settled(["learning_rate"], beauty) == {"learning_rate": 0.005}
+
+
+def test_a_run_takes_its_rate_from_its_batch(random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "learning_rate": "auto", "epochs": 1}
+    rates = {}
+    for batch in (32, 128):
+        folder = tmp_path / str(batch)
+        more = {"train_batch_size": batch, "output_dir": str(folder)}
+        rates[batch] = run("SASRecCE", "random", config_dict={**keys, **more})["config"]["learning_rate"]
+    assert rates[128] == pytest.approx(2 * rates[32])
 
 
 def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_path: Path) -> None:
