@@ -36,7 +36,7 @@ from recbole_hyper.config_checks import (
 )
 from recbole_hyper.config_parts import CURVATURE, PARTS, is_curved, part_keys, part_name, settings_of_model
 from recbole_hyper.devices import CPU, usable_accelerator, why_no_accelerator
-from recbole_hyper.errors import ConfigError, did_you_mean, near_hint
+from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean, near_hint
 from recbole_hyper.keys import is_flag, is_text
 from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
 from recbole_hyper.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
@@ -44,6 +44,8 @@ from recbole_hyper.yaml_files import Loader, config_file, merge, merged, parse_y
 
 logger = logging.getLogger("recbole_hyper")
 
+# before the name of a data set of RecBole, and the folder that holds these
+RECBOLE_DATA = "recbole/"
 RECBOLE_PROPERTIES = recbole_folder() / "properties"
 # keys that RecBole reads although none of its YAML files names them
 RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
@@ -256,7 +258,10 @@ class Config(RecBoleConfig):
             missing = "model" if model is None else "dataset"
             raise ConfigError(f"no {missing} was named; give --{missing}=NAME")
         cls = model if inspect.isclass(model) else model_class(str(model))
-        return cls.__name__, cls, str(dataset)
+        # RecBole's data set, where another of its name is this package's
+        name = str(dataset).removeprefix(RECBOLE_DATA)
+        self._of_recbole = name != str(dataset)
+        return cls.__name__, cls, name
 
     def _load_internal_config_dict(self, model: str, model_class: Any, dataset: str) -> None:
         ours = properties_folder()
@@ -327,7 +332,7 @@ class Config(RecBoleConfig):
         return final
 
     def _set_default_parameters(self) -> None:
-        root = self.final_config_dict["data_path"]
+        root = os.path.join(self.final_config_dict["data_path"], RECBOLE_DATA if self._of_recbole else "").rstrip("/")
         # RecBole looks these up right away
         check_metrics(self.final_config_dict["metrics"], self.final_config_dict["topk"])
         sequential, refit = self.model_class.type == ModelType.SEQUENTIAL, bool(self.final_config_dict.get("refit"))
@@ -474,11 +479,15 @@ class Config(RecBoleConfig):
             )
         siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
         hint = did_you_mean(repr(self.dataset), map(repr, siblings), " Did you mean ", n=1)
-        raise ConfigError(
+        message = (
             f"dataset {self.dataset!r} was not found: {file.absolute()} does not exist.{hint}"
             + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")
             + f" Prepare it with 'recbole-hyper prepare {self.dataset}', or give the folder that holds it with "
             "--data_path=DIR"
+        )
+        keys = self.final_config_dict
+        raise MissingDataError(
+            message, self.dataset, Path(root), of_recbole=self._of_recbole, offline=bool(keys.get("offline"))
         )
 
     def plain(self) -> dict[str, Any]:

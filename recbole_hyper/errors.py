@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 
 
 class ConfigError(ValueError):
@@ -13,6 +14,14 @@ class ConfigError(ValueError):
 
 class DataError(ValueError):
     """Data that cannot be used; the message says which file, line and column, what came, and what to do."""
+
+
+class MissingDataError(ConfigError):
+    """A data set that is in no folder: its ``name``, the ``root`` where its folder belongs, and what may be done."""
+
+    def __init__(self, message: str, name: str, root: Path, *, of_recbole: bool, offline: bool) -> None:
+        super().__init__(message)
+        self.name, self.root, self.of_recbole, self.offline = name, root, of_recbole, offline
 
 
 class NoSpaceError(OSError):

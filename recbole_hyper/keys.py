@@ -212,6 +212,7 @@ _declare(
     "place",
     ("output_dir", "str or ~", "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
     ("strict", "bool", "a key of a configuration file that nothing reads is an error"),
+    ("offline", "bool", "fetch no data set"),
     ("resume", "bool", "continue the run in output_dir from its last checkpoint"),
     ("checkpoint_dir", "str", "no effect: everything is in output_dir"),
     ("checkpoint_step", "int >= 1", "epochs between two resumable checkpoints"),

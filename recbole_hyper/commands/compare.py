@@ -183,11 +183,12 @@ def _config(
     name: str, dataset: str, settings: Mapping[str, Any], folder: Path, of_files: Mapping[str, str] | None = None
 ) -> Any:
     from recbole_hyper.config import Config, ConfigError
+    from recbole_hyper.data.download import with_data
 
     keys = {**settings, "output_dir": str(folder / name)}
     places = {key: file for key, file in (of_files or {}).items() if key in keys}
     try:
-        return Config(name, dataset, config_dict=keys, keys_of_files=places)
+        return with_data(lambda: Config(name, dataset, config_dict=keys, keys_of_files=places))
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
 

@@ -13,6 +13,7 @@ from recbole.utils import ModelType, init_seed
 from recbole_hyper.bridge import leaks
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
+from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
@@ -92,7 +93,7 @@ def run(
         settings["interactions"] = "given"
     named = bool(model or settings.get("model") or config_files)
     files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
-    config = Config(model, dataset, config_file_list=files, config_dict=settings)
+    config = with_data(lambda: Config(model, dataset, config_file_list=files, config_dict=settings))
     if interactions is not None:
         read = reader_of(config, interactions)
     elif config["interactions"] == "given" and read is None:

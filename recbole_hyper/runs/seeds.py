@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError, parse_value
+from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.files import read_json
 from recbole_hyper.keys import KEYS, matches
@@ -44,7 +45,7 @@ def run_seeds(
     if interactions is not None:
         settings["interactions"] = "given"
     files = list(config_files or [])
-    folder = folder_of(Config(model, dataset, files, settings))
+    folder = folder_of(with_data(lambda: Config(model, dataset, files, settings)))
     results: dict[int, dict[str, Any]] = {}
     plans = plan_runs(model, dataset, seeds, folder, settings, files)
     for number, seed in enumerate(seeds, 1):

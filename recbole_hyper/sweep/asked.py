@@ -10,6 +10,7 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config_parts import PARTS, part_keys
+from recbole_hyper.data.download import with_data
 from recbole_hyper.errors import NoSpaceError, near_hint
 from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
 from recbole_hyper.keys import KEYS, SCORE, deciding, is_number
@@ -64,7 +65,7 @@ def bind_base(
     ``of_files`` names the file of each fixed key that comes from one.
     """
     with quiet():
-        base = Config(model, dataset, config_dict=dict(fixed), keys_of_files=of_files)
+        base = with_data(lambda: Config(model, dataset, config_dict=dict(fixed), keys_of_files=of_files))
     for text in base.remarks:
         logger.warning("%s", text)
     if (base["num_workers"] or 1) > 1:

@@ -1,0 +1,137 @@
+"""Data sets by RecBole's names: prepared by this package where it can, or fetched with RecBole's own functions.
+
+What is fetched becomes a data set in one step, when it is complete: the archive has the length that the server told,
+passes its checks, and holds the .inter file. SOURCE.json beside it has the address and the digests.
+"""
+
+import contextlib
+import socket
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import TypeVar
+
+from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
+from recbole_hyper.files import file_digest, replaced_folder, write_json
+from recbole_hyper.recbole_files import recbole_folder
+from recbole_hyper.yaml_files import read_yaml
+
+T = TypeVar("T")
+
+# RecBole's table of addresses by name
+ADDRESSES = recbole_folder() / "properties" / "dataset" / "url.yaml"
+# without an answer for so many seconds, a connection has broken
+PATIENCE = 60
+
+
+def with_data(bind: Callable[[], T]) -> T:
+    """Return ``bind()``; where that misses a data set that can be had by its name, get it and bind again.
+
+    ConfigError for a data set that cannot be had, or where ``offline`` is set; NoSpaceError for a full disk.
+    """
+    try:
+        return bind()
+    except MissingDataError as missing:
+        if not obtain(missing):
+            raise
+        return bind()
+
+
+def obtain(missing: MissingDataError) -> bool:
+    """Prepare or fetch a data set into its folder; False for a name that stands for none that can be had."""
+    name, folder = missing.name, missing.root / missing.name
+    entry = None if missing.of_recbole else catalogue.entries().get(name)
+    address = read_yaml(ADDRESSES).get(name)
+    ours = entry is not None and bool(entry.package)
+    if entry is not None and not ours and address:
+        raise ConfigError(f"{missing}. RecBole's {name} is other data: --dataset=recbole/{name} fetches that")
+    if not (ours or address) or any(folder.glob("*")):
+        return False
+    place = entry.address if entry is not None else address
+    if missing.offline:
+        raise ConfigError(f"{missing}. It can be had from {place}, but offline is set")
+    if entry is not None:
+        _say(f"{name} is prepared from {place} into {folder}" + (f"; recbole/{name} is RecBole's" if address else ""))
+        prepare(name, output=missing.root, say=_say)
+    else:
+        _fetch(name, str(address), folder)
+    return True
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _fetch(name: str, address: str, folder: Path) -> None:
+    """Fetch RecBole's data set ``name`` into ``folder``, which it becomes when it is complete."""
+    from recbole.utils.url import download_url, extract_zip, rename_atomic_files
+
+    with _told(name, address):
+        size = _size(address)
+        _say(f"fetching {name} from {address}, {size / 2**20:,.1f} MiB, into {folder.absolute()}")
+        with replaced_folder(folder) as part:
+            archive = Path(download_url(address, str(part)))
+            if archive.stat().st_size != size:
+                raise ConfigError(f"the connection broke after {archive.stat().st_size:,} of {size:,} bytes")
+            digest = file_digest(archive)
+            with zipfile.ZipFile(archive) as packed:
+                if (damaged := packed.testzip()) is not None:
+                    raise zipfile.BadZipFile(f"{damaged} is damaged")
+            extract_zip(str(archive), str(part))
+            archive.unlink()
+            _lift(part)
+            rename_atomic_files(str(part), archive.stem, name)
+            if not (part / f"{name}.inter").is_file():
+                held = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
+                raise ConfigError(f"the archive has no {archive.stem}.inter, but {held}")
+            files = {path.name: file_digest(path) for path in sorted(part.iterdir()) if path.is_file()}
+            write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
+
+
+def _size(address: str) -> int:
+    """Return the length of a file that a server tells."""
+    with urllib.request.urlopen(address) as answer:
+        length = answer.headers["Content-Length"]
+    if length is None:
+        raise ConfigError("the server does not tell the length of the file")
+    return int(length)
+
+
+def _lift(folder: Path) -> None:
+    """Move the atomic files out of the one folder that an archive may have around them."""
+    inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("__")]
+    if len(inside) == 1 and not any(folder.glob("*.inter")):
+        for path in list(inside[0].iterdir()):
+            path.rename(folder / path.name)
+        inside[0].rmdir()
+
+
+@contextlib.contextmanager
+def _told(name: str, address: str) -> Iterator[None]:
+    """Say in one line why a data set could not be had."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(PATIENCE)
+    try:
+        yield
+    except NoSpaceError:
+        raise
+    except (OSError, ValueError, RuntimeError, TypeError, HTTPException, zipfile.BadZipFile) as error:
+        # RecBole says of whatever stops a download that it was an interruption
+        cause = error.__context__ if isinstance(error, RuntimeError) and error.__context__ else error
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None
+        reason = cause.reason if type(cause) is urllib.error.URLError else cause
+        if isinstance(error, zipfile.BadZipFile):
+            reason = f"what came is no complete zip archive ({error})"
+        raise ConfigError(
+            f"{name} could not be fetched from {address}: {reason}. Nothing was kept; get the file by other ways and "
+            f"prepare it with 'recbole-hyper prepare {name} --source=FILE'"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
