@@ -45,8 +45,9 @@ class Encoder(Part, nn.Module, ABC):
     Args:
         item_embedding: the (n_items, d) table that the output head shares; row 0 is padding.
 
-    A causal encoder's state at position ``j`` depends on items ``0 .. j`` alone, and neither on padding nor on the
-    other rows of the batch.
+    A state at position ``j`` depends on items ``0 .. j`` and on the length of its history, and neither on padding nor
+    on the other rows of the batch. The length counts because positions are numbered from the newest item: one more item
+    moves all earlier ones, as left padding does.
     """
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
@@ -55,6 +56,8 @@ class Encoder(Part, nn.Module, ABC):
         self.__dict__["item_embedding"] = item_embedding
 
     item_embedding: nn.Embedding
+    # False: a state may depend on later items, which is then not checked before training, and noted in the result
+    causal: ClassVar[bool] = True
     # whether training reads what comes after a position: then batches must be whole windows
     reads_future: ClassVar[bool] = False
     # whether trace gives attention weights

@@ -113,8 +113,8 @@ class FMLPEncoder(Encoder):
     r"""FMLP-Rec: :math:`LN(M[item] + P)`, then filter layers; P is learned and counts from the end of the sequence.
 
     The published filter wraps around, so each state but the last depends on later items, and only the last may be
-    supervised: the paper trains on every prefix as a row of its own. Here every state of the result depends on its own
-    prefix alone, in both settings of ``filter``, and all positions may be supervised:
+    supervised: the paper trains on every prefix as a row of its own. Here a state depends on no later item but on the
+    length of its history, as with every encoder, in both settings of ``filter``, and all positions may be supervised:
 
     * ``causal`` (default): the filter without the wrap, one pass over the sequence. It is the published network with
       one layer; with more it is a different network of the same size, since in the published one the lower layers

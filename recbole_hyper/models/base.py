@@ -26,6 +26,7 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
+from recbole_hyper.models.part_checks import blamed
 from recbole_hyper.models.preflight import require_one_sequence
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Cases
@@ -117,11 +118,14 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             try:
                 require_one_sequence(config)
                 embedding = new_embedding(config, 4)
-                cls.build_encoder(config, embedding)
                 # what auto will estimate is not known yet
                 curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
-                cls.build_head(config, embedding.weight, curvature)
-                cls.build_loss(config)
+                with blamed(registry.resolve("encoders", config["encoder"]), "__init__"):
+                    cls.build_encoder(config, embedding)
+                with blamed(registry.resolve("geometry", config["geometry"]), "__init__"):
+                    cls.build_head(config, embedding.weight, curvature)
+                with blamed(registry.resolve("losses", config["loss_type"]), "__init__"):
+                    cls.build_loss(config)
             except (ValueError, TypeError) as error:
                 raise ConfigError(str(error)) from error
 

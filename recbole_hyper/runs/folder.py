@@ -22,9 +22,10 @@ from recbole_hyper.files import locked, plain, read_json, read_written_yaml
 from recbole_hyper.runs.kept import ABOUT, DATA
 from recbole_hyper.runs.plugin_files import require_same_plugins
 from recbole_hyper.training.build import read_data
-from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
+from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 
-CONFIG, RESULT, REFIT = "config.yaml", "result.json", "refit"
+CONFIG, RESULT = "config.yaml", "result.json"
+LOG = "run.log"
 # held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
 LOCK = ".run.lock"
 
@@ -90,7 +91,10 @@ def seed_folder(folder: Path, seed: int | None) -> Path:
 
 
 def _holds_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (CONFIG, RESULT))
+    """Return whether a run trained in ``folder``; a start that was refused before its first epoch left it free."""
+    started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
+    trained = any((folder / name).is_file() for name in (RESULT, "train.csv", STATE, WEIGHTS))
+    return trained if started else any((folder / name).is_file() for name in (CONFIG, RESULT))
 
 
 def require_no_single_run(folder: Path) -> None:
@@ -209,7 +213,8 @@ def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> N
     if changed:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
-            f"{folder}: this run cannot be resumed with another configuration ({detail}); choose another output_dir"
+            f"{folder}: this run cannot be resumed with another configuration ({detail}); continue it as it was with "
+            f"'recbole-hyper run --resume=True --output_dir={folder}', or choose another output_dir"
         )
 
 
@@ -260,7 +265,7 @@ def plan_runs(
             content = config.plain()
             # a resumed run keeps the values of keys that are not given, so those that may differ are given all
             own |= {key: content[key] for key in (*UPWARDS, "save_cases", "data_path") if key in content}
-            plans[seed] = {**own, "output_dir": str(place), "resume": (place / CONFIG).is_file()}
+            plans[seed] = {**own, "output_dir": str(place), "resume": _holds_run(place)}
     return plans
 
 
@@ -269,7 +274,7 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
     """Log to the terminal and to run.log, without colours in the file."""
     root = logging.getLogger()
     before, old_level = list(root.handlers), root.level
-    terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / "run.log", encoding="utf-8")
+    terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
     no_colour, form = _NoColour(), "%(asctime)s %(message)s"
     for handler in (terminal, file):
         handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))

@@ -25,7 +25,7 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.training.build import reader_of_store
-from recbole_hyper.training.checkpoint import CheckpointError
+from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
@@ -132,18 +132,18 @@ def reader_of_own(config: Config) -> Callable[[Config], tuple[SequenceDataset, S
 
 
 def require_kept_data(folder: Path, config: Config, data: SequenceDataset) -> None:
-    """Raise CheckpointError where the run in ``folder`` kept other data than ``data``, before they are replaced."""
+    """Raise OtherDataError where the run in ``folder`` kept other data than ``data``, before they are replaced."""
     about = folder / DATA / ABOUT
     if not about.is_file():
         return
     before, features = read_json(about), data.item_features
     if before.get("fingerprint") != data.store.fingerprint():
-        raise CheckpointError(
+        raise OtherDataError(
             f"{folder} was trained on other data: it can be loaded and evaluated, but not resumed with these; "
             "take another output_dir"
         )
     if before.get("item_features") != (None if features is None else features.fingerprint()):
-        raise CheckpointError(
+        raise OtherDataError(
             f"{folder} was trained on other features of the items: {Source.of(config).path('item')} has changed; "
             "restore it, or train again in another output_dir"
         )

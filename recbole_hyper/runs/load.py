@@ -10,11 +10,11 @@ from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.runs.folder import CONFIG, REFIT, RESULT, read_begun
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
 from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
-from recbole_hyper.training.checkpoint import WEIGHTS, CheckpointError, load_weights, read_weights
+from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
 from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")

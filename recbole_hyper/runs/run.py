@@ -23,12 +23,14 @@ from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
-from recbole_hyper.runs.folder import CONFIG, REFIT, RESULT, claimed_folder, files_of_resumed_run, logging_to
+from recbole_hyper.models.part_checks import check_parts
+from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.threads import ONE_AT_WORK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of
+from recbole_hyper.training.checkpoint import REFIT
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.processes import shared_work, world
@@ -197,7 +199,7 @@ def _train_and_test(
         "test_result": outcome["test"],
         "peak_memory_bytes": max(outcome["peak_memory_bytes_per_phase"].values()),
         "parameters": n_learned(model),
-        **({"curvature": model.head.curvature_value} if isinstance(model, HyperRecommender) else {}),
+        **(_of_parts(model) if isinstance(model, HyperRecommender) else {}),
     }
 
 
@@ -209,11 +211,19 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
     return {"leak_check": found} if found else {}
 
 
+def _of_parts(model: HyperRecommender) -> dict[str, Any]:
+    """Return the curvature of the head, and that the encoder sees the future where it does."""
+    seen = {} if type(model.encoder).causal else {"causal": False}
+    return {"curvature": model.head.curvature_value, **seen}
+
+
 def _prepared(
     config: Config, data: SequenceDataset, split: Split, lengths: Any, folder: Path
 ) -> tuple[Any, Any, SequenceDataset]:
     """Return the training on the first ``lengths`` of each row, its batches, and the data restricted to these."""
     model, batches, training = build(config, data, split, lengths)
+    if isinstance(model, HyperRecommender):
+        check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
     if isinstance(model, OwnModel):
         batches, loss_of = shared_work(model, batches, int(config["seed"]))
         trainer: Any = Loop(config, model, folder, loss_of)

@@ -21,7 +21,7 @@ from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import is_no_space, locked, read_json, write_json
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.proposals import Settings, Trial
-from recbole_hyper.training.checkpoint import CheckpointError
+from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from recbole_hyper.training.memory import give_back_freed
 from recbole_hyper.training.shared import shared_data
 
@@ -169,9 +169,12 @@ def continued(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[s
     """Return what ``attempt(resume)`` gives: it goes on with the run in ``folder``, or starts where there is none.
 
     A run that cannot be continued, as its process was killed while it wrote, is removed and started anew.
+    OtherDataError for one that was trained on other data: its validation does not belong to them.
     """
     try:
         return attempt((folder / "config.yaml").is_file())
+    except OtherDataError:
+        raise
     except CheckpointError:
         clear(folder)
         return attempt(False)

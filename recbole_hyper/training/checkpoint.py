@@ -17,6 +17,8 @@ from recbole_hyper.files import file_digest, replaced
 
 WEIGHTS = "model.safetensors"
 STATE = "checkpoint.pt"
+# folder of the training on train + validation, below that of the run
+REFIT = "refit"
 # entries of the header of a weights file
 _METADATA, _DIGEST = "recbole_hyper", "sha256"
 # in front of the names of what RecBole calls other parameters
@@ -29,6 +31,10 @@ _UNREADABLE = f"cannot be read ({{}}); {_REMEDY}"
 
 class CheckpointError(ValueError):
     """A checkpoint that is missing, damaged, or of another run."""
+
+
+class OtherDataError(CheckpointError):
+    """A checkpoint that is good, but was trained on other data than those that are there now."""
 
 
 def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
@@ -118,7 +124,7 @@ def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) 
     """Raise CheckpointError where a checkpoint names other data: ids follow the file, so its vectors are of others."""
     before = saved.get("data_fingerprint")
     if before and data_fingerprint and before != data_fingerprint:
-        raise CheckpointError(
+        raise OtherDataError(
             f"{path} was trained on other data (fingerprint {before}, now {data_fingerprint}): the rows of the atomic "
             "files, their order or the filters changed; restore them, or train again in another output_dir"
         )

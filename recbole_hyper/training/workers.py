@@ -1,9 +1,10 @@
 """A run on several processes, which Ray Train starts; what each of them does is in ``training.processes``."""
 
+import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from recbole_hyper.files import read_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.threads import processors
 from recbole_hyper.training.build import read_data
+from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS
 from recbole_hyper.training.cluster import cluster
 from recbole_hyper.training.processes import world
 from recbole_hyper.training.shared import mapped, share
@@ -38,22 +40,28 @@ def run_workers(
 
     ``output_dir`` is the folder of the run, to which rank 0 writes; on more than one machine it must be shared by all.
     Every process calls ``work`` with its configuration, its folder and ``read``, which gives the data; the argument
-    ``read`` gives data and split in the place of the atomic files. ConfigError for a resumed run, or a cluster that is
-    not there or too small; RuntimeError, with its message, where a process failed.
+    ``read`` gives data and split in the place of the atomic files. ConfigError for a cluster that is not there or too
+    small; RuntimeError, with its message, where a process failed.
     """
     workers = int(config["num_workers"])
-    if config["resume"]:
-        raise ConfigError("a run on several workers cannot be resumed; start it again in another output_dir")
     if not issubclass(config.model_class, HyperRecommender):
         raise ConfigError(f"num_workers={workers}: {config['model']} is fitted in one process; leave num_workers out")
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
     use_gpu = torch.cuda.is_available() and bool(config["use_gpu"])
     folder = output_dir.absolute()
     threads = int(config["n_threads"] or max(1, processors() // workers))
-    share(*(read or read_data)(config), folder / SHARED)
-    settings = {**config.plain(), "num_workers": 1, "n_threads": threads, "show_progress": False}
+    settings = {**config.plain(), "resume": bool(config["resume"]), "n_threads": threads, "show_progress": False}
     settings["data_path"] = str(Path(settings["data_path"]).absolute())
     arguments = {"work": work, "settings": settings, "folder": str(folder), "use_gpu": use_gpu}
+    with _scratch(folder):
+        share(*(read or read_data)(config), folder / SHARED)
+        _start(config, arguments)
+    return read_json(folder / "result.json")
+
+
+def _start(config: Config, arguments: dict[str, Any]) -> None:
+    """Start the workers and wait for their end."""
+    workers, use_gpu, folder = int(config["num_workers"]), arguments["use_gpu"], Path(arguments["folder"])
     with cluster(config["ray_address"]) as ray:
         total = ray.cluster_resources()
         if total.get("GPU" if use_gpu else "CPU", 0) < workers:
@@ -72,9 +80,33 @@ def run_workers(
         try:
             trainer.fit()
         except Exception as error:
-            raise RuntimeError(f"training on {workers} workers failed: {error}") from error
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-    return read_json(folder / "result.json")
+            raise RuntimeError(
+                f"training on {workers} workers failed: {_reason(error)}; continue with 'recbole-hyper run "
+                f"--resume=True --output_dir={folder}'"
+            ) from error
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[None]:
+    """Remove what the workers share below ``folder`` when the block ends, and what a killed run left there before."""
+    try:
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        yield
+    finally:
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+
+
+def _reason(error: Exception) -> str:
+    """Return in one line why the workers failed: the message of one that raised, else that one was killed."""
+    from ray.exceptions import RayActorError
+    from ray.train import WorkerGroupError
+
+    failures = error.worker_failures if isinstance(error, WorkerGroupError) else {}
+    raised = [one for one in failures.values() if not isinstance(one, RayActorError)]
+    if failures and not raised:
+        return f"worker {min(failures)} was killed, or ran out of memory"
+    lines = str(raised[0] if raised else error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def _worker(arguments: Mapping[str, Any]) -> None:
@@ -88,7 +120,18 @@ def _worker(arguments: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-") as scratch:
         # the process that started this one has claimed the folder
         own = folder if rank == 0 else Path(scratch)
+        if rank and settings["resume"]:
+            _copy_state(folder, own)
+        dist.barrier()
         settings |= {"output_dir": str(own), "log_wandb": bool(settings["log_wandb"]) and rank == 0}
         config = Config(settings["model"], settings["dataset"], config_dict=settings)
         arguments["work"](config, own, read=lambda config: mapped(config, folder / SHARED, test=True))
         dist.barrier()
+
+
+def _copy_state(folder: Path, own: Path) -> None:
+    """Copy what a resume goes on from, before the first process writes it anew."""
+    for name in (STATE, WEIGHTS, f"{REFIT}/{STATE}", f"{REFIT}/{WEIGHTS}"):
+        if (folder / name).is_file():
+            (own / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(folder / name, own / name)

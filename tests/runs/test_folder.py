@@ -222,3 +222,19 @@ def test_a_folder_that_only_has_data_of_a_killed_run_is_taken(random_data: Path,
     for file in [file for file in out.iterdir() if file.is_file()]:
         file.unlink()
     assert run("SASRecCE", "random", config_dict=keys)["epochs"] == 1
+
+
+def test_a_start_that_trained_nothing_leaves_the_folder_free(random_data: Path, tmp_path: Path) -> None:
+    keys = settings(random_data, tmp_path / "run")
+    with pytest.raises(ValueError, match="rank=45: the training matrix"):
+        run("PureSVDN", "random", config_dict={**keys, "rank": 45})
+    assert (tmp_path / "run" / "config.yaml").is_file()
+    assert not is_finished(Config("PureSVDN", "random", config_dict={**keys, "rank": 5}), tmp_path / "run")
+    assert run("PureSVDN", "random", config_dict={**keys, "rank": 5})["config"]["rank"] == 5
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run("PureSVDN", "random", config_dict={**keys, "rank": 6})
+    # the configuration of somebody else is not replaced
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from safetensors.torch import load_file
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data import cache
@@ -154,16 +161,74 @@ def test_two_workers_on_ray(random_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "more", "message"),
-    [
-        ("SASRecCE", {"resume": True}, "cannot be resumed"),
-        ("Pop", {}, "fitted in one process"),
-    ],
+    ("before", "now"),
+    [(1, 2), (2, 1)],
 )
-def test_refused(random_data: Path, tmp_path: Path, model: str, more: dict, message: str) -> None:
-    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "num_workers": 2, **more}
-    with pytest.raises(ConfigError, match=message):
-        run(model, "random", config_dict=keys)
+def test_a_resume_on_another_number_of_workers_is_refused(
+    random_data: Path, tmp_path: Path, before: int, now: int
+) -> None:
+    keys = settings(random_data, tmp_path / "run", epochs=1)
+    run("SASRecCE", "random", config_dict=keys)
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("num_workers: 1", f"num_workers: {before}"))
+    said = rf"num_workers: {before} before, {now} now.*continue it as it was with 'recbole-hyper run --resume=True"
+    with pytest.raises(ConfigError, match=said):
+        run("SASRecCE", "random", config_dict={**keys, "num_workers": now, "resume": True, "epochs": 2})
+
+
+def test_a_model_of_one_step_is_refused(random_data: Path, tmp_path: Path) -> None:
+    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "num_workers": 2}
+    with pytest.raises(ConfigError, match="fitted in one process"):
+        run("Pop", "random", config_dict=keys)
+
+
+RUN = """
+import json, sys
+from recbole_hyper import run
+try:
+    run("SASRecBCE", "random", config_dict=json.loads(sys.stdin.read()))
+except RuntimeError as error:
+    sys.exit(str(error))
+"""
+
+
+def killed(keys: dict[str, Any], rows: int) -> str:
+    """Run, kill one worker once train.csv has so many ``rows``, and return what the run said of that."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN], stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.append(process.communicate(json.dumps(keys))[1]))
+    reader.start()
+    table = Path(keys["output_dir"]) / "train.csv"
+    while process.poll() is None and (not table.is_file() or len(table.read_text().splitlines()) <= rows):
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    workers = [child for child in children if "TrainWorker" in "".join(child.cmdline())]
+    workers[rows % 2].kill()
+    reader.join()
+    assert process.returncode == 1
+    return said[0].strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_killed_run_on_two_workers_goes_on_to_the_bit(random_data: Path, tmp_path: Path) -> None:
+    """Dropout and negatives of both workers, an average, and a refit, from checkpoints inside the epochs."""
+    keys = {"num_workers": 2, "epochs": 12, "n_threads": 1, "hidden_dropout_prob": 0.2, "ema_decay": 0.9}
+    keys |= {"refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "stopping_step": 20}
+    keys |= {"checkpoint_minutes": 1e-9}
+    whole = run("SASRecBCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    for rows in (2, 5):
+        said = killed(settings(random_data, tmp_path / "parts", **keys, resume=rows > 2), rows)
+        assert re.fullmatch(r"training on 2 workers failed: worker \d was killed.*--output_dir=\S+parts'", said)
+        assert not (tmp_path / "parts" / ".workers").exists()
+    parts = run(config_dict={"output_dir": str(tmp_path / "parts"), "resume": True})
+    assert parts["workers"] == parts["config"]["num_workers"] == 2
+    for key in ("valid", "test", "best_epoch", "epochs", "refit_epochs"):
+        assert parts[key] == whole[key]
+    for name in ("model.safetensors", "refit/model.safetensors"):
+        one, other = (load_file(tmp_path / folder / name) for folder in ("whole", "parts"))
+        assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
 
 
 def test_cluster_that_is_not_there(random_data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""Parts from outside the package, tried on two small batches before training: the mistakes that no loss curve shows."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.random_numbers import seeded
+
+# states of one history in batches of other shapes differ by rounding alone
+TOLERANCE = 1e-3
+ROWS, LENGTH = 3, 6
+
+
+def is_ours(cls: type) -> bool:
+    """Return whether a class is of this package."""
+    return cls.__module__.startswith("recbole_hyper.")
+
+
+@contextlib.contextmanager
+def blamed(cls: type, method: str) -> Iterator[None]:
+    """Turn whatever a ``method`` of a class from outside raises into one ConfigError that names it."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if is_ours(cls):
+            raise
+        advice = "; call super().__init__() first" if "__init__() call" in str(error) else ""
+        text = " ".join(str(error).split()) or "no message"
+        raise ConfigError(f"{cls.__name__}.{method} failed: {type(error).__name__}: {text}{advice}") from error
+
+
+def check_parts(model: Any, max_length: int) -> None:
+    """Try the parts of ``model`` that are not of this package; no generator and no weight is changed.
+
+    ConfigError, with the method, for an encoder whose states depend on later items (unless its class says
+    ``causal = False``), on other rows or on padding; for a loss that gives no finite number with a gradient; for a
+    geometry whose logits are not finite.
+    """
+    with seeded(0):
+        for part, check in (
+            (model.encoder, check_encoder),
+            (model.head.geometry, check_geometry),
+            (model.loss, check_loss),
+        ):
+            if not is_ours(type(part)):
+                check(model, max_length)
+
+
+def check_encoder(model: Any, max_length: int) -> None:
+    """Try the encoder of ``model``; see :func:`check_parts`."""
+    encoder, name = model.encoder, f"{type(model.encoder).__name__}.forward"
+    length = max(1, min(LENGTH, max_length - 2))
+    items = torch.randint(1, model.n_items, (ROWS, length), device=model.device)
+    lengths = torch.full((ROWS,), length, device=model.device)
+
+    def states(items: Tensor) -> Tensor:
+        times = torch.arange(items.shape[1], dtype=torch.float64, device=items.device).expand(items.shape)
+        more = (times * (items > 0),) if encoder.reads_times else ()
+        with blamed(type(encoder), "forward"):
+            found = encoder(items, lengths[: len(items)], *more)
+        width = encoder.item_embedding.weight.shape[1]
+        if not isinstance(found, Tensor) or found.shape != (*items.shape, width):
+            what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise ConfigError(f"{name} returned {what}: states (B, L, d) = {(*items.shape, width)} are expected")
+        return found
+
+    training = model.training
+    if not states(items).requires_grad:
+        raise ConfigError(f"{name} returned states without a gradient: nothing would be learned")
+    model.eval()
+    with torch.no_grad():
+        first = states(items)
+        if type(encoder).causal:
+            later, half = items.clone(), length // 2
+            later[:, half:] = later[:, half:] % (model.n_items - 1) + 1
+            _require_equal(
+                first[:, :half],
+                states(later)[:, :half],
+                f"{name}: a state changes with items that come later, so "
+                "that training sees what it predicts; mend it, or say causal = False in the class",
+            )
+        _require_equal(first[:1], states(items[:1]), f"{name}: a state changes with the other rows of the batch")
+        if length + 2 <= max_length:
+            padded = torch.nn.functional.pad(items, (0, 2))
+            _require_equal(
+                first, states(padded)[:, :length], f"{name}: a state changes with the padding behind the history"
+            )
+    model.train(training)
+
+
+def check_geometry(model: Any, max_length: int) -> None:
+    """Try the geometry of the head of ``model``; see :func:`check_parts`."""
+    kind = type(model.head.geometry)
+    states = torch.randn(ROWS, model.item_embedding.weight.shape[1], device=model.device)
+    with blamed(kind, "lift_states, lift_items or link"), torch.no_grad():
+        logits = model.head.logits(states)
+    if logits.shape != (ROWS, model.head.n_items) or not bool(torch.isfinite(logits).all()):
+        raise ConfigError(
+            f"{kind.__name__}: logits of shape {(ROWS, model.head.n_items)}, finite numbers, are expected"
+        )
+
+
+def check_loss(model: Any, max_length: int) -> None:
+    """Try the loss of ``model``; see :func:`check_parts`."""
+    kind, count = type(model.loss), ROWS * 2
+    states = torch.randn(count, model.item_embedding.weight.shape[1], device=model.device, requires_grad=True)
+    targets = torch.randint(1, model.n_items, (count,), device=model.device)
+    users = torch.ones(ROWS, dtype=torch.long, device=model.device)
+    with blamed(kind, "forward"):
+        found = model._loss(states, targets, users, torch.arange(count, device=model.device) // 2, model.head.of_step())
+    require_loss(found, f"{kind.__name__}.forward")
+    with blamed(kind, "backward"):
+        (gradient,) = torch.autograd.grad(found, states, allow_unused=True)
+    if gradient is None or not bool(torch.isfinite(gradient).all()):
+        raise ConfigError(f"{kind.__name__}.forward: the gradient of the states is missing or not finite")
+
+
+def require_loss(loss: Any, name: str) -> None:
+    """Raise ConfigError where what ``name`` returned is no finite 0-d tensor with a gradient."""
+    wrong = ""
+    if not isinstance(loss, Tensor):
+        wrong = "None" if loss is None else f"a {type(loss).__name__}"
+    elif loss.dim():
+        wrong = f"a tensor of shape {tuple(loss.shape)}"
+    elif not loss.requires_grad:
+        wrong = "a tensor without a gradient (detached)"
+    elif not bool(torch.isfinite(loss)):
+        wrong = f"{float(loss.detach())}"
+    if wrong:
+        raise ConfigError(f"{name} returned {wrong}: a loss is one finite number, a 0-d tensor with a gradient")
+
+
+def _require_equal(one: Tensor, other: Tensor, message: str) -> None:
+    if not torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE * float(one.abs().max() if one.numel() else 1)):
+        raise ConfigError(message)

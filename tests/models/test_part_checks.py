@@ -1,0 +1,125 @@
+"""Parts from outside are tried before training: what sees the future or returns no loss is one line, not a result."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recbole_hyper import run
+from recbole_hyper.config import ConfigError
+from recbole_hyper.encoders.base import Encoder
+from recbole_hyper.encoders.transformer import TransformerEncoder
+from recbole_hyper.losses.base import Loss
+from recbole_hyper.losses.ce import CrossEntropy
+from tests.conftest import SMALL
+
+
+class Future(TransformerEncoder):
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        states = super().forward(items, lengths) * (items > 0)[..., None]
+        return states + states.flip(1).cumsum(1).flip(1)
+
+
+class Allowed(Future):
+    causal = False
+
+
+class Neighbours(TransformerEncoder):
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        states = super().forward(items, lengths)
+        return states - states.mean(0, keepdim=True)
+
+
+class Padding(TransformerEncoder):
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        return super().forward(items, lengths) * items.shape[1]
+
+
+class Newest(TransformerEncoder):
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        return super().forward(items, lengths)[:, -1]
+
+
+class NoGradient(TransformerEncoder):
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        return super().forward(items, lengths).detach()
+
+
+class Signature(TransformerEncoder):
+    def forward(self, items: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(items, items)
+
+
+class NoSuper(Encoder):
+    def __init__(self, item_embedding: torch.nn.Embedding) -> None:
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        return self.layer(items)
+
+
+def returning(make: Any) -> type[Loss]:
+    class Odd(CrossEntropy):
+        def forward(self, states: Tensor, *arguments: Any) -> Any:
+            return make(super().forward(states, *arguments))
+
+    return Odd
+
+
+def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
+    return {**SMALL, "data_path": str(data), "output_dir": str(folder), "epochs": 1, **more}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (Future, "Future.forward: a state changes with items that come later.*or say causal = False"),
+        (Neighbours, "Neighbours.forward: a state changes with the other rows"),
+        (Padding, "Padding.forward: a state changes with the padding"),
+        (Newest, r"Newest.forward returned shape \(3, 16\): states \(B, L, d\) = \(3, 6, 16\) are expected"),
+        (NoGradient, "NoGradient.forward returned states without a gradient"),
+        (Signature, "Signature.forward failed: TypeError: .*positional arguments"),
+        (NoSuper, r"NoSuper.__init__ failed: AttributeError: .*; call super\(\).__init__\(\) first"),
+    ],
+)
+def test_an_encoder_that_is_wrong_is_named_before_training(
+    encoder: type, message: str, random_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", encoder=encoder))
+    assert not (tmp_path / "run" / "train.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda loss: None, "Odd.forward returned None: a loss is one finite number"),
+        (lambda loss: float(loss), "Odd.forward returned a float"),
+        (lambda loss: loss.repeat(3), r"Odd.forward returned a tensor of shape \(3,\)"),
+        (lambda loss: loss.detach(), "Odd.forward returned a tensor without a gradient"),
+        (lambda loss: loss * float("nan"), "Odd.forward returned nan"),
+        (lambda loss: loss.wrong, "Odd.forward failed: AttributeError: .*wrong"),
+        (lambda loss: torch.ones((), requires_grad=True), "Odd.forward: the gradient of the states is missing"),
+    ],
+)
+def test_a_loss_that_is_wrong_is_named_before_training(
+    make: Any, message: str, random_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", loss_type=returning(make)))
+    assert not (tmp_path / "run" / "train.csv").exists()
+
+
+def test_what_may_see_the_future_is_noted_and_what_is_right_trains(random_data: Path, tmp_path: Path) -> None:
+    class Same(TransformerEncoder):
+        """No difference."""
+
+    results = [
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / name, encoder=encoder))
+        for name, encoder in (("allowed", Allowed), ("same", Same), ("plain", "transformer"))
+    ]
+    assert [result.get("causal") for result in results] == [False, None, None]
+    # nothing that is drawn for the checks moves a run
+    assert results[1]["test"] == results[2]["test"]
