@@ -61,7 +61,7 @@ def read_begun(folder: Path) -> dict[str, Any]:
     content = read_written_yaml(file, "not the configuration of a run")
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
-    require_same_plugins(folder, content)
+    require_same_plugins(folder)
     return content
 
 

@@ -1,9 +1,9 @@
 """The plugin files of a run: which they were, byte for byte, so that a finished run is not read by other code."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from recbole_hyper import plugin_files
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest, read_json, write_json
 
@@ -11,8 +11,12 @@ PLUGINS = "plugins.json"
 
 
 def keep_digests(folder: Path, files: Iterable[str] | None) -> None:
-    """Write into the folder of a run the sha256 of each of its plugin ``files``; nothing where there are none."""
-    digests = {str(file): file_digest(Path(file)) for file in files or ()}
+    """Write into the folder of a run the sha256 of its plugin ``files`` and of the modules beside them that they use.
+
+    Nothing is written where there are no plugins. All have been run before.
+    """
+    modules = [one for file in files or () for one in plugin_files.modules_of(plugin_files.load(Path(file)))]
+    digests = {str(module.__file__): file_digest(Path(str(module.__file__))) for module in modules}
     if digests:
         write_json(folder / PLUGINS, digests)
 
@@ -22,16 +26,14 @@ def digests_of(folder: Path) -> dict[str, str]:
     return read_json(folder / PLUGINS) if (folder / PLUGINS).is_file() else {}
 
 
-def require_same_plugins(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a file among the ``plugins`` of ``settings`` is not what the run was trained with.
+def require_same_plugins(folder: Path) -> None:
+    """Raise ConfigError where a plugin file is not what the run in ``folder`` was trained with.
 
-    No file is run here. A file that is missing is named by what loads it.
+    No file is run here. One that is missing is named by what loads it.
     """
-    named, before = settings.get("plugins") or [], digests_of(folder)
-    for file in [named] if isinstance(named, str) else named:
-        path = Path(file)
-        if file in before and path.is_file() and file_digest(path) != before[file]:
+    for file, digest in digests_of(folder).items():
+        if Path(file).is_file() and file_digest(Path(file)) != digest:
             raise ConfigError(
-                f"{path} has changed since {folder} was trained with it: restore the file, or train again in another "
+                f"{file} has changed since {folder} was trained with it: restore the file, or train again in another "
                 "output_dir"
             )
