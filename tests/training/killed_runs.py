@@ -108,7 +108,13 @@ def outcome(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tens
     """Return the tested weights, the weights at the end of training, and what result.json says of both."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     said = [result[key] for key in ("valid", "test", "best_epoch", "epochs")]
-    return load_file(folder / "model.safetensors"), load_state(folder / "checkpoint.pt")["model"], said
+    tested, trained = load_file(folder / "model.safetensors"), load_state(folder / "checkpoint.pt")["model"]
+    if (folder / "refit").is_dir():
+        tested |= {f"refit.{name}": one for name, one in load_file(folder / "refit" / "model.safetensors").items()}
+        trained |= {
+            f"refit.{name}": one for name, one in load_state(folder / "refit" / "checkpoint.pt")["model"].items()
+        }
+    return tested, trained, said
 
 
 def equal(one: Path, other: Path) -> bool:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,18 @@ MANY = [
 ]
 
 
-def kill_and_resume(kills: list[list], data: Path, folder: Path) -> None:
-    asked = {"folder": str(folder), "keys": {**KEYS, "data_path": str(data)}, "kills": kills}
+# a checkpoint behind every step; dropout, negatives, an average and a rate that validation lowers go on inside epochs
+INSIDE = {
+    "checkpoint_minutes": 1e-9,
+    "ema_decay": 0.9,
+    "lr_plateau": {"factor": 0.5, "patience": 0},
+    "loss_type": "bce",
+}
+INSIDE |= {"train_windows": "random", "refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
+
+
+def kill_and_resume(kills: list[list], data: Path, folder: Path, **more: Any) -> None:
+    asked = {"folder": str(folder), "keys": {**KEYS, "data_path": str(data), **more}, "kills": kills}
     done = subprocess.run(
         [sys.executable, "-m", "tests.training.killed_runs"],
         input=json.dumps(asked),
@@ -59,6 +70,18 @@ def kill_and_resume(kills: list[list], data: Path, folder: Path) -> None:
 def test_a_killed_run_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     """Seconds: the process that forks has torch to import."""
     kill_and_resume(FEW, cycle, tmp_path)
+
+
+def test_a_run_killed_inside_an_epoch_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    kill_and_resume([["step", 4], ["write", "checkpoint.pt", 3, "renamed"]], cycle, tmp_path, **INSIDE)
+
+
+@pytest.mark.slow
+def test_runs_killed_anywhere_inside_epochs_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    kills: list[list] = [["step", number] for number in range(1, 15)]
+    kills += [["write", "checkpoint.pt", number, point] for number in range(1, 12) for point in POINTS]
+    assert len(kills) >= 58
+    kill_and_resume(kills, cycle, tmp_path, **INSIDE)
 
 
 @pytest.mark.slow
