@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import pickletools
+import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -379,6 +380,28 @@ def test_a_checkpoint_that_recbole_wrote_alone_is_read(
     assert trainer.evaluate(test, model_file="old.pth") == expected
     again.resume_checkpoint("old.pth")
     assert (again.start_epoch, again.saved_model_file) == (content["epoch"] + 1, "old.pth")
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
+def test_a_checkpoint_of_an_earlier_release_is_read(model: str, settings: dict[str, Any]) -> None:
+    """Its Config names the modules recbole_hyper.compat and recbole_hyper.hosted, which are called otherwise now."""
+    # of RecBole's own models, what a loaded trainer has not collected in training is not computed
+    keys = settings if model != "BPR" else {**settings, "metrics": ["NDCG"]}
+    trainer, test, _ = trained(model, keys)
+    expected = trainer.evaluate(test)
+    earlier = Path("earlier.pth")
+    with zipfile.ZipFile(trainer.saved_model_file) as now, zipfile.ZipFile(earlier, "w") as old:
+        for entry in now.namelist():
+            data = now.read(entry)
+            if entry.endswith("/data.pkl"):
+                assert data.count(b"crecbole_hyper.bridge.patches.checkpoints\n") == 1
+                data = data.replace(
+                    b"crecbole_hyper.bridge.patches.checkpoints\n", b"crecbole_hyper.compat.checkpoints\n"
+                )
+            old.writestr(entry, data)
+    config, network, _, _, _, loaded = load_data_and_model(str(earlier))
+    again = get_trainer(config["MODEL_TYPE"], config["model"])(config, network)
+    assert again.evaluate(loaded, load_best_model=False) == expected
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])

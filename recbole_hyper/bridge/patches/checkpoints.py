@@ -14,7 +14,11 @@ from recbole_hyper.bridge.patches.names import around, replace
 from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
 # of a Config: found again by the name of the model, or made anew
-_NOT_KEPT = ("model_class", "yaml_loader")
+_NOT_KEPT = ("model_class", "yaml_loader", "_named", "_files")
+
+
+# this module in earlier releases
+EARLIER = ("compat.checkpoints",)
 
 
 # --- Config ----------------------------------------------------------------------------------------------------------
@@ -50,7 +54,9 @@ def patch_config(configurator: Any) -> None:
         return object.__reduce_ex__(self, protocol)
 
     configurator.Config.__reduce_ex__ = reduced
-    add_safe_globals([restored_config, OldConfig, configurator.Config, *_enumerations(), *_numpy(), *_scipy()])
+    # by today's name and by that of earlier releases of this package
+    named = [(restored_config, f"recbole_hyper.{package}.restored_config") for package in EARLIER]
+    add_safe_globals([restored_config, *named, OldConfig, configurator.Config, *_enumerations(), *_numpy(), *_scipy()])
 
 
 def _enumerations() -> list[Any]:
