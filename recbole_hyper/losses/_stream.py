@@ -102,9 +102,14 @@ class ItemStream:
         self.on_cpu = self.vectors.device.type == "cpu"
         # the kernels work in place; they do not divide a tile's softmax by its sum
         self.compiled = self.on_cpu and self.dtype == torch.float32
-        n, width = self.vectors.shape
         self.n_items, self.dim = weight.shape
-        one = self._terms_of(slice(0, 1))
+        self.padding_idx = padding_idx
+        self._plan(budget)
+
+    def _plan(self, budget: int | None) -> None:
+        """Cut rows and items into tiles and allocate these."""
+        n, width = self.vectors.shape
+        one, geometry = self._terms_of(slice(0, 1)), self.geometry
         self.tiles = _chunks.cut(
             n,
             self.n_items,
@@ -114,12 +119,12 @@ class ItemStream:
             terms=2 * sum(t.numel() for t in one if t is not None),
             itemsize=self.vectors.element_size(),
             budget=budget,
-            device=states.device,
+            device=self.vectors.device,
         )
         # link, softmax and the extra column of the products in one kernel: of two passes, for in one it gains nothing
         fusible = self.compiled and geometry.asinh_link and self.lifted.exponent is None
         self.fused = fusible and not self.tiles.keep
-        self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, padding_idx)
+        self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, self.padding_idx)
         # with two passes a block is lifted twice only, and its terms are not worth their memory
         self.terms = self._all_terms() if self.tiles.keep else None
         self._allocate_tiles(one)
@@ -298,18 +303,26 @@ class ItemStream:
         self._score_targets()
         if row_weights is not None:
             self._allocate_gradients()
-        if self.tiles.keep:
-            every = slice(0, self.n_items)
-            whole = None if row_weights is None else self._item_gradients(every, self._terms_in(every))
-            for rows in self._row_chunks():
-                self._one_pass(rows, losses, row_weights, whole)
-            if whole is not None and row_weights is not None:
-                self._subtract_targets(every, whole, row_weights)
-                for part in _chunks.lift_spans(self.n_items, self.vectors.device):
-                    self._lift_back(part, _part_of(whole, part))
-        else:
-            self._two_passes(losses, row_weights)
+        self._sweep(losses, row_weights)
         return losses, Gradients() if row_weights is None else self._finish(row_weights)
+
+    def _sweep(self, losses: Tensor, row_weights: Tensor | None) -> None:
+        """Write the losses and add to the gradients what comes from all items."""
+        if not self.tiles.keep:
+            self._two_passes(losses, row_weights)
+            return
+        every = slice(0, self.n_items)
+        whole = None if row_weights is None else self._item_gradients(every, self._terms_in(every))
+        for rows in self._row_chunks():
+            self._one_pass(rows, losses, row_weights, whole)
+        if whole is not None and row_weights is not None:
+            self._lift_all_back(whole, row_weights)
+
+    def _lift_all_back(self, gradients: _ItemGradients, row_weights: Tensor) -> None:
+        """Take the targets off the gradients by all lifted items, and carry these back to weight and offset."""
+        self._subtract_targets(slice(0, self.n_items), gradients, row_weights)
+        for part in _chunks.lift_spans(self.n_items, self.vectors.device):
+            self._lift_back(part, _part_of(gradients, part))
 
     def _row_chunks(self) -> list[slice]:
         return list(_chunks.spans(0, len(self.vectors), self.tiles.rows))

@@ -11,6 +11,7 @@ from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import Gradients, ItemStream
+from recbole_hyper.losses._triton_stream import TritonStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.registry import register
@@ -21,16 +22,16 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded
+        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded, stream_of
     ) -> Tensor:
         # needs_input_grad tells what requires a gradient, also where none is recorded
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call = (geometry, padding_idx, budget, needs)
         ctx.targets = targets
-        ctx.reduction = reduction
+        ctx.reduction, ctx.stream_of = reduction, stream_of
         device = states.device
         with float32_products(device), torch.no_grad():
-            stream = ItemStream(states, targets, weight, offset, curvature, *ctx.call)
+            stream = stream_of(states, targets, weight, offset, curvature, *ctx.call)
             if reduction == "none":
                 losses, _ = stream.run(None)
                 ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
@@ -50,10 +51,10 @@ class _ExactCrossEntropy(torch.autograd.Function):
             states, weight, offset, curvature = ctx.saved_tensors
             curvature = ctx.constant_curvature if curvature is None else curvature
             with float32_products(states.device):
-                stream = ItemStream(states, ctx.targets, weight, offset, curvature, *ctx.call)
+                stream = ctx.stream_of(states, ctx.targets, weight, offset, curvature, *ctx.call)
                 _, gradients = stream.run(gradient.to(stream.dtype))
             found = _of_tensors(gradients, states, weight, offset, curvature)
-            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
+            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 7
         if ctx.gradients is None:
             raise RuntimeError(
                 "cross_entropy hands out its gradients once: a second backward through the same loss needs "
@@ -61,7 +62,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             )
         gradients, ctx.gradients = ctx.gradients, None
         # in place: a copy would double the memory of the item gradient
-        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 6
+        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 7
 
 
 def _of_tensors(
@@ -89,6 +90,7 @@ def exact_cross_entropy(
     memory_budget: int | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    triton_kernel: bool = False,
 ) -> Tensor:
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
@@ -105,19 +107,20 @@ def exact_cross_entropy(
         reduction: "mean", "sum" or "none", which returns (n,) losses.
         label_smoothing: e in [0, 1); the loss is (1 - e) of the cross-entropy and e of the mean of -log softmax over
             all items that are scored.
+        triton_kernel: sweep over the items by Triton's kernels, which hold no logits in memory; never timed.
 
     Raises:
-        ValueError: another reduction, a smoothing out of range, or a budget not above 0 or under the lifts and one row
-            of logits.
+        ValueError: another reduction, a smoothing out of range, a budget not above 0 or under the lifts and one row
+            of logits, or a Triton kernel where it cannot serve: no GPU, float64, vectors wider than 256 numbers.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
     check_budget(memory_budget)
     check_smoothing(label_smoothing)
     budget = None if memory_budget is None else int(memory_budget)
-    loss = _ExactCrossEntropy.apply(
-        states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled()
-    )
+    stream_of = TritonStream if triton_kernel else ItemStream
+    settings = (targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled(), stream_of)
+    loss = _ExactCrossEntropy.apply(states, weight, offset, curvature, *settings)
     if not label_smoothing:
         return loss
     # of -log softmax, the mean over all items exceeds that of the target by what the logits fall short of its own
@@ -147,17 +150,20 @@ class CrossEntropy(Loss):
             (3 numbers per row and coordinate, 6 with a link); None for 256 MiB, or 1/32 of the device's memory if
             that is less, with the lifts on top where it would not hold them.
         label_smoothing: share of the target that is spread evenly over all items, in [0, 1).
+        triton_kernel: sweep over the items by Triton's kernels, which hold no logits in memory; never timed.
 
     Raises:
         ValueError: smoothing out of range, budget not above 0 here, or under the lifts and one row of logits at the
             first call.
     """
 
-    def __init__(self, *, memory_budget: int | None = None, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, *, memory_budget: int | None = None, label_smoothing: float = 0.0, triton_kernel: bool = False
+    ) -> None:
         super().__init__()
         check_budget(memory_budget)
         check_smoothing(label_smoothing)
-        self.memory_budget, self.label_smoothing = memory_budget, label_smoothing
+        self.memory_budget, self.label_smoothing, self.triton_kernel = memory_budget, label_smoothing, triton_kernel
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean cross-entropy; ``negatives`` is not used."""
@@ -171,6 +177,7 @@ class CrossEntropy(Loss):
             padding_idx=head.padding_idx,
             memory_budget=self.memory_budget,
             label_smoothing=self.label_smoothing,
+            triton_kernel=self.triton_kernel,
         )
 
     def memory_bytes(self, problem: Problem) -> int:
