@@ -48,6 +48,21 @@ def free_memory(device: torch.device) -> int:
     return psutil.virtual_memory().available if device.type == "cpu" else module_of(device).mem_get_info(device)[0]
 
 
+def half_precision(device: torch.device) -> torch.dtype:
+    """Return what ``enable_amp`` computes in: bfloat16 where the device has it, else float16."""
+    if device.type == "cpu" or module_of(device).is_bf16_supported(including_emulation=False):
+        return torch.bfloat16
+    return torch.float16
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Return RecBole's Interaction on the device: on a GPU from pinned memory, without waiting for the copies."""
+    if device.type == "cpu":
+        return batch.to(device)
+    columns = batch.interaction.items()
+    return type(batch)({name: column.pin_memory().to(device, non_blocking=True) for name, column in columns})
+
+
 def describe(device: torch.device) -> dict[str, Any]:
     """Return what a figure was measured on: type, name and memory in bytes; "cores" too for the CPU."""
     if device.type == "cpu":

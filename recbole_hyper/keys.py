@@ -164,6 +164,7 @@ _declare(
     ("feature_id_dropout", _PROBABILITY, "share of items that a step sees by their features alone"),
     ("loss_memory_budget", "int >= 1 or ~", "bytes of logits alive at once in exact cross-entropy"),
     ("label_smoothing", _PROBABILITY, "share of the target that exact cross-entropy spreads evenly over all items"),
+    ("triton_kernel", "bool", "exact cross-entropy sweeps over the items by Triton kernels, on a CUDA or ROCm device"),
     ("n_negatives", "int >= 1", "negatives per position or sequence"),
     ("gbce_t", "float in [0, 1]", "calibration: 0 is BCE+, 1 fully calibrated"),
     ("sce_n_buckets", "int >= 1 or ~", "buckets per batch"),
@@ -238,7 +239,9 @@ _declare(
     ("wandb_project", "str", "project there"),
     ("worker", "int >= 0", "processes that make the batches of RecBole's general models"),
     ("state", "str", "level of the log"),
-    ("use_gpu", "bool", "False trains on the CPU"),
+    ("use_gpu", "bool", "False trains on the CPU; True warns where no GPU can be used"),
+    ("matmul_precision", "highest, high or medium", "of float32 products on a GPU: float32, TF32 or bfloat16"),
+    ("compile", "bool", "let torch.compile fuse the encoder's operations; the first steps take a minute"),
     ("gpu_id", "str or int", "of the GPU; empty is the CPU"),
 )
 

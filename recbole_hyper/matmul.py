@@ -78,6 +78,23 @@ def product_library(device: torch.device | str = "cpu") -> str:
 
 
 @contextmanager
+def gpu_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """Let the float32 products of a GPU have torch's ``precision`` within the block; nothing changes on a CPU.
+
+    "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7. The setting is torch's for the
+    whole process, and comes back at the end.
+    """
+    before = torch.get_float32_matmul_precision()
+    if device.type != "cpu":
+        torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        if device.type != "cpu":
+            torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
 def float32_products(device: torch.device, rows: int | None = None) -> Iterator[None]:
     """Leave autocast, and on a CPU let the faster library make the float32 products where that costs no precision.
 

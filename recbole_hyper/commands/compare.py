@@ -31,6 +31,7 @@ def main(arguments: argparse.Namespace) -> int:
         comparison,
         comparison_caption,
         comparison_table,
+        measured_on,
         p_value_text,
         pair_table,
     )
@@ -66,7 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
     rows, pairs = comparison(results, places, metric, part=part, failed=failed)
     note = p_value_text(metric, several=len(seeds) > 1)
     table = comparison_table(
-        rows, configs[models[0]]["topk"], caption=comparison_caption(first, part, seeds), note=note
+        rows, configs[models[0]]["topk"], caption=comparison_caption(first, part, seeds) + measured_on(rows), note=note
     )
     paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
     if len(pairs) > 1:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.devices import in_words
 from recbole_hyper.evaluation.pairs import SEEDS, USERS, Pair, compare_models, read_cases
 from recbole_hyper.evaluation.results import candidates_text, costs, headline, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
@@ -80,10 +81,12 @@ def comparison(
 
 
 def mean(values: Sequence[Any]) -> Any:
-    """Return the mean of numbers; what all share as it is; None where a value is missing."""
+    """Return the mean of numbers; what all share as it is; every text there is; None where a value is missing."""
     if any(value is None for value in values):
         return None
-    return values[0] if len(set(values)) == 1 else statistics.fmean(values)
+    if len(set(values)) == 1:
+        return values[0]
+    return "; ".join(sorted(set(values))) if isinstance(values[0], str) else statistics.fmean(values)
 
 
 def deviation(values: Sequence[Any]) -> float | None:
@@ -93,7 +96,9 @@ def deviation(values: Sequence[Any]) -> float | None:
 
 def _row(result: Mapping[str, Any], part: str) -> dict[str, Any]:
     """Return metrics and cost of one run."""
+    device = result.get("device")  # results of earlier versions do not say
     rest = {"parameters": result["parameters"], "best_epoch": result["best_epoch"]}
+    rest["device"] = in_words(device) if device else None
     return {**result[part], "total_seconds": result["seconds"]["total"], **costs(result), **rest}
 
 
@@ -163,6 +168,18 @@ def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
     return Table(
         rows, columns, forms={"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f"), note=note
     )
+
+
+def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return on what seconds and memory of the rows of :func:`comparison` were measured, as a sentence; "" if unknown.
+
+    Of more than one device, each model is named with its own: their seconds do not compare.
+    """
+    found = {str(row["model"]): str(row["device"]) for row in rows if row.get("device")}
+    if len(set(found.values())) <= 1:
+        return f" Seconds and memory: {next(iter(found.values()))}." if found else ""
+    each = ", ".join(f"{model} on {device}" for model, device in found.items())
+    return f" Seconds and memory do not compare: {each}."
 
 
 def comparison_caption(result: Mapping[str, Any], part: str = "test", seeds: Sequence[int] = ()) -> str:

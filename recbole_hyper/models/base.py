@@ -44,7 +44,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     the last state predicts ``item_id``. An encoder that reads times gets them from ``timestamp_list`` (B, L).
 
     Attributes:
-        loss_terms: the parts of the last training loss by name, for train.csv.
+        loss_terms: the parts of the last training loss by name, 0-d and detached, for train.csv.
     """
 
     parts: ClassVar[dict[str, str | type]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
@@ -71,7 +71,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         self.head = self.build_head(config, matrix, resolve_curvature(config))
         self.encoder.share_curvature(self.head)
         self.loss = self.build_loss(config)
-        self.loss_terms: dict[str, float] = {}
+        self.loss_terms: dict[str, Tensor] = {}
         self.TIME_SEQ = config["TIME_FIELD"] + config["LIST_SUFFIX"]
         # one key per interaction, which a loss that draws nothing is spared
         self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
@@ -186,7 +186,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             states = self.forward(*self._histories(interaction))
             each = torch.arange(len(users), device=users.device)
             return self._loss(states, interaction[self.POS_ITEM_ID], users, each, head)
-        statistics: list[dict[str, float]] = []
+        statistics: list[dict[str, Tensor]] = []
 
         def loss_of(states: Tensor, answers: Tensor, rows: Tensor) -> Tensor:
             loss = self._loss(states, answers, users, rows, head)
@@ -195,7 +195,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
         items, lengths, *times = self._histories(interaction)
         total, terms = self.encoder.training_loss(items, interaction[TARGET_LIST], lengths, loss_of, *times)
-        self.loss_terms = {name: float(value) for name, value in terms.items()} | statistics[0]
+        self.loss_terms = {**terms, **statistics[0]}
         for name, value in statistics[1].items() if len(statistics) > 1 else ():
             self.loss_terms[f"future_{name}"] = value
         return total
@@ -205,7 +205,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         targets = self.head.numbered(targets)
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
         loss = self.loss(states, targets, head, negatives)
-        self.loss_terms = {name: float(value) for name, value in self.loss.statistics.items()}
+        self.loss_terms = dict(self.loss.statistics)
         return loss
 
     def predict(self, interaction: Any) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from recbole.utils import ModelType, init_seed
 
+from recbole_hyper import devices
 from recbole_hyper.bridge import leaks
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
@@ -21,6 +22,7 @@ from recbole_hyper.evaluation.same_lists import SAME, list_overlap
 from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
+from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
@@ -119,6 +121,7 @@ def run_claimed(
     with logging_to(output_dir, config["state"]):
         use_threads(config["n_threads"])
         init_seed(config["seed"], config["reproducibility"])
+        logger.info("device: %s", devices.in_words(devices.describe(config["device"])))
         data, split = (read or read_data)(config)
         if not test:
             split = split.without_test()
@@ -136,12 +139,14 @@ def run_claimed(
             keep(output_dir, config, data, split)
         keep_digests(output_dir, config["plugins"])
         write_yaml(output_dir / CONFIG, config.plain())
-        outcome = _train_and_test(config, data, split, output_dir, on_validation)
+        with gpu_precision(config["device"], config["matmul_precision"]):
+            outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
             **provenance(config, split),
             "ties": "a target ranks behind every candidate with an equal score",
             "workers": world()[1],
             "threads": torch.get_num_threads(),
+            "device": devices.describe(config["device"]),
             **settled,
             **outcome,
         }

@@ -12,6 +12,7 @@ from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_d
 from recbole_hyper.data.loader import PrefixLoader
 from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws, seeded
@@ -52,6 +53,8 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
         loader = PrefixLoader(training, split.store, lengths, config)
         return config.model_class(config, loader.view()).to(config["device"]), loader, training
     model = config.model_class(config, training).to(config["device"])
+    if isinstance(model, HyperRecommender) and config["compile"]:
+        model.encoder.compile(dynamic=True)
     if isinstance(model, OwnModel):
         return model, model.training_loader(training, split.store, lengths, config), training
     if config["MODEL_TYPE"] not in (ModelType.GENERAL, ModelType.TRADITIONAL):

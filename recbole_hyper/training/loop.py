@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
+from recbole_hyper.devices import half_precision, moved
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.random_numbers import order_state
@@ -23,6 +24,10 @@ from recbole_hyper.training.progress import Training
 from recbole_hyper.training.validation import Evaluation
 
 logger = logging.getLogger("recbole_hyper")
+
+
+# steps whose losses a GPU computes before the host reads them together
+STEPS_BETWEEN_LOOKS = 64
 
 
 @dataclass
@@ -44,7 +49,12 @@ class Loop(Training):
         super().__init__(config, model, output_dir)
         self.loss_of = loss_of or model.calculate_loss
         self._follow(build_optimizer(model, config))
-        self._scales = bool(config["enable_scaler"]) and self.device.type != "cpu"
+        self._half = half_precision(self.device)
+        scales = config["enable_scaler"] or (config["enable_amp"] and self._half == torch.float16)
+        self._scales = bool(scales) and self.device.type != "cpu"
+        self._unread: list[dict[str, Tensor | float]] = []  # losses of the last steps, by name
+        self._n_read = 0  # steps of the epoch whose losses are read
+        self._steps_between_looks = 1 if self.device.type == "cpu" else STEPS_BETWEEN_LOOKS
         self.under_way = UnderWay()
         self._order: Any = None  # state of the loader's generator at the beginning of the epoch under way
 
@@ -84,6 +94,7 @@ class Loop(Training):
         scaler = torch.amp.GradScaler(self.device.type, enabled=self._scales)
         if now.scaler:
             scaler.load_state_dict(now.scaler)
+        self._n_read = now.step
         self.model.train()
         with PeakMemory(self.device) as memory:
             # those before a resume are made too: what they drew of the loader's generator is drawn again
@@ -91,12 +102,13 @@ class Loop(Training):
             for batch in itertools.islice(batches, now.step, None):
                 if self.schedule is not None:
                     self.schedule.set_rates(epoch, now.step, n_steps)
-                for name, loss in self.train_step(batch.to(self.device), scaler).items():
-                    now.sums[name] = now.sums.get(name, 0.0) + loss
+                self.train_step(moved(batch, self.device), scaler)
                 now.step += 1
-                if self._is_time() and now.step < n_steps:
+                if now.step % self._steps_between_looks == 0 and self._is_time() and now.step < n_steps:
+                    self._read_losses()
                     now.seconds, now.scaler = spent + watch.seconds(), scaler.state_dict()
                     self._write_state()
+            self._read_losses()
         give_back_freed()
         self.under_way = UnderWay()
         means = {name: value / max(1, now.step) for name, value in now.sums.items()}
@@ -113,13 +125,14 @@ class Loop(Training):
         )
         self.tensorboard.add_scalar("Loss/Train", loss, epoch)
 
-    def train_step(self, batch: Any, scaler: torch.amp.GradScaler) -> Mapping[str, float]:
-        """Take one step of the optimizer; returns the loss and its terms by name."""
+    def train_step(self, batch: Any, scaler: torch.amp.GradScaler) -> None:
+        """Take one step of the optimizer."""
         self.optimizer.zero_grad()
-        with torch.autocast(self.device.type, enabled=bool(self.config["enable_amp"])):
+        with torch.autocast(self.device.type, self._half, enabled=bool(self.config["enable_amp"])):
             loss = self.loss_of(batch)
-        value = loss.item()
-        self.require_finite(value, self.under_way.step + 1)
+        self._unread.append({"train_loss": loss.detach(), **getattr(self.model, "loss_terms", {})})
+        if len(self._unread) >= self._steps_between_looks:
+            self._read_losses()
         scaler.scale(loss).backward()
         if self.config["clip_grad_norm"]:
             scaler.unscale_(self.optimizer)
@@ -128,7 +141,19 @@ class Loop(Training):
         scaler.update()
         if self.average is not None:
             self.average.update()
-        return {"train_loss": value, **getattr(self.model, "loss_terms", {})}
+
+    def _read_losses(self) -> None:
+        """Add up the losses of the last steps, for which a GPU is waited for once; DivergedError for one not finite."""
+        named = [(step, name, loss) for step, found in enumerate(self._unread) for name, loss in found.items()]
+        if not named:
+            return
+        values = torch.stack([torch.as_tensor(loss, device=self.device).double() for *_, loss in named]).tolist()
+        first, self._unread = self._n_read + 1, []
+        for (step, name, _), value in zip(named, values, strict=True):
+            if name == "train_loss":
+                self.require_finite(value, first + step)
+            self.under_way.sums[name] = self.under_way.sums.get(name, 0.0) + value
+        self._n_read = first + named[-1][0]
 
     def validate(self, valid: Evaluation, show_progress: bool = False) -> float:
         """Rank validation, keep the weights if they are the best so far, and return the score."""

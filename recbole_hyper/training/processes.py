@@ -85,11 +85,11 @@ class WholeBatchLoss:
     def __call__(self, interaction: Interaction) -> Tensor:
         """Return the loss, shape (); its value is the same in every process."""
         targets = interaction[TARGET_LIST]
-        own = self.shares.weight * int((targets != 0).sum())
-        total = torch.tensor([float(own)], device=targets.device)
+        own = self.shares.weight * (targets != 0).sum().float()
+        total = own.clone()
         dist.all_reduce(total)
         # DistributedDataParallel takes the mean over processes, hence the factor
-        loss = self.module(interaction) * (self.shares.size * own / total[0])
+        loss = self.module(interaction) * (self.shares.size * own / total)
         whole = loss.detach().clone()
         dist.all_reduce(whole)
         return loss + (whole / self.shares.size - loss.detach())

@@ -114,6 +114,11 @@ class ForeignModule(_DummyBackendModule):
     def is_available(self) -> bool:
         return self.active
 
+    has_bfloat16 = True
+
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
+        return self.has_bfloat16
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
 
@@ -175,6 +180,10 @@ class Foreign(torch.Tensor):
     def tolist(self) -> Any:
         _note("to host")
         return self.raw.detach().tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _note("to host")
+        return self.raw.detach().__reduce_ex__(protocol)
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("can't convert foreign:0 device type tensor to numpy. Use Tensor.cpu() first")
@@ -283,13 +292,31 @@ def _copying(loading: Any) -> Any:
     return load
 
 
+# what autocast rounds, of the operators that the models use
+IN_HALF_PRECISION = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm")
+
+
+def _in_half_precision(operator: Any) -> Any:
+    def rounded(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)):
+            half = torch.get_autocast_dtype(NAME)
+            is_float = [isinstance(a, torch.Tensor) and a.is_floating_point() for a in args]
+            return operator(*(a.to(half) if own else a for a, own in zip(args, is_float, strict=True)))
+
+    return rounded
+
+
 @functools.cache
-def registered() -> torch.library.Library:
+def registered() -> tuple[torch.library.Library, torch.library.Library]:
     """Register the device with torch, once per process; what is returned must live as long."""
     _setup_privateuseone_for_python_backend(NAME, backend_module=_MODULE)
     library = torch.library.Library("_", "IMPL")
     library.fallback(lambda func, *args, **kwargs: on_cpu(func, args, kwargs), "PrivateUse1")
-    return library
+    library.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    rounded = torch.library.Library("aten", "IMPL")
+    for name in IN_HALF_PRECISION:
+        rounded.impl(name, _in_half_precision(getattr(aten, name)), "AutocastPrivateUse1")
+    return library, rounded
 
 
 @contextlib.contextmanager
@@ -301,13 +328,14 @@ def foreign_device() -> Iterator[torch.device]:
     """
     registered()
     swapping = torch.__future__.get_swap_module_params_on_conversion()
-    loading = torch.nn.Module.load_state_dict
+    loading, pinning = torch.nn.Module.load_state_dict, torch.Tensor.pin_memory
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.tensor, _MODULE.active = _tensor, True
     torch.nn.Module.load_state_dict = _copying(loading)
+    torch.Tensor.pin_memory = lambda tensor: tensor  # the memory of the host is that of the device
     try:
         yield torch.device(NAME, 0)
     finally:
         torch.tensor, _MODULE.active = _plain_tensor, False
-        torch.nn.Module.load_state_dict = loading
+        torch.nn.Module.load_state_dict, torch.Tensor.pin_memory = loading, pinning
         torch.__future__.set_swap_module_params_on_conversion(swapping)

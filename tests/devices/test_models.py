@@ -1,0 +1,74 @@
+"""Every model of this package trains and ranks on the device: few transfers, and the numbers of the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from recbole_hyper import registry, run
+from recbole_hyper.encoders import base
+from tests.devices.steps import small_keys, step_and_ranking, write_random
+
+# waits of a step. One says how many targets the batch has; FMLPRec looks twice, for the prefixes too; the others are
+# those of the losses and of the draw of negatives, see test_losses.py
+WAITS = {
+    **dict.fromkeys(("SASRecBCE", "HSASRec", "gSASRec", "SASRecBCEPlus"), 2),
+    "FMLPRec": 3,
+    **dict.fromkeys(("HSTU", "FuXi", "eSASRec", "SASRecSampledCE"), 3),
+    **dict.fromkeys(("SASRecSCE", "HSASRecSCE"), 3),
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_random(tmp_path / "data")
+
+
+@pytest.mark.parametrize("model", registry.names("models"))
+def test_a_step_and_a_ranked_batch_wait_a_fixed_number_of_times(
+    model: str, data: Path, tmp_path: Path, foreign: torch.device
+) -> None:
+    step, ranking, cases = step_and_ranking(model, data, tmp_path / "run")
+    assert cases > 20
+    if step is not None:
+        assert (step.waits, step["number"]) == (WAITS.get(model, 1), 0), step.places
+        assert step["to device"] <= 8, step.places
+    # ranks, counts, lists and their scores come back, and whether all are finite
+    assert ranking.waits <= (20 if model == "FMLPRecMemory" else 10), ranking.places  # a choice of its share, too
+
+
+@pytest.mark.parametrize("model", ["HSASRecCE", "SASRecSCE", "DualRec"])
+def test_transfers_do_not_grow_with_users_or_items(model: str, tmp_path: Path, foreign: torch.device) -> None:
+    found = []
+    for users, items in ((40, 300), (120, 500)):
+        data = write_random(tmp_path / f"{users}", users, items)
+        step, ranking, _ = step_and_ranking(model, data, tmp_path / f"run{users}", train_batch_size=users)
+        found.append((dict(step or {}), dict(ranking)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("model", ["HSASRecCE", "GRU4RecCE", "DualRec", "EASER", "PureSVDN", "Pop"])
+def test_metrics_are_those_of_the_cpu(model: str, data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    """Without dropout, whose masks the device draws in another order."""
+    still = dict.fromkeys(("hidden_dropout_prob", "attn_dropout_prob", "dropout_prob"), 0.0)
+    found = {}
+    for use_gpu in (True, False):
+        folder = tmp_path / str(use_gpu)
+        keys = small_keys(model, data, output_dir=str(folder), use_gpu=use_gpu, epochs=2, learning_rate=0.01)
+        found[use_gpu] = run(model, "random", config_dict=keys | {k: v for k, v in still.items() if model[0] in "HGD"})
+    assert found[True]["device"]["type"] == "foreign"
+    assert found[False]["device"]["type"] == "cpu"
+    assert found[True]["test"] == pytest.approx(found[False]["test"], abs=2e-5)
+
+
+def test_a_planted_cpu_tensor_in_a_step_fails(
+    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "positions_from_end", lambda lengths, width: torch.zeros(len(lengths), width).long())
+    from recbole_hyper.encoders import transformer
+
+    monkeypatch.setattr(transformer, "positions_from_end", base.positions_from_end)
+    with pytest.raises(RuntimeError, match="a tensor on cpu among tensors on foreign"):
+        step_and_ranking("SASRecCE", data, tmp_path / "run")

@@ -1,0 +1,158 @@
+"""Runs on the device: optimizers, half precision, averages, features, resume, refit, recommendations and export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recbole_hyper import load, recommend, run
+from recbole_hyper.evaluation.compare import measured_on
+from recbole_hyper.matmul import gpu_precision
+from tests.devices import foreign as device_module
+from tests.devices.steps import small_keys, write_random
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_random(tmp_path / "data")
+
+
+def result_of(model: str, data: Path, folder: Path, **keys: Any) -> dict[str, Any]:
+    return run(model, "random", config_dict=small_keys(model, data, output_dir=str(folder), **keys))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *({"learner": name} for name in ("adam", "adamw", "sgd", "adagrad", "rmsprop")),
+        {"learner": "riemannian_adam", "curvature": "learn"},
+        {"learner": "riemannian_sgd"},
+        {"rowwise_update": True, "loss_type": "gbce", "n_negatives": 4},
+        {"ema_decay": 0.9, "clip_grad_norm": {"max_norm": 1.0}},
+        {"lr_schedule": "cosine", "warmup_ratio": 0.2},
+    ],
+    ids=str,
+)
+def test_ways_to_learn(keys: dict[str, Any], data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    result = result_of("HSASRecCE", data, tmp_path / "run", **keys)
+    assert result["device"] == {"type": "foreign", "name": "Foreign test device", "memory": device_module.MEMORY}
+    assert 0 < result["test"]["ndcg@10"] <= 1
+    # what the device's allocator says
+    assert result["peak_memory_bytes"] == 3 << 20
+
+
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_half_precision_is_bfloat16_where_there_is_one(
+    has_bfloat16: bool, data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """float16 loses small gradients, which the scaler keeps; bfloat16 needs none."""
+    seen, scaled = set(), []
+    product, scale = torch.nn.functional.linear, torch.amp.GradScaler.scale
+
+    def linear(*arguments: Any) -> torch.Tensor:
+        out = product(*arguments)
+        seen.add(out.dtype)
+        return out
+
+    def noted(scaler: Any, loss: torch.Tensor) -> Any:
+        scaled.append(scaler.is_enabled())
+        return scale(scaler, loss)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    monkeypatch.setattr(torch.amp.GradScaler, "scale", noted)
+    monkeypatch.setattr(device_module.ForeignModule, "has_bfloat16", has_bfloat16)
+    result = result_of("HSASRecCE", data, tmp_path / "run", enable_amp=True)
+    assert result["test"]["ndcg@10"] > 0
+    assert (torch.bfloat16 if has_bfloat16 else torch.float16) in seen
+    assert (torch.float16 if has_bfloat16 else torch.bfloat16) not in seen
+    assert set(scaled) == {not has_bfloat16}
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    whole = result_of("HSASRecCE", data, tmp_path / "whole", epochs=3)
+    result_of("HSASRecCE", data, tmp_path / "parts", epochs=1)
+    parts = result_of("HSASRecCE", data, tmp_path / "parts", epochs=3, resume=True)
+    assert parts["test"] == whole["test"]
+    rows = [(tmp_path / name / "train.csv").read_text().splitlines() for name in ("whole", "parts")]
+    losses = [[line.split(",")[2] for line in lines] for lines in rows]
+    assert losses[0] == losses[1]
+    assert losses[0][0] == "train_loss"
+
+
+def test_refit_recommend_and_export(data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    result = result_of("SASRecCE", data, tmp_path / "run", refit=True, epochs=2)
+    assert result["refit_epochs"] == result["best_epoch"] + 1
+    on_device = recommend(tmp_path / "run", ["u1", "u2"], k=3)
+    assert next(load(tmp_path / "run").model.parameters()).device.type == "foreign"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_module.ForeignModule, "active", False)
+        device_module._MODULE.active = False
+        on_cpu = recommend(tmp_path / "run", ["u1", "u2"], k=3)
+        device_module._MODULE.active = True
+    assert on_device["item_id"].tolist() == on_cpu["item_id"].tolist()
+    assert on_device["score"].tolist() == pytest.approx(on_cpu["score"].tolist(), rel=1e-4)
+
+
+def test_item_features_are_read_on_the_device(data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    lines = ["item_id:token\tkind:token\tprice:float", *(f"i{item}\tk{item % 4}\t{item / 7}" for item in range(300))]
+    (data / "random" / "random.item").write_text("\n".join(lines) + "\n")
+    columns = {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "kind", "price"]}
+    keys = {"load_col": columns, "selected_features": ["kind", "price"]}
+    assert result_of("SASRecCE", data, tmp_path / "run", **keys)["test"]["ndcg@10"] > 0
+
+
+def test_a_loss_that_is_not_finite_names_its_step(
+    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The losses are read together, and the first that is not finite is named all the same."""
+    from recbole_hyper.losses.ce import CrossEntropy
+    from recbole_hyper.training.progress import DivergedError
+
+    forward, calls = CrossEntropy.forward, []
+
+    def broken(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        loss = forward(*arguments)
+        return loss * float("nan") if len(calls) == 3 else loss
+
+    monkeypatch.setattr(CrossEntropy, "forward", broken)
+    with pytest.raises(DivergedError, match="is nan at epoch 0, step 3"):
+        result_of("SASRecCE", data, tmp_path / "run", train_batch_size=8)
+    assert len(calls) > 3
+
+
+def test_the_log_and_comparisons_name_the_device(data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    result = result_of("Pop", data, tmp_path / "run")
+    words = "foreign (Foreign test device, 4 GiB)"
+    assert f"device: {words}" in (tmp_path / "run" / "run.log").read_text()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["device"] == result["device"]
+    rows = [{"model": "A", "device": words}, {"model": "B", "device": words}]
+    assert measured_on(rows) == f" Seconds and memory: {words}."
+    rows[1]["device"] = "cpu (x)"
+    assert measured_on(rows) == f" Seconds and memory do not compare: A on {words}, B on cpu (x)."
+    assert measured_on([{"model": "A", "device": None}]) == ""
+
+
+def test_use_gpu_without_a_gpu_warns(data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    result = result_of("Pop", data, tmp_path / "run")
+    assert result["device"]["type"] == "cpu"
+    assert result["device"]["cores"] >= 1
+    assert "use_gpu=True: this run takes the CPU; torch" in caplog.text
+    caplog.clear()
+    keys = small_keys("Pop", data, output_dir=str(tmp_path / "other"))
+    del keys["use_gpu"]
+    run("Pop", "random", config_dict=keys)
+    assert "this run takes the CPU" not in caplog.text
+
+
+def test_the_precision_of_products_is_that_of_a_run(foreign: torch.device) -> None:
+    before = torch.get_float32_matmul_precision()
+    with gpu_precision(foreign, "high"):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
+    with gpu_precision(torch.device("cpu"), "high"):
+        assert torch.get_float32_matmul_precision() == before
