@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one = "keys of all models (a mapping below a model's name goes to that model, as --EASER.reg_weight=64 does)"
     add_dataset(parser, one, required=True)
     parser.add_argument("--output_dir", help="a folder per model; finished ones are not run again")
+    parser.add_argument("--segments", type=words, default="", help="such as history_length,item_popularity,item.COLUMN")
     parser.add_argument("--seeds", help="such as 1,2,3: every model with each, in MODEL/seed-N; means and deviations")
 
 
@@ -35,6 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
         p_value_text,
         pair_table,
     )
+    from recbole_hyper.evaluation.segments import check_segments
     from recbole_hyper.report.page import write_page
     from recbole_hyper.runs.folder import plan_runs, seed_folder
     from recbole_hyper.runs.seeds import read_seeds
@@ -45,6 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
             f"--models names {twice[0]} more than once; a model is one row. Two settings of it are two runs: "
             "'recbole-hyper run' each, then 'recbole-hyper report' over both"
         )
+    check_segments(arguments.segments)
     if not models:
         raise ConfigError("--models='' names no model; such as --models=SASRecCE,Pop is expected")
     seeds = [] if arguments.seeds is None else read_seeds(arguments.seeds, arguments.keys)
@@ -72,9 +75,31 @@ def main(arguments: argparse.Namespace) -> int:
     paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
     if len(pairs) > 1:
         paths += pair_table(pairs, metric).save(folder, "compare_pairs")[:1]
+    if arguments.segments:
+        runs = {name: list(by_seed.values()) for name, by_seed in places.items()}
+        paths += _segments(runs, arguments.segments, metric, first, part, folder)
     print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
     print(*paths, sep="\n")
     return 1 if failed else 0
+
+
+def _segments(
+    runs: Mapping[str, Sequence[Path]],
+    names: Sequence[str],
+    metric: str,
+    result: Mapping[str, Any],
+    part: str,
+    folder: Path,
+) -> list[Path]:
+    """Print and save the metric of each model per segment, and its figure."""
+    from recbole_hyper.evaluation.segments import segments_of_models
+    from recbole_hyper.report.figures import save, segment_figure
+
+    items = Path(result["config"]["data_path"]) / f"{result['dataset']}.item"
+    table = segments_of_models(runs, names, metric, items=items, part=part)
+    print(f"\n{table.text()}\n\n{table.note}")
+    figure = segment_figure(table, metric, f"{result['dataset']}: {metric} by segment")
+    return [*table.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
 
 
 def run_all(

@@ -3,12 +3,16 @@
 import argparse
 from pathlib import Path
 
+from recbole_hyper.commands import words
+
 HELP = "one HTML page, csv, markdown and figures over runs and sweeps"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of runs or sweeps, or any above them")
     parser.add_argument("--output", help="folder of the report; default: report/ in the first DIR")
+    about = "such as history_length,item_popularity,item.COLUMN: the test metric per segment, with a figure"
+    parser.add_argument("--segments", type=words, default="", help=about)
     parser.add_argument("--metric", default="ndcg@10", help="validation metric of the cost figures; default ndcg@10")
 
 
@@ -17,4 +21,4 @@ def main(arguments: argparse.Namespace) -> None:
     from recbole_hyper.report.build import build_report
 
     output = arguments.output or Path(arguments.folders[0]) / "report"
-    print(build_report(arguments.folders, output, arguments.metric.lower()))
+    print(build_report(arguments.folders, output, arguments.metric.lower(), arguments.segments))

@@ -3,11 +3,14 @@
 import platform
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from recbole_hyper.evaluation.tables import table
@@ -20,21 +23,35 @@ REPEATED, REPEATS = "targets that repeat an item of their history", 0.05
 PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "geoopt", "ray")
 
 
-def write_cases(path: Path, cases: Cases, ranks: Ranks) -> None:
-    """Write a row per case as parquet: user_id, item_id, position (length of history), timestamp, rank, candidates."""
+def cases_frame(cases: Cases, ranks: Ranks, item_counts: Counter, user_counts: Counter) -> pd.DataFrame:
+    """Return a row per case: user_id, item_id, position (length of history), timestamp, rank, n_candidates, and how
+    often the target and the user are in the training part (item_count, user_count)."""
     store = cases.store
-    frame = pd.DataFrame(
+    items, users = cases.targets, store.users[cases.rows]
+    return pd.DataFrame(
         {
-            "user_id": store.user_tokens[store.users[cases.rows]],
-            "item_id": store.item_tokens[cases.targets],
+            "user_id": store.user_tokens[users],
+            "item_id": store.item_tokens[items],
             "position": cases.ends - cases.starts,
             "timestamp": cases.times,
             "rank": ranks.ranks,
             "n_candidates": ranks.n_candidates,
+            "item_count": _counts(item_counts, len(store.item_tokens))[items],
+            "user_count": _counts(user_counts, len(store.user_tokens))[users],
         }
     )
+
+
+def write_cases(path: Path, frame: pd.DataFrame) -> None:
+    """Write the rows of :func:`cases_frame` as parquet."""
     with replaced(path) as part:
         frame.to_parquet(part, index=False)
+
+
+def _counts(counter: Counter, size: int) -> npt.NDArray[np.int64]:
+    counts = np.zeros(size, dtype=np.int64)
+    counts[list(counter)] = list(counter.values())
+    return counts
 
 
 def versions() -> dict[str, str]:

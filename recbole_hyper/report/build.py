@@ -2,23 +2,28 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from recbole_hyper.errors import did_you_mean
 from recbole_hyper.evaluation.compare import p_value_text
+from recbole_hyper.evaluation.segments import segments_of_models
 from recbole_hyper.evaluation.tables import Table, is_metric, is_smaller_better
 from recbole_hyper.files import write_text
 from recbole_hyper.report.collect import FIGURES, FINAL, PAGE, RUN, TRIAL, Collection, Entry, ReportError, collect
 from recbole_hyper.report.figures import (
     cost_figure,
+    coverage_figure,
     curvature_figure,
     curve_figure,
     parameter_figure,
     save,
+    segment_figure,
+    series_figure,
     size_figure,
 )
 from recbole_hyper.report.page import Page
@@ -59,10 +64,13 @@ class _Report(Page):
             self.figure(save(figure, self.folder / FIGURES, file), caption)
 
 
-def build_report(folders: Sequence[str | Path], output: str | Path, metric: str = METRIC) -> Path:
+def build_report(
+    folders: Sequence[str | Path], output: str | Path, metric: str = METRIC, segments: Sequence[str] = ()
+) -> Path:
     """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
 
-    ``metric`` is the validation metric of the cost and size figures. ReportError where there is nothing to report on,
+    ``metric`` is the validation metric of the cost and size figures; ``segments`` add a section, see
+    :func:`recbole_hyper.evaluation.segments.segment_table`. ReportError where there is nothing to report on,
     and for a metric that no run has.
     """
     found = collect(folders)
@@ -76,7 +84,10 @@ def build_report(folders: Sequence[str | Path], output: str | Path, metric: str 
     for problem in found.problems:
         print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(found))
-    _leaderboard(page, found)
+    board = leaderboard(found)
+    _leaderboard(page, board)
+    _segments(page, board, found, segments)
+    _new_data(page, found, metric)
     _costs(page, found, metric)
     _parameters(page, found)
     _curves(page, found)
@@ -98,14 +109,13 @@ def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
-def _leaderboard(page: _Report, found: Collection) -> None:
+def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
     page.section(
         "Leaderboard",
         "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
         "each seed. Settings are those in which the rows of a model differ. Only rows of one table compare: it has one "
         "data set, split and kind of candidates. A click on a head sorts. All cut-offs: leaderboard.csv.",
     )
-    frame = leaderboard(found)
     if frame.empty:
         page.text("No run here was tested: trials see validation only, and no sweep has ended.")
         return
@@ -118,6 +128,70 @@ def _leaderboard(page: _Report, found: Collection) -> None:
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
         page.small("; ".join(texts).capitalize() + "." if texts else "")
         page.table(_board(part.drop(columns=once), part["selected by"], part["seeds"]))
+        metric = str(part["selected by"].iloc[0])
+        covered = f"itemcoverage@{metric.rpartition('@')[2]}"
+        if {metric, covered} <= set(part) and part[[metric, covered]].dropna().shape[0] > 1:
+            figure = coverage_figure(part, metric, covered, f"{dataset}: {protocol}")
+            page.draw(figure, f"Accuracy against coverage: {metric}, {covered}.", "coverage", dataset, protocol)
+
+
+def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequence[str]) -> None:
+    """Add the selection metric of each tested row per segment; a run that saved no cases is left out."""
+    if not names or board.empty:
+        return
+    page.section("Segments", "The metric that selected, on test, per segment with 95 % intervals over users; one seed.")
+    results = {str(entry.folder): entry.result for entry in found.of(RUN, FINAL)}
+    for (dataset, protocol), part in board.groupby(["dataset", "protocol"], sort=False):
+        label = part["model"].where(part["settings"] == "", part["model"] + ", " + part["settings"])
+        runs = {
+            name: [Path(folder)]
+            for name, folder in zip(label, part["folder"], strict=True)
+            if (Path(folder) / "cases_test.parquet").is_file()
+        }
+        if not runs:
+            continue
+        metric = str(part["selected by"].iloc[0])
+        items = Path(results[part["folder"].iloc[0]]["config"].get("data_path", "")) / f"{dataset}.item"
+        table = segments_of_models(runs, names, metric, items=items)
+        table.save(page.folder, re.sub(r"[^A-Za-z0-9._-]+", "-", f"segments-{dataset}-{protocol}"))
+        page.heading(f"{dataset}: {protocol}")
+        page.draw(segment_figure(table, metric, str(dataset)), "Points with intervals.", "segments", dataset, protocol)
+        page.table(table, folded="As a table")
+
+
+def _new_data(page: _Report, found: Collection, metric: str) -> None:
+    """Add the series of evaluations on new data, over time."""
+    models = {str(entry.folder): entry.model for entry in found.of(RUN)}
+    series = {
+        f"{models.get(str(folder), '')} ({folder.name})": [result for result in results if metric in result["test"]]
+        for folder, results in found.new_data.items()
+    }
+    series = {name: results for name, results in series.items() if results}
+    if not series:
+        return
+    page.section("New data", "Finished runs on interactions that came after their training ('evaluate RUN --data=').")
+    rows = [
+        {"run": name, "until": time_text(result["protocol_counts"]["until"]), **result["test"], **cases_of(result)}
+        for name, results in series.items()
+        for result in results
+    ]
+    table = Table.of(pd.DataFrame(rows))
+    table.save(page.folder, "new_data")
+    page.draw(
+        series_figure(series, metric, ""), f"{metric} over time, with intervals where they were asked for.", "new"
+    )
+    page.table(table)
+
+
+def time_text(seconds: float) -> str:
+    """Return a time as a date, and as a number where it is no Unix time."""
+    return str(pd.Timestamp(seconds, unit="s").floor("s")) if seconds > 1e6 else f"{seconds:g}"
+
+
+def cases_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of cases of an evaluation on new data."""
+    counts = result["protocol_counts"]
+    return {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
 
 
 def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Table:

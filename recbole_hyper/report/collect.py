@@ -103,6 +103,7 @@ class Collection:
     entries: list[Entry]
     sweeps: list[Sweep]
     images: list[Path]
+    new_data: dict[Path, list[dict[str, Any]]] = field(default_factory=dict)  # evaluations by run, oldest first
     problems: list[str] = field(default_factory=list)
 
     def of(self, *kinds: str) -> list[Entry]:
@@ -132,6 +133,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
                 elif "result.json" in files and "config.yaml" in files:
                     below.clear()
                     found.entries.append(run_entry(folder))
+                    _add_new_data(folder, found)
     entries = list({entry.folder.resolve(): entry for entry in found.entries}.values())
     if not entries:
         raise ReportError(
@@ -139,7 +141,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
             "looked for in these folders and all below" + "".join(f"; {line}" for line in found.problems[:5])
         )
     sweeps = list({sweep.folder.resolve(): sweep for sweep in found.sweeps}.values())
-    return Collection(entries, sweeps, found.images, list(dict.fromkeys(found.problems)))
+    return Collection(entries, sweeps, found.images, found.new_data, list(dict.fromkeys(found.problems)))
 
 
 @contextlib.contextmanager
@@ -149,6 +151,13 @@ def _noted(problems: list[str]) -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         problems.append(f"left out: {' '.join(str(error).split())[:300]}")
+
+
+def _add_new_data(folder: Path, found: Collection) -> None:
+    """Add the evaluations of a run on new data, by the end of their periods."""
+    results = [read_result(path) for path in sorted(folder.glob("evaluation_new_data-*.json"))]
+    if results:
+        found.new_data[folder] = sorted(results, key=lambda result: result["protocol_counts"]["until"])
 
 
 def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = None) -> Entry:

@@ -1,15 +1,17 @@
 """The figures of a report, each a matplotlib figure that is written as SVG and PNG."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
+from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.files import replaced
 from recbole_hyper.report.collect import Entry, Sweep
 from recbole_hyper.report.differences import canonical, legend_text
@@ -148,6 +150,74 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.minorticks_off()
     axis.set(xlabel="embedding size", ylabel=value)
+    _legend(figure, axis)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def segment_figure(table: Table, metric: str, title: str) -> Figure:
+    """Draw ``metric`` of each model in each segment with its interval, a panel for each kind of segment."""
+    kinds: dict[str, list[Any]] = {}
+    for row in table.rows:
+        kinds.setdefault(row["by"], []).append(row)
+    columns = min(2, len(kinds))
+    lines = math.ceil(len(kinds) / columns)
+    figure, axes = canvas(5.4 * columns, 3.4 * lines, title, lines, columns, sharey=True, squeeze=False)
+    models = list(dict.fromkeys(row["model"] for row in table.rows))
+    for axis, (kind, rows) in zip(axes.ravel(), kinds.items(), strict=False):
+        labels = list(dict.fromkeys(row["segment"] for row in rows))
+        for number, model in enumerate(models):
+            own = [row for row in rows if row["model"] == model]
+            places = [labels.index(row["segment"]) + 0.6 * ((number + 0.5) / len(models) - 0.5) for row in own]
+            names = (metric, f"{metric} low", f"{metric} high")
+            value, low, high = (np.array([row[name] for row in own]) for name in names)
+            colour, marker = _look(number)
+            axis.errorbar(
+                places, value, np.maximum(0, [value - low, high - value]), fmt=marker, color=colour, markersize=5,
+                capsize=2, linewidth=1.2, label=legend_text(model),
+            )  # fmt: skip
+        axis.set_xticks(
+            range(len(labels)),
+            labels,
+            rotation=30 if len(labels) > 3 else 0,
+            ha="right" if len(labels) > 3 else "center",
+        )
+        axis.set_xlabel(kind)
+    for axis in axes.ravel()[len(kinds) :]:
+        axis.set_visible(False)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(f"test {metric}")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def coverage_figure(board: pd.DataFrame, metric: str, coverage: str, title: str) -> Figure:
+    """Draw test ``metric`` against the share of the catalogue that is recommended, a point for each row of a board."""
+    figure, axis = canvas(6.2, 3.8, title)
+    for number, (model, part) in enumerate(board.groupby("model", sort=False)):
+        colour, marker = _look(number)
+        axis.scatter(part[coverage], part[metric], s=40, color=colour, marker=marker, label=legend_text(str(model)))
+    axis.set(xlabel=f"{coverage}: share of the items in some list", ylabel=f"test {metric}", xlim=(0, None))
+    _legend(figure, axis)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def series_figure(series: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, title: str) -> Figure:
+    """Draw ``metric`` of evaluations on new data over time: a line for each run, a point at the end of each period."""
+    figure, axis = canvas(7.2, 3.6, title)
+    for number, (name, results) in enumerate(series.items()):
+        colour, marker = _look(number)
+        ends = [result["protocol_counts"]["until"] for result in results]
+        times: Any = pd.to_datetime(ends, unit="s") if min(ends) > 1e6 else ends
+        values = [result["test"][metric] for result in results]
+        axis.plot(times, values, color=colour, marker=marker, label=legend_text(name))
+        bounds = [entry for entry in ((r.get("test_intervals") or {}).get(metric) for r in results) if entry]
+        if len(bounds) == len(results):
+            axis.fill_between(times, [low for low, _ in bounds], [high for _, high in bounds], color=colour, alpha=0.15)
+    axis.set(xlabel="end of the period", ylabel=f"{metric} on new data")
+    figure.autofmt_xdate()
     _legend(figure, axis)
     return figure
 

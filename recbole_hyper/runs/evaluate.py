@@ -1,17 +1,20 @@
 """Rank the cases of a finished run again: all items or drawn candidates, other metrics, windows on or off."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from recbole.evaluator.register import metric_information
 
 from recbole_hyper import keys
 from recbole_hyper.config import ConfigError, merge, parse_keys
 from recbole_hyper.config_checks import check_metrics
-from recbole_hyper.evaluation.results import metrics_table
+from recbole_hyper.evaluation.results import cases_frame, metrics_table
+from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.runs.load import load_model, read_finished, read_run
+from recbole_hyper.runs.new_data import PROTOCOL, as_split, new_cases, read_file
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.training.validation import rank
 
@@ -19,8 +22,15 @@ from recbole_hyper.training.validation import rank
 EVALUATION_KEYS = keys.deciding(keys.RANKING) | {"data_path"}
 
 
-def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Rank the validation and the test cases of a finished run under other settings of the ranking.
+def evaluate(
+    output_dir: str | Path,
+    config_dict: Mapping[str, Any] | None = None,
+    *,
+    data: Any = None,
+    since: str | float | None = None,
+    segments: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Rank the cases of a finished run under other settings of the ranking, or new interactions.
 
     The data are those that the run kept in its folder; a ``data_path`` asks for the data set there. The weights are
     those that the run tested; nothing is selected here. A run that was refit on train + validation is ranked on the
@@ -29,12 +39,17 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
     Args:
         output_dir: folder of the run.
         config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may differ from the run.
+        data: a csv or parquet file, or a frame, with users, items and times: interactions after ``since`` are the
+            test cases, each with all that came before it as history
+            (:func:`recbole_hyper.runs.new_data.new_cases`).
+        since: a date, or a time as in the data; None for the newest time of the run's data.
+        segments: see :func:`recbole_hyper.evaluation.segments.segment_table`; the rows are in ``<part>_segments``.
 
     Returns:
         the metrics as ``valid`` and ``test``, with ``confidence`` their intervals, ``changes`` (the given keys), and
         what result.json says of its origin. The same is written to the folder of the run as ``evaluation_<mode>.json``,
         a file of candidates as its name and digest, or ``evaluation_<mode>-<keys>-<digest>.json`` where more than the
-        mode is given.
+        mode is given. New data give ``evaluation_new_data-<file>-<digest>.json``, of which a report draws a series.
 
     Raises:
         ConfigError: no finished run there, or a key that changes more than the ranking.
@@ -47,24 +62,52 @@ def evaluate(output_dir: str | Path, config_dict: Mapping[str, Any] | None = Non
             f"{output_dir} holds no finished run: result.json is missing; if it was stopped, continue it with "
             f"'recbole-hyper run --resume=True --output_dir={output_dir}'"
         )
+    check_segments(segments)
+    if since is not None and data is None:
+        raise ConfigError(f"since={since!r} goes with data, a file of new interactions")
+    frame = None if data is None else data if isinstance(data, pd.DataFrame) else read_file(data)
     content = {**_with_changes(before, changes), "save_cases": False, "log_wandb": False}
-    config, data, split = read_finished(output_dir, content, data_set="data_path" in changes)
-    model, refitted = load_model(config, data, split)
-    outcome: dict[str, Any] = {}
+    config, dataset, split = read_finished(output_dir, content, data_set="data_path" in changes)
+    model, refitted = load_model(config, dataset, split)
     # counted over the training part, as the run does, whether it was refit or not
-    valid, test = evaluations(split, data.restrict(split.store, split.train_lengths))
+    training = dataset.restrict(split.store, split.train_lengths)
+    if frame is not None:
+        split = as_split(split, new_cases(config, split, frame, since))
+    valid, test = evaluations(split, training)
+    outcome: dict[str, Any] = {}
+    items = Path(config["data_path"]) / f"{config['dataset']}.item"
     for evaluation in (test,) if refitted else (valid, test):
         if len(evaluation):
             ranks = rank(model, config, evaluation)
             outcome |= report_part(config, evaluation, ranks, Path(output_dir))
+            if segments:
+                cases = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
+                names = list(outcome[evaluation.name])
+                outcome[f"{evaluation.name}_segments"] = segment_table(cases, segments, names, items=items)
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, **outcome}
-    file = Path(output_dir) / _file_name(config["eval_args"]["mode"], changes)
+    name = _file_name(config["eval_args"]["mode"], changes)
+    if frame is not None:
+        label = Path(data).stem if isinstance(data, str | Path) else "frame"
+        what = [int(pd.util.hash_pandas_object(frame).sum()), since, changes]
+        name = f"evaluation_new_data-{label}-{digest(what)}.json"
+    file = Path(output_dir) / name
     write_json(file, result)
+    for count, value in new_counts(result):
+        print(f"{count}: {value}")
     print(metrics_table(outcome))
+    for part in ("valid", "test"):
+        if rows := outcome.get(f"{part}_segments"):
+            print(f"\n{part}\n{segments_text(rows).text()}")
     print(file)
     return result
+
+
+def new_counts(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the counts of an evaluation on new data, those that are not 0; [] for any other."""
+    counts = result["protocol_counts"]
+    return [entry for entry in counts.items() if entry[1]] if counts["protocol"] == PROTOCOL else []
 
 
 def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:

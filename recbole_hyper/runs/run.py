@@ -17,7 +17,15 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import commit, epochs_text, headline, metrics_table, versions, write_cases
+from recbole_hyper.evaluation.results import (
+    cases_frame,
+    commit,
+    epochs_text,
+    headline,
+    metrics_table,
+    versions,
+    write_cases,
+)
 from recbole_hyper.evaluation.same_lists import SAME, list_overlap
 from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
 from recbole_hyper.files import write_json, write_yaml
@@ -282,7 +290,8 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
 def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
     """Return the metrics of a ranked part as {part: metrics}, with their intervals on request; its cases are saved."""
     if config["save_cases"]:
-        write_cases(output_dir / f"cases_{evaluation.name}.parquet", evaluation.cases, ranks)
+        frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
+        write_cases(output_dir / f"cases_{evaluation.name}.parquet", frame)
     return {evaluation.name: metrics(config, evaluation, ranks), **_intervals(config, evaluation, ranks)}
 
 

@@ -202,6 +202,7 @@ def arguments(models: str, folder: Path, seeds: str | None = None, **keys: Any) 
         config_files=[],
         output_dir=str(folder),
         seeds=seeds,
+        segments=[],
         keys=keys,
         traceback=False,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -294,3 +296,59 @@ def test_p_values_stand_in_the_report(tmp_path: Path) -> None:
     assert "One seed covers other users of these trained models only" in text
     # models with one row list no settings
     assert ">settings<" not in text
+
+
+def with_cases(folder: Path, ranks: list[int], **more: Any) -> Path:
+    gains = 1 / np.log2(1 + np.array(ranks))
+    scores = {"ndcg@10": float(gains.mean()), "itemcoverage@10": 0.1 * len(set(ranks))}
+    folder = write_run(folder, test=scores, **more)
+    n = len(ranks)
+    frame = pd.DataFrame(
+        {
+            "user_id": [f"u{number:02d}" for number in range(n)],
+            "item_id": "i",
+            "rank": ranks,
+            "position": np.arange(n) % 12 + 1,
+            "item_count": np.arange(n) * 7,
+            "user_count": np.arange(n) % 2,
+        }
+    )
+    frame.to_parquet(folder / "cases_test.parquet")
+    return folder
+
+
+def test_segments_of_tested_runs(tmp_path: Path) -> None:
+    with_cases(tmp_path / "a", [1, 2, 3] * 10, model="ModelA")
+    with_cases(tmp_path / "b", [2, 4, 9] * 10, model="ModelB")
+    names = ["history_length", "item_popularity", "user.new"]
+    text = build_report([tmp_path], tmp_path / "report", segments=names).read_text()
+    assert "Segments</h2>" in text
+    assert "Accuracy against coverage: ndcg@10, itemcoverage@10." in text
+    (saved,) = (tmp_path / "report").glob("segments-*.csv")
+    rows = pd.read_csv(saved)
+    for _, part in rows.groupby(["model", "by"]):
+        assert part["cases"].sum() == 30
+    part = rows[(rows.model == "ModelA") & (rows.by == "user.new") & (rows.segment == "new")].iloc[0]
+    own = 1 / np.log2(1 + np.array(([1, 2, 3] * 10)[::2]))
+    assert part["ndcg@10"] == pytest.approx(own.mean())
+    assert part["ndcg@10 low"] < own.mean() < part["ndcg@10 high"]
+    assert set(rows[rows.by == "history_length"].segment) == {"1 to 4", "5 to 9", "10 to 19"}
+    assert set(rows[rows.by == "item_popularity"].segment) == {
+        "not trained on", "5 to 19", "20 to 99", "100 to 499",
+    }  # fmt: skip
+
+
+def test_evaluations_on_new_data_are_drawn_over_time(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    result = json.loads((folder / "result.json").read_text())
+    for day, value in ((1, 0.30), (3, 0.20), (2, 0.25)):
+        counts = {"protocol": "new data", "since": 1e9, "until": 1e9 + 86400 * day}
+        counts |= {"test cases": 10 + day, "cases of new users": day}
+        new = {**result, "protocol": "new data", "protocol_counts": counts, "test": {"ndcg@10": value}}
+        (folder / f"evaluation_new_data-day-{day}.json").write_text(json.dumps(new))
+    text = build_report([tmp_path], tmp_path / "report").read_text()
+    assert "New data</h2>" in text
+    rows = pd.read_csv(tmp_path / "report" / "new_data.csv")
+    assert rows["ndcg@10"].tolist() == [0.30, 0.25, 0.20]
+    assert rows["until"].tolist() == ["2001-09-10 01:46:40", "2001-09-11 01:46:40", "2001-09-12 01:46:40"]
+    assert rows["of new users"].tolist() == [1, 2, 3]

@@ -1,0 +1,162 @@
+"""Metrics by segment: for users with short and long histories, for popular and rare items, for columns of the items."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.pairs import read_cases
+from recbole_hyper.evaluation.statistics import case_values, intervals
+from recbole_hyper.evaluation.tables import Table, is_metric
+
+Labels = npt.NDArray[np.str_]
+
+_LENGTHS, _COUNTS = (1, 5, 10, 20, 50, 100), (1, 5, 20, 100, 500)  # the first of each group
+_UNTRAINED = "not trained on"
+_SMALL = 30  # labels of a column with fewer cases are joined
+_OTHER = "other"
+
+
+def segment_table(
+    cases: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], *, items: Path | None = None
+) -> list[dict[str, Any]]:
+    """Return a row per segment: by, segment, cases, users, each metric, and its 95 % interval (``<metric> low, high``).
+
+    Args:
+        cases: the rows that a run saves (cases_test.parquet).
+        names: history_length; item_popularity (training interactions of the target); user.new; or item.COLUMN. A case
+            whose item has several values of a column is in the segment of each.
+        metrics: such as "ndcg@10"; those that are no mean over cases are left out.
+        items: the .item file of the data, for the columns of items.
+
+    Raises:
+        ConfigError: an unknown segment, a column that is not there, or cases that were saved without their counts.
+    """
+    shown = [name for name in metrics if case_values(name, np.ones(1, dtype=np.int64)) is not None]
+    rows = []
+    for name in names:
+        for label, index in _segments(name, cases, items):
+            part = cases.iloc[index]
+            ranks, users = part["rank"].to_numpy(dtype=np.int64), part["user_id"].to_numpy(dtype=str)
+            row: dict[str, Any] = {"by": name, "segment": label, "cases": len(part), "users": len(np.unique(users))}
+            bounds = intervals(ranks, users, shown)
+            for metric in shown:
+                values = case_values(metric, ranks)
+                assert values is not None
+                low, high = bounds[metric]
+                row |= {metric: float(values.mean()), f"{metric} low": low, f"{metric} high": high}
+            rows.append(row)
+    return rows
+
+
+def segments_of_models(
+    folders: Mapping[str, Sequence[Path]], names: Sequence[str], metric: str, *, items: Path, part: str = "test"
+) -> Table:
+    """Return a row per segment and model by ``metric``; ``folders`` are the runs of each model, one for each seed.
+
+    Cases of several seeds are pooled, and the intervals are over users. ConfigError as of :func:`segment_table`, and
+    for runs that saved no cases.
+    """
+    rows = []
+    for name, runs in folders.items():
+        cases = pd.concat([read_cases(folder, part) for folder in runs], ignore_index=True)
+        rows += [{"model": name, **row} for row in segment_table(cases, names, [metric], items=items)]
+    order = list(dict.fromkeys((row["by"], row["segment"]) for row in rows))
+    rows.sort(key=lambda row: order.index((row["by"], row["segment"])))
+    note = f"{metric} by segment; 95 % intervals over users of these trained models, the cases of all seeds together."
+    return replace(segments_text(rows, ("by", "segment", "model", "cases")), note=note)
+
+
+def segments_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ("by", "segment", "cases")) -> Table:
+    """Return the rows of :func:`segment_table` for readers: each metric with its interval, at the largest cut-off."""
+    metrics = [name for name in rows[0] if is_metric(name)]
+    cut = max((name.rpartition("@")[2] for name in metrics), key=int, default="")
+    shown = [name for name in metrics if name.endswith(f"@{cut}")]
+    texts = [
+        {**row, **{f"{name}, 95 %": f"{row[f'{name} low']:.4f} to {row[f'{name} high']:.4f}" for name in shown}}
+        for row in rows
+    ]
+    heads = [head for name in shown for head in (name, f"{name}, 95 %")]
+    return Table(texts, [*columns, *heads], forms=dict.fromkeys(shown, ".4f"))
+
+
+def check_segments(names: Sequence[str]) -> None:
+    """Raise ConfigError for a name that is no segment."""
+    for name in names:
+        if name not in SEGMENTS and not (name.startswith("item.") and len(name) > 5):
+            raise ConfigError(
+                f"segment {name!r} is unknown; known: {', '.join(SEGMENTS)}, item.<column of the .item file>"
+            )
+
+
+def _segments(name: str, cases: pd.DataFrame, items: Path | None) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield the label of each segment that has a case, and the places of its cases."""
+    check_segments([name])
+    if name.startswith("item."):
+        yield from _by_column(cases, items, name.removeprefix("item."))
+        return
+    labels, order = SEGMENTS[name](cases)
+    for label in order:
+        index = np.flatnonzero(labels == label)
+        if len(index):
+            yield label, index
+
+
+def _binned(values: npt.NDArray[np.int64], firsts: Sequence[int], zero: str) -> tuple[Labels, list[str]]:
+    """Return the label of each value, "5 to 9" for example, and all labels in order."""
+    order = [zero, *(f"{first} to {then - 1}" for first, then in pairwise(firsts)), f"{firsts[-1]} and more"]
+    return np.array(order)[np.searchsorted(firsts, values, side="right")], order
+
+
+def _by_length(cases: pd.DataFrame) -> tuple[Labels, list[str]]:
+    return _binned(cases["position"].to_numpy(), _LENGTHS, "0")
+
+
+def _by_popularity(cases: pd.DataFrame) -> tuple[Labels, list[str]]:
+    return _binned(_column(cases, "item_count"), _COUNTS, _UNTRAINED)
+
+
+def _by_new_user(cases: pd.DataFrame) -> tuple[Labels, list[str]]:
+    order = ["known", "new"]
+    return np.array(order)[(_column(cases, "user_count") == 0).astype(int)], order
+
+
+def _column(cases: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
+    if name not in cases:
+        raise ConfigError(
+            f"the saved cases have no {name}: an earlier version saved them; run 'recbole-hyper evaluate'"
+        )
+    return cases[name].to_numpy()
+
+
+def _by_column(cases: pd.DataFrame, items: Path | None, column: str) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    if items is None or not items.is_file():
+        raise ConfigError(f"segment item.{column}: {items or 'an .item file'} does not exist")
+    table = pd.read_csv(items, sep="\t", dtype=str, keep_default_na=False)
+    kinds = dict(head.split(":", 1) for head in map(str, table.columns) if ":" in head)
+    table.columns = [str(head).split(":", 1)[0] for head in table.columns]
+    if column not in table or column == table.columns[0]:
+        known = ", ".join(f"item.{name}" for name in table.columns[1:])
+        raise ConfigError(f"segment item.{column}: {items} has no such column; it has {known}")
+    values = table.drop_duplicates(table.columns[0]).set_index(table.columns[0])[column]
+    own = values.reindex(cases["item_id"]).fillna("").to_numpy()
+    several = kinds.get(column, "").endswith("_seq")
+    lists = pd.Series([text.split(" ") if several else [text] for text in own]).explode()
+    sizes = lists.value_counts()
+    rare = set(sizes.index[sizes < _SMALL]) if len(sizes) > 10 else set()
+    lists = lists.map(lambda text: _OTHER if text in rare else text or "none")
+    groups = {str(label): part.index.unique().to_numpy() for label, part in lists.groupby(lists)}
+    yield from sorted(groups.items(), key=lambda entry: (entry[0] == _OTHER, -len(entry[1])))
+
+
+SEGMENTS: dict[str, Callable[[pd.DataFrame], tuple[Labels, list[str]]]] = {
+    "history_length": _by_length,
+    "item_popularity": _by_popularity,
+    "user.new": _by_new_user,
+}

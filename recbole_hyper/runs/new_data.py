@@ -1,0 +1,141 @@
+"""Yesterday's model on today's interactions: each new one is asked for, given all that came before it."""
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.scorers import learns_users
+from recbole_hyper.serving.histories import Histories, read_histories, seconds
+from recbole_hyper.types import Cases, Split
+
+logger = logging.getLogger("recbole_hyper")
+
+PROTOCOL = "new data"
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NewData:
+    """The cases that new interactions make, and what was counted on the way."""
+
+    cases: Cases
+    counts: dict[str, int | float | str]
+
+
+def read_file(path: str | Path) -> pd.DataFrame:
+    """Read a table of interactions, parquet or csv with any separator; ConfigError where the file is missing."""
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(f"--data={str(path)!r} is no file; csv or parquet with users, items and times is needed")
+    if file.suffix == ".parquet":
+        return pd.read_parquet(file)
+    frame = pd.read_csv(file, sep=None, engine="python", dtype=str)
+    # the heads of atomic files name a type
+    return frame.rename(columns={head: str(head).split(":", 1)[0] for head in frame.columns})
+
+
+def new_cases(config: Any, split: Split, frame: pd.DataFrame, since: str | float | None = None) -> NewData:
+    """Return a case for each interaction of ``frame`` after ``since``, with everything earlier as its history.
+
+    The history has the interactions of the run's data and those of the frame that are earlier; of equal times those of
+    the run come first, then the frame's in the order of their rows. An interaction that the run's data hold already
+    (user, item and time) is none of the new ones. Left out, and counted, are interactions with items that the model
+    does not know, those without any earlier interaction, and those of new users where the model learns users.
+
+    Args:
+        config, split: of the finished run.
+        frame: a table with the columns of user, item and time, by the run's names or usual ones.
+        since: time (a number as in the data, or a date); None for the newest time that the run's data hold.
+
+    Raises:
+        ConfigError: a table without users, items or times, a date that is none, or a table without a new interaction.
+    """
+    store = split.store
+    try:
+        read = read_histories(frame, (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["TIME_FIELD"]))
+        start = float(store.times.max()) if since is None else float(seconds(np.array([since]))[0])
+        times = None if read.times is None else seconds(read.times)
+    except ValueError as error:
+        raise ConfigError(f"--data: {error}") from error
+    if times is None:
+        raise ConfigError(f"--data: a column of times ({config['TIME_FIELD']}) is needed: what is new follows from it")
+    merged, new = _merged(store, read, times)
+    unknown = _unknown(store, read, times, start, inclusive=since is not None)
+    trained = float(store.times[store.prefix_index(split.train_lengths)].max(initial=-np.inf))
+    if start < trained:
+        logger.warning("since is before the newest interaction that was trained on: these cases are no test")
+    late = (merged.times >= start) if since is not None else (merged.times > start)
+    asked = np.flatnonzero(new & late)
+    rows = np.searchsorted(merged.offsets, asked, side="right") - 1
+    ends = asked - merged.offsets[rows]
+    is_new_user = merged.users[rows] >= len(store.user_tokens)
+    refused = is_new_user if learns_users(config.model_class) else np.zeros(len(asked), dtype=bool)
+    kept = (ends > 0) & ~refused
+    counts: dict[str, int | float | str] = {
+        "protocol": PROTOCOL,
+        "new interactions with items that the model does not know, not ranked": unknown,
+        "new interactions without an earlier one, not ranked": int(((ends == 0) & ~refused).sum()),
+        "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
+        "test cases": int(kept.sum()),
+        "cases of new users": int(is_new_user[kept].sum()),
+        "since": start,
+    }
+    cases = Cases.build(merged, rows[kept], ends[kept])
+    if not len(cases):
+        newest = pd.Timestamp(start, unit="s") if start > 1e6 else start
+        raise ConfigError(f"--data: no interaction after {newest} can be ranked: {counts}; another --since=DATE?")
+    return NewData(cases, {**counts, "until": float(cases.times.max())})
+
+
+def as_split(split: Split, new: NewData) -> Split:
+    """Return the split of the run with the new cases as its test."""
+    return replace(split, test=new.cases, valid=split.valid[:0], counts=dict(new.counts))
+
+
+def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:
+    """Return a store of the users of ``read`` with all they did, and which of its interactions are new."""
+    users = Ids(store.user_tokens).find(read.names.astype(str))
+    added = users == 0
+    tokens = np.concatenate([store.user_tokens, read.names[added].astype(str)])
+    users[added] = len(store.user_tokens) + np.arange(int(added.sum()))
+    items = Ids(store.item_tokens).find(read.tokens)[read.codes]
+    owner = np.repeat(np.arange(len(users)), np.diff(read.offsets))
+    known = items > 0
+    row_of_user = np.full(len(store.user_tokens), -1)
+    row_of_user[store.users] = np.arange(store.n_rows)
+    owners = np.flatnonzero(~added)
+    owners = owners[row_of_user[users[owners]] >= 0]  # a user of the data may have lost all to a filter
+    old_rows = row_of_user[users[owners]]
+    lengths = store.lengths[old_rows]
+    index = ranges(store.offsets[old_rows], lengths)
+    old = pd.DataFrame({"row": np.repeat(owners, lengths), "item": store.items[index], "time": store.times[index]})
+    new = pd.DataFrame({"row": owner[known], "item": items[known], "time": times[known]})
+    new = new[~pd.MultiIndex.from_frame(new).isin(pd.MultiIndex.from_frame(old))]
+    table = pd.concat([old.assign(new=False), new.assign(new=True)], ignore_index=True)
+    table = table.sort_values(["row", "time"], kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(table["row"], minlength=len(users)))])
+    merged = SequenceStore(
+        offsets=offsets,
+        items=table["item"].to_numpy(dtype=np.int32),
+        times=table["time"].to_numpy(dtype=np.float64),
+        users=users.astype(np.int64),
+        user_tokens=tokens,
+        item_tokens=store.item_tokens,
+    )
+    return merged, table["new"].to_numpy()
+
+
+def _unknown(
+    store: SequenceStore, read: Histories, times: npt.NDArray[np.float64], start: float, *, inclusive: bool
+) -> int:
+    """Return how many late interactions have an item that the store does not know."""
+    missing = Ids(store.item_tokens).find(read.tokens)[read.codes] == 0
+    return int((missing & ((times >= start) if inclusive else (times > start))).sum())
