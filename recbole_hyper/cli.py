@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recbole_hyper import commands
-from recbole_hyper.keys import COMMON, COMMON_OF_RANKING
+from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
 
 # subcommands that take configuration keys as --key=value beside their own options
 TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep", "tune"}
@@ -64,7 +64,7 @@ def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser])
     """Let the help that is asked for end with the keys that are set most often."""
     command = next((word for word in argv if not word.startswith("-")), "")
     if command in COMMON_KEYS and {"-h", "--help"} & set(argv):
-        from recbole_hyper.key_tables import common_text
+        from recbole_hyper.config.tables import common_text
 
         subs[command].formatter_class = argparse.RawDescriptionHelpFormatter
         subs[command].epilog = common_text(COMMON_KEYS[command])
@@ -113,7 +113,7 @@ def _value_of(key: str, words: list[str], parser: argparse.ArgumentParser) -> st
     """Take the value of ``--key`` from the words that follow it."""
     if words and words[0] and not words[0].startswith("--"):
         return words.pop(0)
-    from recbole_hyper.config import is_switch
+    from recbole_hyper.config.binding import is_switch
 
     # compare's --MODEL.key
     if not is_switch(key.rpartition(".")[2]):

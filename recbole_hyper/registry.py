@@ -16,7 +16,6 @@ A configuration names it in one of four ways:
 
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
@@ -26,11 +25,13 @@ from typing import Any, ClassVar, TypeVar
 from recbole_hyper import plugin_files
 from recbole_hyper.bridge import models
 from recbole_hyper.errors import ConfigError, did_you_mean
-from recbole_hyper.keys import KEYS, in_words, matches
+from recbole_hyper.options import OPEN, Option, options_of
 
 T = TypeVar("T", bound=type)
 
 KINDS = ("geometry", "losses", "protocols", "encoders", "models")
+# those whose parts have options
+WITH_OPTIONS = ("encoders", "geometry", "losses", "models")
 _registry: dict[str, dict[str, type]] = {kind: {} for kind in KINDS}
 
 
@@ -46,11 +47,21 @@ BASES = {
 class Part:
     """Base of the kinds' bases: what a part says of its options."""
 
+    # keys of the model that are otherwise where this part is used, those of base classes included
+    model_defaults: ClassVar[Mapping[str, Any]] = {}
+
     @classmethod
-    def option_parameters(cls) -> dict[str, inspect.Parameter]:
-        """Return the keyword-only arguments of the constructor: the keys that a configuration may set."""
-        parameters = inspect.signature(cls).parameters.values()
-        return {entry.name: entry for entry in parameters if entry.kind is inspect.Parameter.KEYWORD_ONLY}
+    def options(cls) -> dict[str, Option]:
+        """Return the options that the constructor states, by argument."""
+        return options_of(cls)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the default of every key that belongs to the part."""
+        found: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            found |= vars(base).get("model_defaults", {})
+        return found | {one.key: one.default for one in cls.options().values() if one.default is not OPEN}
 
 
 class Model:
@@ -58,6 +69,9 @@ class Model:
 
     # by the key that names it (encoder, geometry, loss_type), each part that the model has by itself; {}: of one piece
     parts: ClassVar[dict[str, str | type]] = {}
+
+    # keys that the model reads, of its parts apart
+    own_options: ClassVar[Mapping[str, Option]] = {}
 
     @classmethod
     def check_config(cls, config: Any) -> None:
@@ -67,6 +81,20 @@ class Model:
 def parts_of(model: type) -> dict[str, str | type]:
     """Return the parts that the class of a model names; {} for a model of one piece and for RecBole's."""
     return model.parts if issubclass(model, Model) else {}
+
+
+def options(part: type) -> Mapping[str, Option]:
+    """Return the options of a part, or of a model beside those of its parts, by argument or key."""
+    if issubclass(part, Part):
+        return part.options()
+    return part.own_options if issubclass(part, Model) else {}
+
+
+def defaults(part: type) -> dict[str, Any]:
+    """Return the defaults of a part, or of a model beside those of its parts, by configuration key."""
+    if issubclass(part, Part):
+        return part.defaults()
+    return {option.key: option.default for option in options(part).values()}
 
 
 class UnknownPartError(ConfigError):
@@ -214,36 +242,3 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
             raise ConfigError(f"plugins: {path} failed: {type(error).__name__}: {error}") from error
     models.collect(modules)
     return loaded
-
-
-def option_keys(name: str, *prefixes: str) -> list[str]:
-    """Return the configuration keys by which the argument ``name`` is looked up, the first that is set counts."""
-    return [*(f"{prefix}_{name}" for prefix in prefixes), name]
-
-
-def options(cls: type[Part], values: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
-    """Pick from flat configuration ``values`` the options of the part ``cls``.
-
-    The argument ``x`` is looked up as ``<prefix>_x`` for each prefix in turn, then as ``x``. Arguments that the
-    configuration does not name (or leaves as None) keep the default of the constructor. ConfigError for a value that is
-    no number, whole number or bool where the annotation, or else the default, is one.
-    """
-    found = {}
-    for argument, parameter in cls.option_parameters().items():
-        for key in option_keys(argument, *prefixes):
-            if values.get(key) is not None:
-                found[argument] = values[key]
-                _check_kind(key, values[key], parameter)
-                break
-    return found
-
-
-def _check_kind(key: str, value: Any, parameter: inspect.Parameter) -> None:
-    """Raise ConfigError for a ``value`` of another kind than an option has; declared keys are checked by ``keys``."""
-    said, default = parameter.annotation, parameter.default
-    # an annotation is text under ``from __future__ import annotations``; a default of 2 may stand for 2.0
-    name = said if isinstance(said, str) else getattr(said, "__name__", "")
-    if said is inspect.Parameter.empty:
-        name = "bool" if isinstance(default, bool) else "float" if isinstance(default, int | float) else ""
-    if name in ("bool", "int", "float") and key not in KEYS and not matches(name, value):
-        raise ConfigError(f"{key}={value!r}: {in_words(name)} is expected (default: {default!r})")

@@ -106,7 +106,7 @@ def properties_folder() -> Path:
     """Return the folder of this project's YAML files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parent
     for folder in (package / "properties", package.parent / "properties"):
-        if (folder / "overall.yaml").is_file():
+        if (folder / "datasets.yaml").is_file():
             return folder
     raise FileNotFoundError(f"the properties/ folder is missing from {package} and {package.parent}; reinstall")
 

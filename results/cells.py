@@ -21,8 +21,9 @@ import matplotlib.pyplot as plt
 import yaml
 from scipy.stats import binomtest
 
-from recbole_hyper.config import Config, config_files
-from recbole_hyper.config_parts import PARTS
+from recbole_hyper.config import Config
+from recbole_hyper.config.binding import config_files
+from recbole_hyper.config.parts import PARTS
 from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 

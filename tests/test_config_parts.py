@@ -1,4 +1,4 @@
-"""A model's own settings of a part hold while it has the part; the YAML of the part that replaces it holds else."""
+"""A model's setting for a part applies only if the model uses that part."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from recbole_hyper import registry
-from recbole_hyper.config import Config, model_class, properties_folder, read_yaml
-from recbole_hyper.config_parts import PARTS, part_keys, part_settings, settings_of_model
-from recbole_hyper.key_tables import of_model
+from recbole_hyper.config import Config
+from recbole_hyper.config.binding import model_class
+from recbole_hyper.config.parts import PARTS, part_defaults, part_keys, parts_of_model
+from recbole_hyper.config.tables import of_model
+from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 MODELS = [name for name in registry.names("models") if registry.parts_of(model_class(name))]
 
@@ -19,7 +21,8 @@ MODELS = [name for name in registry.names("models") if registry.parts_of(model_c
 def layered(model: str, given: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the parts of a model and what its settings come to, without the cost of binding a configuration."""
     file = properties_folder() / "model" / f"{model}.yaml"
-    parts, layers = settings_of_model(model_class(model).parts, read_yaml(file), given)
+    parts, applies = parts_of_model(model_class(model).parts, read_yaml(file), given)
+    layers = [*(part_defaults(key, name) for key, name in parts.items()), applies]
     return parts, {key: value for layer in layers for key, value in layer.items()}
 
 
@@ -37,14 +40,14 @@ def test_a_part_that_replaces_another_brings_its_settings(model: str) -> None:
                 continue
             others = [(other, parts[other]) for other in PARTS if other != key]
             shared = {one for other in others for one in part_keys(*other)}
-            for setting, value in part_settings(key, name).items():
+            for setting, value in part_defaults(key, name).items():
                 if setting not in shared:
                     assert values[setting] == value, f"{model} with {key}={name}: {setting}"
                     checked += 1
             # nothing of the part that is gone stays, and all that is said of the others or of no part
             for setting, value in yaml.items():
                 if setting in part_keys(key, own[key]) - shared:
-                    assert values.get(setting) == part_settings(key, name).get(setting)
+                    assert values.get(setting) == part_defaults(key, name).get(setting)
                 elif setting != key:
                     assert values[setting] == value
     assert checked > 20
@@ -74,7 +77,7 @@ def test_what_a_run_is_bound_to(cycle: Path, model: str, given: dict[str, Any], 
 @pytest.mark.parametrize(("model", "loss"), list(product(["SASRecCE", "HSASRec"], registry.names("losses"))))
 def test_every_loss_is_bound_with_its_own_settings(cycle: Path, model: str, loss: str) -> None:
     config = Config(model, "cycle", config_dict={"data_path": str(cycle), "loss_type": loss})
-    stated = part_settings("loss_type", loss)
+    stated = part_defaults("loss_type", loss)
     assert {key: config[key] for key in stated} == stated
 
 

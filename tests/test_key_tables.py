@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from recbole_hyper import registry
+from recbole_hyper import registry, settings
 from recbole_hyper.cli import main
-from recbole_hyper.config import Config, parse_keys
-from recbole_hyper.key_tables import BY_MODEL, COLUMNS, common_text, declared, of_model, typed
-from recbole_hyper.keys import COMMON, COMMON_OF_RANKING, KEYS
+from recbole_hyper.config import Config
+from recbole_hyper.config.binding import parse_keys
+from recbole_hyper.config.tables import BY_MODEL, COLUMNS, common_text, declared, of_model, typed
 from recbole_hyper.recbole_files import recbole_folder
 from recbole_hyper.runs.evaluate import EVALUATION_KEYS
+from recbole_hyper.settings import COMMON, COMMON_OF_RANKING, SETTINGS
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 SOURCES = {
     "RecBole": [recbole_folder() / "properties" / name for name in ("overall.yaml", "dataset/sample.yaml")],
-    "overall.yaml": [properties_folder() / "overall.yaml"],
 }
 
 
@@ -35,13 +35,19 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
         default = config.internal_config_dict[key]
         assert row["default"] == typed(default)
         assert not config.ignores(key)
-        if key in KEYS:
-            KEYS[key].check(default) if default is not None else None
+        if key in config.options and default is not None:
+            config.options[key].check(default)
         if source in SOURCES:
             values = [read_yaml(file)[key] for file in SOURCES[source] if key in read_yaml(file)]
+        elif source == "settings":
+            values = [SETTINGS[key].default]
+        elif source.split()[0] in ("encoder", "geometry", "loss", "model"):
+            word, name = source.split()
+            kind = {"encoder": "encoders", "geometry": "geometry", "loss": "losses", "model": "models"}[word]
+            values = [registry.defaults(registry.resolve(kind, name))[key]]
         elif source.endswith(".parts"):
             values = [registry.parts_of(config.model_class)[key]]
-        elif source == "config.py":
+        elif source == "its loss CE":
             values = [None]
         else:
             folder = recbole_folder() / "properties" if source.startswith("RecBole's") else properties_folder()
@@ -63,7 +69,7 @@ def test_what_a_model_does_not_read_is_left_out() -> None:
 
 def test_another_part_brings_its_keys() -> None:
     rows = {row["key"]: row for row in of_model(bound("SASRecCE", loss_type="sce"))}
-    assert rows["sce_mix"]["source"] == "loss/sce.yaml"
+    assert rows["sce_mix"]["source"] == "loss sce"
     assert "sce_mix" not in {row["key"] for row in of_model(bound("SASRecCE"))}
 
 
@@ -73,10 +79,10 @@ def test_a_model_of_recbole_keeps_recboles_words() -> None:
     assert rows["loss_type"]["may be"] == "text"
     assert rows["n_heads"]["meaning"] == "The number of attention heads for multi-head attention layer"
     assert rows["n_heads"]["may be"] == "a whole number of at least 1"  # which is what is checked
-    assert rows["epochs"]["meaning"] == KEYS["epochs"].about
+    assert rows["epochs"]["meaning"] == SETTINGS["epochs"].about
 
 
-def test_options_of_a_part_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registry, "losses", dict(registry._registry["losses"]))
     file = tmp_path / "mine.py"
     file.write_text(
@@ -86,19 +92,19 @@ def test_options_of_a_part_without_a_file(tmp_path: Path, monkeypatch: pytest.Mo
         "    def forward(self, states, targets, head, negatives=None):\n        return states.sum()\n"
     )
     rows = {row["key"]: row for row in of_model(bound("SASRecCE", loss_type="mine", plugins=str(file)))}
-    assert (rows["mine_gamma"]["default"], rows["mine_gamma"]["source"]) == ("2.5", "the loss mine")
+    assert (rows["gamma"]["default"], rows["gamma"]["source"]) == ("2.5", "loss mine")
 
 
 def test_every_declared_key_once() -> None:
     rows = {row["key"]: row for row in declared()}
-    assert list(rows) == list(KEYS)
+    assert list(rows) == list(settings.declared())
     assert rows["epochs"]["default"] == "300"
     assert rows["nonlinearity"] == {
         "key": "nonlinearity",
-        "default": read_yaml(properties_folder() / "encoder" / "moebius_gru.yaml")["nonlinearity"],
+        "default": "identity",
         "may be": "identity or tanh",
-        "source": "encoder/moebius_gru.yaml",
-        "meaning": KEYS["nonlinearity"].about,
+        "source": "encoder moebius_gru",
+        "meaning": settings.declared()["nonlinearity"].about,
     }
     assert rows["n_layers"]["default"] == BY_MODEL
     assert [row for row in rows.values() if not all(row[column] for column in COLUMNS)] == []
@@ -113,7 +119,7 @@ def test_defaults_are_spelled_as_they_are_typed(value: object) -> None:
 
 def test_common_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(set(COMMON)) == len(COMMON) < 25
-    assert set(COMMON) <= set(KEYS)
+    assert set(COMMON) <= set(settings.declared())
     assert set(COMMON_OF_RANKING) <= EVALUATION_KEYS
     text = common_text()
     assert "\n  --epochs=300 " in text

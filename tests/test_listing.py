@@ -11,7 +11,8 @@ import pytest
 from recbole_hyper import listing, registry
 from recbole_hyper.cli import main
 from recbole_hyper.commands.list import KINDS
-from recbole_hyper.config import model_class, recbole_models
+from recbole_hyper.config.binding import model_class
+from recbole_hyper.recbole_files import recbole_models
 from recbole_hyper.report.recipes import recipes
 from recbole_hyper.yaml_files import properties_folder
 from tests.stranger import CHECKOUT

@@ -78,7 +78,7 @@ def test_the_loss_of_the_readme_learns_from_outside_the_checkout(walk: Path, tmp
     own = tmp_path / "elsewhere"
     own.mkdir()
     (own / "my_parts.py").write_text(readme_loss(), encoding="utf-8")
-    keys = {**LEARN, "data_path": walk, "output_dir": own / "run", "focal_gamma": 1.5, "plugins": "my_parts.py"}
+    keys = {**LEARN, "data_path": walk, "output_dir": own / "run", "gamma": 1.5, "plugins": "my_parts.py"}
     command = [sys.executable, "-m", "recbole_hyper", "run", "--model=SASRecCE", "--dataset=walk", "--loss_type=focal"]
     command += [f"--{key}={value}" for key, value in keys.items()]
     path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
@@ -86,7 +86,7 @@ def test_the_loss_of_the_readme_learns_from_outside_the_checkout(walk: Path, tmp
     assert done.returncode == 0, done.stderr
     result = read_json(own / "run" / "result.json")
     assert result["test"]["hit@1"] > 0.7
-    assert (result["config"]["loss_type"], result["config"]["focal_gamma"]) == ("focal", 1.5)
+    assert (result["config"]["loss_type"], result["config"]["gamma"]) == ("focal", 1.5)
     assert result["config"]["plugins"] == [str(own / "my_parts.py")]
     # the folder names the file, so that the run loads again from anywhere
     model = load(own / "run").model
@@ -194,18 +194,6 @@ def test_what_is_no_part_is_one_error(
 )
 def test_an_option_of_another_kind_is_refused_before_data_are_read(random_data: Path, value: str, says: str) -> None:
     keys = {"data_path": str(random_data), "loss_type": Doubled}
-    with pytest.raises(ConfigError, match=says + r" expected \(default: 2.0\)"):
-        Config("SASRecCE", "random", config_dict={**keys, "loss_factor": value})
-    assert Config("SASRecCE", "random", config_dict={**keys, "loss_factor": "3"})["loss_factor"] == 3
-
-
-def test_the_kind_of_an_option_is_that_of_its_annotation_or_its_default() -> None:
-    class Options(registry.Part):
-        def __init__(self, *, a=2, b=True, c: int = 1, d: float | None = None, e="x") -> None:  # type: ignore[no-untyped-def]
-            pass
-
-    good = {"a": 0.5, "b": False, "c": 3, "d": "any", "e": 1}
-    assert registry.options(Options, good) == good
-    for name, value in (("a", "x"), ("b", 1), ("c", 0.5)):
-        with pytest.raises(ConfigError, match=f"{name}={value!r}: .* is expected"):
-            registry.options(Options, {name: value})
+    with pytest.raises(ConfigError, match=says + " expected"):
+        Config("SASRecCE", "random", config_dict={**keys, "factor": value})
+    assert Config("SASRecCE", "random", config_dict={**keys, "factor": "3"})["factor"] == 3

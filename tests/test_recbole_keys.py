@@ -10,10 +10,13 @@ import pytest
 from recbole.utils import argument_list
 
 from recbole_hyper import registry, run
-from recbole_hyper.config import RECBOLE_PROPERTIES, Config, ConfigError, model_class, read_yaml
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import RECBOLE_PROPERTIES, model_class
+from recbole_hyper.config.recbole_keys import NO_EFFECT, REFUSED, TRANSLATED, without_effect
 from recbole_hyper.files import write_yaml
-from recbole_hyper.recbole_keys import NO_EFFECT, REFUSED, TRANSLATED, without_effect
 from recbole_hyper.runs.folder import CONFIG, require_continued
+from recbole_hyper.settings import SETTINGS
+from recbole_hyper.yaml_files import read_yaml
 from tests.conftest import SMALL
 
 # config_file is what RecBole's code calls the option --config_files
@@ -114,7 +117,7 @@ def test_what_no_run_takes_is_refused(cycle: Path, model: str, key: str) -> None
 
 
 def test_every_entry_is_of_a_key_that_exists() -> None:
-    ours = set(read_yaml(Path(__file__).parent.parent / "properties" / "overall.yaml"))
+    ours = set(SETTINGS)
     named = [key for entry in NO_EFFECT for key in entry.keys]
     assert set(named) <= documented() | ours
     assert len(named) == len(set(named))
@@ -127,7 +130,7 @@ def test_what_a_model_of_recbole_reads_beside_its_yaml_counts(cycle: Path, caplo
 
 
 def test_an_option_of_a_part_that_no_yaml_of_it_names_is_read(cycle: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert bound(cycle, "DualRec", windows="full")["windows"] == "full"
+    assert bound(cycle, "DualRec", dual_windows="full")["dual_windows"] == "full"
     assert caplog.text == ""
     assert "gbce_t" not in bound(cycle, "SASRecCE", gbce_t=0.5).plain()
     assert "SASRecCE does not read gbce_t" in caplog.text

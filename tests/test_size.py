@@ -20,7 +20,8 @@ PUBLIC = {
         "functional.py:reduced_cross_entropy",
         "losses/ce.py:exact_cross_entropy",
     ),
-    "the parameters of a part are the keys of its YAML file": (
+    "the parameters of a part are its options": (
+        "encoders/dual_transformer.py:DualTransformerEncoder.__init__",
         "encoders/fmlp.py:FMLPEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",
@@ -65,16 +66,16 @@ def functions(file: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunc
 
 
 def size(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[int, int]:
-    """Return the lines of a function, its docstring and decorators left out, and its parameters but self and cls."""
+    """Return the lines of a function's body without its docstring, and its parameters but self and cls."""
     first = function.body[0]
     is_text = (
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     )
-    docstring = (first.end_lineno or 0) - first.lineno + 1 if is_text else 0
+    begin = (first.end_lineno or 0) + 1 if is_text else first.lineno
     arguments = function.args
     names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     names += [argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
-    lines = (function.end_lineno or 0) - function.lineno + 1 - docstring
+    lines = (function.end_lineno or 0) - begin + 1
     return lines, len([name for name in names if name not in ("self", "cls")])
 
 
@@ -101,4 +102,4 @@ def test_sizes_are_counted() -> None:
     text = 'def f(self, a, *b, c=1, **d):\n    """Text.\n\n    More.\n    """\n    return a\n'
     (function,) = ast.parse(text).body
     assert isinstance(function, ast.FunctionDef)
-    assert size(function) == (2, 4)
+    assert size(function) == (1, 4)

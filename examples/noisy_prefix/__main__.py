@@ -16,7 +16,7 @@ from examples.noisy_prefix.data import load_or_generate
 from examples.noisy_prefix.model import GEOMETRIES, PrefixClassifier
 from examples.noisy_prefix.train import check_settings, plot_curves, train_prefix
 from recbole_hyper.commands.recommend import switch
-from recbole_hyper.keys import RIEMANNIAN_LEARNERS
+from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 from recbole_hyper.yaml_files import read_yaml
 
 HELP = "train the noisy-prefix classifier (PREFIX-Z%) and draw its learning curves"

@@ -1,6 +1,5 @@
 """The configuration of a model of this package that is asked for through RecBole's own ``Config``."""
 
-import inspect
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,9 @@ from recbole.utils import get_model
 
 from recbole_hyper import registry
 from recbole_hyper.bridge.patches.checkpoints import plain_config
-from recbole_hyper.config import Config, ConfigError, merge
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import parse_keys
+from recbole_hyper.yaml_files import config_file, merged
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -55,7 +56,9 @@ class BridgeConfig(Config):
         config_file_list: Sequence[Any] | None = None,
         config_dict: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(model, dataset, config_file_list, config_dict)
+        files, typed = [config_file(path) for path in config_file_list or ()], parse_keys(_command_line())
+        self._typed = typed.keys()
+        self.bind(model, dataset, files, merged(parse_keys(config_dict or {}), typed), {})
         for key, (nothing, advice) in REFUSED.items():
             if self[key] not in nothing:
                 raise ConfigError(f"{key}={self[key]!r} has no meaning in RecBole's own functions: {advice}")
@@ -64,33 +67,12 @@ class BridgeConfig(Config):
         """Return how a checkpoint holds it: as plain values."""
         return plain_config(self)
 
-    def _load_cmd_line(self) -> dict[str, Any]:
-        words = [] if "ipykernel_launcher" in sys.argv[0] else sys.argv[1:]
-        given: dict[str, str] = {}
-        for word in words:
-            key, equals, value = word.removeprefix("--").partition("=")
-            if not word.startswith("--") or not equals:
-                logger.warning("the word %r of the command line is not of the form --key=value, and is not read", word)
-            elif key in given and given[key] != value:
-                raise ConfigError(f"--{key} is given twice, as {given[key]!r} and as {value!r}")
-            elif key not in SCRIPT_OPTIONS:
-                given[key] = value
-        return self._convert_config_dict(given)
-
-    def _merge_external_config_dict(self) -> None:
-        merge(self.variable_config_dict, self.cmd_config_dict)
-        for given in (self.file_config_dict, self.variable_config_dict):
-            # RecBole's name of it
-            if given.get("loss_type") == "CE":
-                given["loss_type"] = "ce"
-        super()._merge_external_config_dict()
-
-    def _get_model_and_dataset(self, model: str | type | None, dataset: str | None) -> tuple[str, type, str]:
-        named = model or self.external_config_dict.get("model")
-        cls = get_model(named) if isinstance(named, str) else named
-        if inspect.isclass(cls) and not isinstance(named, str):
-            _require_own_name(cls)
-        return super()._get_model_and_dataset(cls, dataset)
+    def find_model(self, model: str | type) -> type:
+        """Return the class that RecBole's own functions take for ``model``."""
+        if isinstance(model, str):
+            return get_model(model)
+        _require_own_name(model)
+        return model
 
     def _unread(self) -> dict[str, str]:
         found = {**super()._unread(), **RUN_ONLY}
@@ -99,10 +81,25 @@ class BridgeConfig(Config):
 
     def _check_keys(self) -> None:
         known = self.known_keys()
-        for key in [key for key in self.cmd_config_dict if key not in known]:
+        for key in [key for key in self._typed if key not in known]:
             logger.warning("--%s of the command line is no key of this configuration, and is not read", key)
             self.external_config_dict.pop(key, None)
         super()._check_keys()
+
+
+def _command_line() -> dict[str, str]:
+    """Return the words of the form ``--key=value`` of the process, by key."""
+    words = [] if "ipykernel_launcher" in sys.argv[0] else sys.argv[1:]
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not equals:
+            logger.warning("the word %r of the command line is not of the form --key=value, and is not read", word)
+        elif key in given and given[key] != value:
+            raise ConfigError(f"--{key} is given twice, as {given[key]!r} and as {value!r}")
+        elif key not in SCRIPT_OPTIONS:
+            given[key] = value
+    return given
 
 
 def _require_own_name(cls: type) -> None:

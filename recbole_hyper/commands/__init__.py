@@ -19,7 +19,7 @@ def words(text: str) -> list[str]:
 
 def files(text: str) -> list[str]:
     """Return the paths of ``--config_files``."""
-    from recbole_hyper.config import config_files
+    from recbole_hyper.config.binding import config_files
 
     return config_files(text)
 

@@ -145,8 +145,9 @@ def settings_per_model(
     ``of_files`` takes the file of each key that comes from one.
     """
     from recbole_hyper.bridge import user_files
-    from recbole_hyper.config import ConfigError, config_file, merge, parse_keys
-    from recbole_hyper.yaml_files import merged
+    from recbole_hyper.config import ConfigError
+    from recbole_hyper.config.binding import parse_keys
+    from recbole_hyper.yaml_files import config_file, merge, merged
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -187,7 +188,8 @@ def check_all(
     models are not ranked alike.
     """
     from recbole_hyper.config import ConfigError
-    from recbole_hyper.keys import SCORE, SPLIT, deciding
+    from recbole_hyper.options import SCORE, SPLIT
+    from recbole_hyper.settings import deciding
 
     configs = {name: _config(name, dataset, settings[name], folder, of_files) for name in models}
     for name, keys in _common_ranking(configs, settings).items():
@@ -226,8 +228,8 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     items. Where ``eval_args`` names other candidates, the metrics of the models that are ranked so by themselves hold
     for all, or the defaults of the package where no model is.
     """
-    from recbole_hyper.config import properties_folder, read_yaml
-    from recbole_hyper.key_tables import typed
+    from recbole_hyper.config.tables import typed
+    from recbole_hyper.settings import SETTINGS
 
     first, *others = configs.values()
     modes = [config["eval_args"]["mode"] for config in configs.values()]
@@ -237,7 +239,7 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     if not (given and differ) or any(mode != modes[0] for mode in modes):
         return {}
     at_home = [config for config in configs.values() if _modes(config.internal_config_dict["eval_args"]) == modes[0]]
-    source = at_home[0] if at_home else read_yaml(properties_folder() / "overall.yaml")
+    source = at_home[0] if at_home else {key: SETTINGS[key].default for key in keys}
     chosen = {key: source[key] for key in keys}
     print("for all models:", *(f"--{key}={typed(value)}" for key, value in chosen.items()), flush=True)
     return {name: chosen for name in configs}
@@ -251,7 +253,7 @@ def _modes(eval_args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typed(key: str, values: Sequence[Any]) -> str:
     """Return what to type so that all models have one of ``values`` of ``key``."""
-    from recbole_hyper.key_tables import typed
+    from recbole_hyper.config.tables import typed
 
     if key == "eval_args":
         # what they agree on need not be typed

@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print a table with a row per key."""
+    from recbole_hyper.config.tables import COLUMNS, declared, of_model
     from recbole_hyper.errors import ConfigError
-    from recbole_hyper.key_tables import COLUMNS, declared, of_model
 
     if arguments.model is None:
         if arguments.keys:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.keys import AUTO
+from recbole_hyper.options import AUTO
 from recbole_hyper.types import Split
 
 # the keys that may be ``auto``

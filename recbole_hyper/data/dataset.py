@@ -17,6 +17,7 @@ from recbole.utils import FeatureSource, FeatureType
 
 from recbole_hyper import registry
 from recbole_hyper.bridge import models
+from recbole_hyper.config.recbole_keys import FEATURE_KEYS
 from recbole_hyper.data import cache
 from recbole_hyper.data.atomic import DataError, nothing_in, without_time
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
@@ -24,7 +25,6 @@ from recbole_hyper.data.reading import part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.recbole_keys import FEATURE_KEYS
 from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")

@@ -11,7 +11,7 @@ from recbole.data.interaction import Interaction
 from recbole.data.transform import construct_transform
 
 from recbole_hyper.bridge.models import is_third_party
-from recbole_hyper.config_parts import reads_times
+from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.types import Cases, Int64
 

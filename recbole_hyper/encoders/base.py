@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.options import Option
 from recbole_hyper.registry import Part
 
 INITIALIZERS = ("xavier", "normal")
@@ -54,6 +55,20 @@ class Encoder(Part, nn.Module, ABC):
         super().__init__()
         # the model registers the shared table; a plain attribute keeps it from appearing in state_dict twice
         self.__dict__["item_embedding"] = item_embedding
+
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 64,
+        "initializer": "xavier",
+        "initializer_range": 0.02,
+    }
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """Return the options; ``max_length`` is the key MAX_ITEM_LIST_LENGTH."""
+        found = super().options()
+        if "max_length" in found:
+            found["max_length"] = replace(found["max_length"], key="MAX_ITEM_LIST_LENGTH")
+        return found
 
     item_embedding: nn.Embedding
     # False: a state may depend on later items, which is then not checked before training, and noted in the result

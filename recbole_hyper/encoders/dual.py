@@ -4,10 +4,9 @@ Any encoder whose state at a position depends on no later item is a backbone: it
 over the sequence in reverse. ``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is all that a new pair needs.
 """
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +14,13 @@ from torch import Tensor, nn
 from recbole_hyper.encoders.base import Encoder, LossOf, Size, Trace, groups_with_widths
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
+from recbole_hyper.options import Option, options_of
 from recbole_hyper.registry import register
 
+FutureDropout = Annotated[
+    bool,
+    Option("bool", "dropout in the layers of the future network; False: published code, better on validation"),
+]
 DIRECTIONS = ("both", "shared", "past", "future")
 
 
@@ -95,9 +99,10 @@ class DualEncoder(Encoder):
             cls.backbone, cls.has_maps, cls.step_rows = backbone, backbone.has_maps, backbone.step_rows
 
     @classmethod
-    def option_parameters(cls) -> dict[str, inspect.Parameter]:
+    def options(cls) -> dict[str, Option]:
         """Return the options of both encoders together and those of the backbone that are the same in both."""
-        return {**super().option_parameters(), **cls.backbone.option_parameters()}
+        of_both = options_of(DualEncoder) | cls.backbone.options() | super().options()
+        return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in of_both.items()}
 
     @classmethod
     def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
@@ -109,11 +114,27 @@ class DualEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        dual_directions: str = "both",
-        dual_alpha: float = 0.5,
-        dual_beta: float = 0.1,
-        dual_transfer: str = "heads",
-        dual_future_dropout: bool = True,
+        dual_directions: Annotated[
+            str,
+            Option(
+                "both, shared, past or future",
+                'shared: one network for both (Table 3, "w/o DE", our reading); past, future (Table 5)',
+            ),
+        ] = "both",
+        dual_alpha: Annotated[
+            float, Option("float in [0, 1]", "share of the past loss; published code: loss_ratio")
+        ] = 0.5,
+        dual_beta: Annotated[
+            float, Option("float >= 0", "weight of the transfer term; published code: aux_factor")
+        ] = 0.1,
+        dual_transfer: Annotated[
+            str,
+            Option(
+                "heads, attention or none",
+                'heads (published code), attention (by distance, ours), none (Table 3, "w/o BIT")',
+            ),
+        ] = "heads",
+        dual_future_dropout: FutureDropout = True,
         **backbone_options: Any,
     ) -> None:
         super().__init__(item_embedding)
@@ -230,3 +251,10 @@ class DualEncoder(Encoder):
 @register("encoders", "dual")
 class DualRecEncoder(DualEncoder, backbone=WindowedAttentionEncoder):
     """The encoder of DualRec: windowed multi-scale attention with relative positions in both directions."""
+
+    model_defaults = WindowedAttentionEncoder.model_defaults
+
+    def __init__(
+        self, item_embedding: nn.Embedding, *, dual_future_dropout: FutureDropout = False, **options: Any
+    ) -> None:
+        super().__init__(item_embedding, dual_future_dropout=dual_future_dropout, **options)

@@ -14,3 +14,5 @@ class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
     :class:`~recbole_hyper.encoders.fmlp.FMLPEncoder`: ``circular`` trains on prefixes and suffixes, one state each.
     The transfer term compares the outputs of the filters, as one head of width d (ours).
     """
+
+    model_defaults = FMLPEncoder.model_defaults

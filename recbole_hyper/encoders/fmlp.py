@@ -1,7 +1,7 @@
 """FMLP-Rec (WWW 2022): layers that filter the sequence in the frequency domain, causal where they must be."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -11,7 +11,17 @@ from torch.utils.checkpoint import checkpoint
 from recbole_hyper.encoders.base import Encoder, Size, Trace, activation, positions_from_end
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.options import (
+    Activation,
+    HiddenDropout,
+    InitializerRange,
+    InnerSize,
+    Layers,
+    Length,
+    NormEps,
+)
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 FILTERS = ("causal", "circular")
@@ -136,18 +146,32 @@ class FMLPEncoder(Encoder):
             above 0, or sequences longer than ``max_length``.
     """
 
+    model_defaults = {"initializer": "normal"}  # published code
+
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        n_layers: int = 2,
-        inner_size: int | None = None,
-        hidden_dropout_prob: float = 0.5,
-        hidden_act: str = "gelu",
-        layer_norm_eps: float = 1e-12,
-        initializer_range: float = 0.02,
-        max_length: int = 50,
-        filter: str = "causal",
+        n_layers: Annotated[Layers, "filter layers; published code"] = 2,
+        inner_size: Annotated[
+            InnerSize, "width inside the feed-forward part; published code; ~ is 4 x hidden_size"
+        ] = 256,
+        hidden_dropout_prob: Annotated[
+            HiddenDropout, "of the input sum, the filters and the feed-forward part; published code"
+        ] = 0.5,
+        hidden_act: Annotated[Activation, "inside the feed-forward part; published code"] = "gelu",
+        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-12,
+        initializer_range: Annotated[
+            InitializerRange, "standard deviation of matrices and filters; published code"
+        ] = 0.02,
+        max_length: Annotated[Length, "newest items that a model sees, and length of the filters; published code"] = 50,
+        filter: Annotated[
+            str,
+            Option(
+                "causal or circular",
+                "causal: one pass over a sequence (ours); circular: every prefix by itself (published)",
+            ),
+        ] = "causal",
     ) -> None:
         super().__init__(item_embedding)
         if filter not in FILTERS:

@@ -3,15 +3,16 @@
 Where the published code says more than the paper, or something else, the code is taken: see :class:`FuXiBlock`.
 """
 
-import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders.ligr import GatedFeedForward
+from recbole_hyper.encoders.options import InnerSize
 from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
@@ -78,12 +79,18 @@ class FuXiEncoder(RelationalEncoder):
     block = FuXiBlock
 
     @classmethod
-    def option_parameters(cls) -> dict[str, inspect.Parameter]:
-        return {**RelationalEncoder.option_parameters(), **super().option_parameters()}
+    def options(cls) -> dict[str, Option]:
+        return {**RelationalEncoder.options(), **super().options()}
 
     @classmethod
     def feed_forward_width(cls, hidden_size: int, options: Mapping[str, Any]) -> int:
         return options.get("inner_size") or hidden_size
 
-    def __init__(self, item_embedding: nn.Embedding, *, inner_size: int | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is hidden_size; published code"] = None,
+        **options: Any,
+    ) -> None:
         super().__init__(item_embedding, inner_size=inner_size or item_embedding.embedding_dim, **options)

@@ -1,12 +1,14 @@
 """The GRU4Rec encoder (Hidasi et al., 2016), as RecBole has it, on whole sequences."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.options import Dense, GRUDropout, GRUSize, Layers
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
@@ -43,11 +45,11 @@ class GRUEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        gru_size: int | None = None,
-        n_layers: int = 1,
-        dropout_prob: float = 0.3,
-        gru_bias: bool = False,
-        dense: bool = True,
+        gru_size: Annotated[GRUSize, "width of the GRU; RecBole GRU4Rec: 128; ~ is hidden_size; ours"] = None,
+        n_layers: Annotated[Layers, "GRU layers; RecBole GRU4Rec"] = 1,
+        dropout_prob: Annotated[GRUDropout, "dropout of the embeddings and between layers; RecBole GRU4Rec"] = 0.3,
+        gru_bias: Annotated[bool, Option("bool", "biases in the GRU; RecBole GRU4Rec")] = False,
+        dense: Annotated[Dense, "linear map behind the GRU; RecBole GRU4Rec"] = True,
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim

@@ -1,13 +1,24 @@
 """LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_hyper.encoders.base import Size, initialize
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.options import (
+    AttentionDropout,
+    Heads,
+    HiddenDropout,
+    Initializer,
+    InitializerRange,
+    InnerSize,
+    Layers,
+    Length,
+    NormEps,
+)
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.registry import register
@@ -74,15 +85,15 @@ class LiGREncoder(PositionalEncoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: int,
-        n_layers: int = 2,
-        n_heads: int = 1,
-        inner_size: int | None = None,
-        hidden_dropout_prob: float = 0.2,
-        attn_dropout_prob: float = 0.2,
-        layer_norm_eps: float = 1e-5,
-        initializer: str = "xavier",
-        initializer_range: float = 0.02,
+        max_length: Length,
+        n_layers: Layers = 2,
+        n_heads: Heads = 1,
+        inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is 4 x hidden_size"] = None,
+        hidden_dropout_prob: Annotated[HiddenDropout, "of the input sum, of both branches and inside SwiGLU"] = 0.2,
+        attn_dropout_prob: AttentionDropout = 0.2,
+        layer_norm_eps: Annotated[NormEps, "added to the variance; torch's default"] = 1e-5,
+        initializer: Initializer = "xavier",
+        initializer_range: InitializerRange = 0.02,
     ) -> None:
         check_above_zero(layer_norm_eps=layer_norm_eps)
         super().__init__(item_embedding, max_length=max_length, dropout_prob=hidden_dropout_prob, scale=1.0)

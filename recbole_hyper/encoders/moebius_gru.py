@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.gru import resolve_width
+from recbole_hyper.encoders.options import Dense, GRUDropout, GRUSize, Layers
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
 from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 INPUTS = ("tangent", "ball")
@@ -288,14 +290,21 @@ class MoebiusGRUEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        gru_size: int | None = None,
-        n_layers: int = 1,
-        dropout_prob: float = 0.3,
-        curvature: float | str = 1.0,
-        curvature_init: float = 1.0,
-        nonlinearity: str = "identity",
-        reset: str = "before",
-        dense: bool = True,
+        gru_size: GRUSize = None,
+        n_layers: Annotated[Layers, "layers; HNN code: argument default 1, README 2"] = 1,
+        dropout_prob: Annotated[GRUDropout, "of the tangent vectors of items and between layers; as encoder gru"] = 0.3,
+        curvature: Annotated[
+            float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN, Ganea et al.")
+        ] = 1.0,
+        curvature_init: Annotated[float, Option("float32 > 0", "where a learned curvature starts")] = 1.0,
+        nonlinearity: Annotated[
+            str, Option("identity or tanh", "of the candidate state: identity (Ganea et al.) or tanh")
+        ] = "identity",
+        reset: Annotated[
+            str,
+            Option("before or after", "reset gate before (Ganea et al.) or after (torch.nn.GRU) the matrix"),
+        ] = "before",
+        dense: Annotated[Dense, "linear map of the tangent vectors behind the GRU; as encoder gru"] = True,
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim

@@ -6,7 +6,7 @@ Shapes: B users, L length, Q asking positions (L, or 1 for the newest alone), d 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders.base import Size, TimedEncoder, newest
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.options import Heads, HeadWidth, HiddenDropout, InitializerRange, Layers, Length, NormEps
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.options import Option
 
 # natural logarithm of the ratio of one bucket's end to its start; the code of HSTU and FuXi-alpha
 BUCKET = 0.301
@@ -185,19 +187,31 @@ class RelationalEncoder(TimedEncoder):
 
     block: ClassVar[type[RelationalBlock]]
 
+    # published code, cut off at two deviations
+    model_defaults = {"initializer": "normal"}
+
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: int,
-        n_layers: int = 2,
-        n_heads: int = 1,
-        attention_dim: int | None = None,
-        linear_dim: int | None = None,
-        n_time_buckets: int = 128,
-        hidden_dropout_prob: float = 0.2,
-        layer_norm_eps: float = 1e-6,
-        initializer_range: float = 0.02,
+        max_length: Length,
+        n_layers: Layers = 2,
+        n_heads: Heads = 1,
+        attention_dim: Annotated[HeadWidth, "width of a head's queries and keys; ~ is hidden_size / n_heads"] = None,
+        linear_dim: Annotated[HeadWidth, "width of a head's values and gates; ~ is hidden_size / n_heads"] = None,
+        n_time_buckets: Annotated[
+            int,
+            Option(
+                "int >= 1",
+                "the last bucket of the time between two items, each 1.35 times as long as the one before; "
+                "published code",
+            ),
+        ] = 128,
+        hidden_dropout_prob: Annotated[HiddenDropout, "of the input sum and of the gated output; published code"] = 0.2,
+        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-6,
+        initializer_range: Annotated[
+            InitializerRange, "of item vectors, projections and relative weights; published code"
+        ] = 0.02,
         **block_options: Any,
     ) -> None:
         super().__init__(item_embedding)

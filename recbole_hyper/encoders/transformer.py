@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +10,28 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders.base import Encoder, activation, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
+from recbole_hyper.encoders.options import (
+    Activation,
+    AttentionDropout,
+    Heads,
+    HiddenDropout,
+    Initializer,
+    InitializerRange,
+    InnerSize,
+    Layers,
+    Length,
+    NormEps,
+)
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 NORM_PLACEMENTS = ("query", "pre", "post")
 ATTENTION_INITS = ("separate", "fused")
+NormPlacement = Annotated[
+    str, Option("query, pre or post", "where a block normalises: query (papers' code), pre, post (RecBole)")
+]
+ScaleEmbeddings = Annotated[bool, Option("bool", "item embeddings times sqrt(hidden_size); papers' code")]
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
@@ -253,20 +271,30 @@ class TransformerEncoder(PositionalEncoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: int,
-        n_layers: int = 2,
-        n_heads: int = 1,
-        inner_size: int | None = None,
-        hidden_dropout_prob: float = 0.3,
-        attn_dropout_prob: float = 0.3,
-        hidden_act: str = "relu",
-        layer_norm_eps: float = 1e-8,
-        norm_placement: str = "query",
-        scale_embeddings: bool = True,
-        initializer: str = "xavier",
-        initializer_range: float = 0.02,
-        attention_init: str = "separate",
-        attend_pads: bool = False,
+        max_length: Length,
+        n_layers: Layers = 2,
+        n_heads: Heads = 1,
+        inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is hidden_size, as the papers"] = None,
+        hidden_dropout_prob: Annotated[
+            HiddenDropout, "of the input sum and of the feed-forward part; SCE paper's code"
+        ] = 0.3,
+        attn_dropout_prob: AttentionDropout = 0.3,
+        hidden_act: Activation = "relu",
+        layer_norm_eps: Annotated[NormEps, "added to the variance; papers' code"] = 1e-8,
+        norm_placement: NormPlacement = "query",
+        scale_embeddings: ScaleEmbeddings = True,
+        initializer: Annotated[Initializer, "of item vectors and matrices: xavier (papers' code) or normal"] = "xavier",
+        initializer_range: InitializerRange = 0.02,
+        attention_init: Annotated[
+            str,
+            Option(
+                "separate or fused",
+                "query, key and value drawn apart; fused: as one 3d x d matrix, biases 0 (papers' code)",
+            ),
+        ] = "separate",
+        attend_pads: Annotated[
+            bool, Option("bool", "attend to padding too (papers' code); False: as published")
+        ] = False,
     ) -> None:
         inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:

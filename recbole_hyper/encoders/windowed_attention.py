@@ -3,8 +3,8 @@
 Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right-padded with item 0.
 """
 
-import inspect
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,21 @@ from torch import Tensor, nn
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
 from recbole_hyper.encoders.base import Encoder, Trace, activation
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.options import (
+    Activation,
+    AttentionDropout,
+    Heads,
+    HiddenDropout,
+    InitializerRange,
+    InnerSize,
+    Layers,
+    Length,
+    NormEps,
+    WindowAtEval,
+)
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
 from recbole_hyper.errors import check_above_zero
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 DIRECTIONS = ("past", "future")
@@ -218,30 +231,51 @@ class WindowedAttentionEncoder(Encoder):
     has_maps = True
     directed = True
 
+    model_defaults = {"initializer": "normal"}  # published code
+
     @classmethod
-    def option_parameters(cls) -> dict[str, inspect.Parameter]:
+    def options(cls) -> dict[str, Option]:
         """Return the options but those that tell two directions apart, which a dual encoder sets."""
-        found = super().option_parameters()
-        return {name: entry for name, entry in found.items() if name not in ("direction", "layer_dropout")}
+        return {name: one for name, one in super().options().items() if name not in ("direction", "layer_dropout")}
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        n_layers: int = 2,
-        n_heads: int = 8,
-        inner_size: int = 64,
-        hidden_dropout_prob: float = 0.5,
-        attn_dropout_prob: float = 0.5,
-        hidden_act: str = "gelu",
-        layer_norm: bool = True,
-        layer_norm_eps: float = 1e-12,
-        residual: bool = True,
-        initializer_range: float = 0.02,
-        max_length: int = 50,
-        windows: str | Sequence[int] = "multi_scale",
-        window_at_eval: bool = True,
-        relative_positions: str = "transformer_xl",
+        n_layers: Annotated[Layers, "blocks; published code"] = 2,
+        n_heads: Annotated[
+            Heads, "heads, even for the formula of the windows; divides hidden_size; published code"
+        ] = 8,
+        inner_size: Annotated[InnerSize, "width inside the feed-forward part; published code; ~ is hidden_size"] = 64,
+        hidden_dropout_prob: Annotated[
+            HiddenDropout, "of input, output and both branches of a block; published code"
+        ] = 0.5,
+        attn_dropout_prob: Annotated[
+            AttentionDropout, "of attention weights and position vectors; published code"
+        ] = 0.5,
+        hidden_act: Annotated[Activation, "inside the feed-forward part; paper: GELU"] = "gelu",
+        layer_norm: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o LN"')] = True,
+        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-12,
+        residual: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o RC"')] = True,
+        initializer_range: Annotated[InitializerRange, "standard deviation of every matrix; published code"] = 0.02,
+        max_length: Length = 50,
+        windows: Annotated[
+            str | Sequence[int] | None,
+            Option(
+                "str, list or ~",
+                "multi_scale or ~: equation 8 for n_heads and MAX_ITEM_LIST_LENGTH; full; [sizes]",
+            ),
+        ] = None,
+        window_at_eval: Annotated[
+            WindowAtEval, "keep the windows outside training (paper); False: published code"
+        ] = True,
+        relative_positions: Annotated[
+            str,
+            Option(
+                "transformer_xl, learned or none",
+                'transformer_xl (published code), learned (paper), none (DualRec Table 3, "w/o RPE")',
+            ),
+        ] = "transformer_xl",
         direction: str = "past",
         layer_dropout: bool = True,
     ) -> None:
@@ -257,7 +291,7 @@ class WindowedAttentionEncoder(Encoder):
                     hidden_size,
                     n_heads=n_heads,
                     max_length=max_length,
-                    windows=windows,
+                    windows="multi_scale" if windows is None else windows,
                     direction=direction,
                     relative_positions=relative_positions,
                     dropout=attn_dropout_prob if layer_dropout else 0.0,
@@ -265,7 +299,7 @@ class WindowedAttentionEncoder(Encoder):
                     initializer_range=initializer_range,
                 ),
                 hidden_size,
-                inner_size=inner_size,
+                inner_size=inner_size or hidden_size,
                 dropout=hidden_dropout_prob if layer_dropout else 0.0,
                 hidden_act=hidden_act,
                 layer_norm=layer_norm,

@@ -33,7 +33,7 @@ def compute_metrics(
 
     Args:
         metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all as
-            :func:`recbole_hyper.config_checks.check_metrics` allows.
+            :func:`recbole_hyper.config.checks.check_metrics` allows.
         topk, decimals: cut-offs, and metric_decimal_place.
         n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
             padding as an item).

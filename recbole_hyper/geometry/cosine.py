@@ -1,10 +1,13 @@
 """The cosine of state and item over a temperature: normalised heads, with an optional bias per item."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
@@ -29,7 +32,11 @@ class Cosine(Geometry):
     curved = False
     has_link = False
 
-    def __init__(self, *, temperature: float = 0.05) -> None:
+    def __init__(
+        self,
+        *,
+        temperature: Annotated[float, Option("float > 0", "logits are cosines over it; HSTU's configurations")] = 0.05,
+    ) -> None:
         super().__init__()
         check_above_zero(temperature=temperature)
         self.temperature = temperature

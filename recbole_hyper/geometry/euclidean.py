@@ -1,10 +1,13 @@
 """The dot product over a temperature, with an optional bias per item."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
@@ -24,7 +27,16 @@ class Euclidean(Geometry):
     curved = False
     has_link = False
 
-    def __init__(self, *, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        temperature: Annotated[
+            float,
+            Option(
+                "float > 0", "logits are dot products over it; 0.25 is the Poincare head as its curvature goes to 0"
+            ),
+        ] = 1.0,
+    ) -> None:
         super().__init__()
         check_above_zero(temperature=temperature)
         self.temperature = temperature

@@ -30,6 +30,8 @@ class Poincare(Geometry):
     """
 
     asinh_link = True
+    # the HSASRec paper's data sets have 0.012 to 0.041
+    model_defaults = {"curvature": 0.02}
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature, offset: bool, factored: bool = False

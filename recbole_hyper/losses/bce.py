@@ -1,10 +1,12 @@
 """Binary cross-entropy with sampled negatives: the loss of the SASRec paper."""
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses._sampled import SampledLoss
+from recbole_hyper.losses._sampled import NNegatives, SampledLoss
 from recbole_hyper.losses.base import Head, Negatives
 from recbole_hyper.registry import register
 
@@ -30,7 +32,13 @@ class BinaryCrossEntropy(SampledLoss):
         n_negatives: k >= 1.
     """
 
-    def __init__(self, *, n_negatives: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        n_negatives: Annotated[
+            NNegatives, "per position, uniform over items the user has not seen; SASRec paper sec. III-F"
+        ] = 1,
+    ) -> None:
         super().__init__(n_negatives=n_negatives)
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:

@@ -4,6 +4,8 @@ Nothing of size rows x items exists: ``_stream`` goes over rows and items tile b
 the forward pass; the item gradient is written straight into the buffer that becomes weight.grad.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from recbole_hyper.losses._stream import Gradients, ItemStream
 from recbole_hyper.losses._triton_stream import TritonStream
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
 from recbole_hyper.matmul import float32_products
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -158,7 +161,23 @@ class CrossEntropy(Loss):
     """
 
     def __init__(
-        self, *, memory_budget: int | None = None, label_smoothing: float = 0.0, triton_kernel: bool = False
+        self,
+        *,
+        memory_budget: Annotated[
+            int | None,
+            Option(
+                "int >= 1 or ~",
+                "bytes of logits alive at once; ~: 256 MiB, or 1/32 of the memory if less; ours",
+                key="loss_memory_budget",
+            ),
+        ] = None,
+        label_smoothing: Annotated[
+            float, Option("float in [0, 1)", "share of the target that is spread evenly over all items")
+        ] = 0.0,
+        triton_kernel: Annotated[
+            bool,
+            Option("bool", "sweep over the items by Triton kernels, on a CUDA or ROCm device; never timed; ours"),
+        ] = False,
     ) -> None:
         super().__init__()
         check_budget(memory_budget)

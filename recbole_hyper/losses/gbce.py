@@ -1,11 +1,14 @@
 """gBCE: binary cross-entropy whose positive part is calibrated for the sampling rate (gSASRec)."""
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.losses import _pairs
-from recbole_hyper.losses._sampled import SampledLoss
+from recbole_hyper.losses._sampled import NNegatives, SampledLoss
 from recbole_hyper.losses.base import Head, Negatives
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
@@ -55,7 +58,17 @@ class GeneralisedBinaryCrossEntropy(SampledLoss):
         t: calibration in [0, 1].
     """
 
-    def __init__(self, *, n_negatives: int = 256, t: float = 0.75) -> None:
+    def __init__(
+        self,
+        *,
+        n_negatives: Annotated[
+            NNegatives, "per position, uniform, seen items included; gSASRec's port, SCE paper sec. 4.2.3"
+        ] = 256,
+        t: Annotated[
+            float,
+            Option("float in [0, 1]", "calibration; 0 is BCE+, 1 fully calibrated; gSASRec's port", key="gbce_t"),
+        ] = 0.75,
+    ) -> None:
         super().__init__(n_negatives=n_negatives)
         check_t(t)
         self.t = t

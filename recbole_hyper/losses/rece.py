@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
 from recbole_hyper.losses.sce import SEARCH_BLOCK
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
@@ -153,10 +155,34 @@ class ReducedCrossEntropy(Loss):
     def __init__(
         self,
         *,
-        n_buckets: int | None = None,
-        buckets_per_chunk: int = 1,
-        n_extra_chunks: int = 1,
-        rounds: int = 8,
+        n_buckets: Annotated[
+            int | None,
+            Option(
+                "int >= 1 or ~",
+                "random directions per round; ~ is sqrt(4 (1 + 2 rece_n_extra_chunks) min(items, rows)); RECE code",
+                key="rece_n_buckets",
+            ),
+        ] = None,
+        buckets_per_chunk: Annotated[
+            int,
+            Option(
+                "int >= 1",
+                "directions that share a chunk, divides rece_n_buckets; RECE code",
+                key="rece_buckets_per_chunk",
+            ),
+        ] = 1,
+        n_extra_chunks: Annotated[
+            int,
+            Option(
+                "int >= 0",
+                "neighbour chunks met on each side; RECE code, three of five best settings",
+                key="rece_n_extra_chunks",
+            ),
+        ] = 1,
+        rounds: Annotated[
+            int,
+            Option("int >= 1", "independent sortings; RECE code, three of five best settings", key="rece_rounds"),
+        ] = 8,
     ) -> None:
         super().__init__()
         check_sizes(buckets_per_chunk if n_buckets is None else n_buckets, buckets_per_chunk, n_extra_chunks, rounds)

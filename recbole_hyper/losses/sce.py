@@ -1,6 +1,7 @@
 """Scalable cross-entropy: logits only in buckets of states and items that a random projection puts together."""
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
 from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 #: items whose projections are alive at once, per bucket
@@ -164,12 +166,40 @@ class ScalableCrossEntropy(Loss):
     def __init__(
         self,
         *,
-        n_buckets: int | None = None,
-        bucket_size_x: int | None = None,
-        bucket_size_y: int = 256,
-        mix: bool = True,
-        alpha: float = 2.0,
-        beta: float = 1.0,
+        n_buckets: Annotated[
+            int | None,
+            Option(
+                "int >= 1 or ~",
+                "buckets per batch; ~ is sce_alpha * sqrt(rows / sce_beta), rows = supervised positions; "
+                "SCE paper sec. 4.2.1",
+                key="sce_n_buckets",
+            ),
+        ] = None,
+        bucket_size_x: Annotated[
+            int | None,
+            Option(
+                "int >= 1 or ~", "rows in a bucket; ~ is sce_alpha * sqrt(rows * sce_beta)", key="sce_bucket_size_x"
+            ),
+        ] = None,
+        bucket_size_y: Annotated[
+            int,
+            Option(
+                "int >= 1",
+                "items in a bucket, at most all items; SCE paper's grid: 64 to 4096",
+                key="sce_bucket_size_y",
+            ),
+        ] = 256,
+        mix: Annotated[
+            bool, Option("bool", "directions are random mixtures of the states; SCE paper sec. 3", key="sce_mix")
+        ] = True,
+        alpha: Annotated[
+            float,
+            Option("float > 0", "scale of number and size of buckets; SCE paper sec. 4.2.1", key="sce_alpha"),
+        ] = 2.0,
+        beta: Annotated[
+            float,
+            Option("float > 0", "rows per bucket over number of buckets; SCE paper sec. 4.2.1", key="sce_beta"),
+        ] = 1.0,
     ) -> None:
         super().__init__()
         check_sizes(1 if n_buckets is None else n_buckets, 1 if bucket_size_x is None else bucket_size_x, bucket_size_y)

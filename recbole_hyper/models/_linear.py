@@ -22,8 +22,10 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.files import replaced
 from recbole_hyper.models.contract import OwnModel
+from recbole_hyper.options import PLACE, Option
 from recbole_hyper.types import Cases
 
+FIT_CACHE = Option("str or ~", "folder where decompositions are kept for other runs; ~ keeps none", None, (PLACE,))
 Arrays = dict[str, npt.NDArray[Any]]
 # the last decomposition of each kind, so that a sweep in one process fits once
 _recent: dict[str, tuple[str, Arrays]] = {}

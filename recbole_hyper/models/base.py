@@ -28,6 +28,7 @@ from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed
 from recbole_hyper.models.preflight import require_one_sequence
+from recbole_hyper.options import arguments
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Cases
 
@@ -81,14 +82,13 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
         """Build the encoder that ``config`` names, with the options of its constructor that ``config`` holds."""
         part = registry.resolve("encoders", config["encoder"])
-        values = {**config.final_config_dict, "max_length": config["MAX_ITEM_LIST_LENGTH"]}
-        return part(item_embedding, **registry.options(part, values, config["encoder"], "encoder"))
+        return part(item_embedding, **arguments(part.options(), config.final_config_dict))
 
     @classmethod
     def build_geometry(cls, config: Any) -> Geometry:
         """Build the geometry that ``config`` names."""
         part = registry.resolve("geometry", config["geometry"])
-        return part(**registry.options(part, config.final_config_dict, config["geometry"], "geometry"))
+        return part(**arguments(part.options(), config.final_config_dict))
 
     @classmethod
     def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
@@ -107,7 +107,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     def build_loss(cls, config: Any) -> Loss:
         """Build the loss that ``config`` names."""
         part = registry.resolve("losses", config["loss_type"])
-        return part(**registry.options(part, config.final_config_dict, config["loss_type"], "loss"))
+        return part(**arguments(part.options(), config.final_config_dict))
 
     @classmethod
     def check_config(cls, config: Any) -> None:
@@ -233,8 +233,7 @@ def new_embedding(
         embedding = FeaturedEmbedding(
             config["hidden_size"], features, trained, id_dropout=config["feature_id_dropout"], **options
         )
-    rule, std = config["initializer"], config["initializer_range"]
-    initialize(embedding, rule="xavier" if rule is None else rule, std=0.02 if std is None else std)
+    initialize(embedding, rule=config["initializer"], std=config["initializer_range"])
     with torch.no_grad():
         embedding.weight[0].zero_()
     if isinstance(embedding, FeaturedEmbedding):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
-from recbole_hyper.keys import KEYS
-from recbole_hyper.models._linear import LinearRecommender, cached, keep
+from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached, keep
+from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
 
@@ -79,6 +79,11 @@ class EASER(LinearRecommender):
     one Cholesky inverse is computed, which is about ten times cheaper.
     """
 
+    own_options = keyed(
+        reg_weight=Option("float > 0", "ridge; HSASRec appendix E: 8 to 3072 by powers of two", 256.0),
+        ease_memory_budget=Option("int >= 1 or ~", "bytes for a fit; ~ is 80% of what is free", None, (PLACE,)),
+        fit_cache=FIT_CACHE,
+    )
     weights: Tensor
 
     def __init__(self, config: Any, dataset: Any) -> None:
@@ -87,10 +92,6 @@ class EASER(LinearRecommender):
         self.memory_budget = config["ease_memory_budget"]
         self.n_learned = (self.n_items - 1) * (self.n_items - 2)  # all but the diagonal
         self.keep_learned("weights")
-
-    @classmethod
-    def check_config(cls, config: Any) -> None:
-        KEYS["reg_weight"].check(config["reg_weight"])
 
     def _require_memory(self) -> None:
         per_entry = EIGEN_BYTES_PER_ENTRY if self.cache_folder else BYTES_PER_ENTRY

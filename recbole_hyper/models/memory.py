@@ -13,9 +13,9 @@ from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
 from recbole_hyper.evaluation.scorers import state_scorer
-from recbole_hyper.keys import KEYS
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.item_memory import ItemMemory, Trials, log_mixture, newest_first
+from recbole_hyper.options import Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
 
@@ -37,6 +37,12 @@ class MemoryRecommender(HyperRecommender):
     give the scores.
     """
 
+    own_options = keyed(
+        memory_window=Option(
+            "int >= 1", "steps between two items that count as neighbours, and newest items that are asked", 10
+        ),
+        memory_neighbours=Option("int >= 1", "neighbours of an item that its memory keeps, the strongest", 200),
+    )
     scores_by_head = False
     mixture: Tensor
 
@@ -58,12 +64,6 @@ class MemoryRecommender(HyperRecommender):
     def _counted(self, store: SequenceStore, lengths: npt.NDArray[np.int64]) -> ItemMemory:
         counts, totals = pair_counts(store, lengths, window=self._window, neighbours=self._neighbours)
         return ItemMemory(counts, totals, window=self._window)
-
-    @classmethod
-    def check_config(cls, config: Any) -> None:
-        for key in ("memory_window", "memory_neighbours"):
-            KEYS[key].check(config[key])
-        super().check_config(config)
 
     def training_loader(
         self, training: Any, store: SequenceStore, lengths: npt.NDArray[np.int64], config: Any

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from recbole_hyper import registry
-from recbole_hyper.config_parts import reads_times
+from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.devices import free_memory, total_memory
 from recbole_hyper.encoders.base import Size
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.losses.base import Problem
+from recbole_hyper.options import arguments
 
 _FLOAT = 4
 # moments of an optimizer per parameter
@@ -97,9 +98,7 @@ def _of_features(config: Any, features: ItemFeatures | None, tokens: int) -> tup
 
 def _encoder_size(config: Any, width: int, rows: int, length: int) -> Size:
     part = registry.resolve("encoders", config["encoder"])
-    return part.size(
-        width, rows, length, registry.options(part, config.final_config_dict, config["encoder"], "encoder")
-    )
+    return part.size(width, rows, length, arguments(part.options(), config.final_config_dict))
 
 
 def require_memory(config: Any, n_items: int, features: ItemFeatures | None = None) -> MemoryEstimate:

@@ -11,8 +11,8 @@ from torch import Tensor
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.keys import KEYS
-from recbole_hyper.models._linear import LinearRecommender, cached, keep
+from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached, keep
+from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.types import Cases
@@ -40,6 +40,16 @@ class PureSVDN(LinearRecommender):
     history that is folded in is not scaled. One decomposition serves all ranks up to ``max_rank``.
     """
 
+    own_options = keyed(
+        rank=Option("int >= 1", "factors; HSASRec appendix E: 32 to 2048 by powers of two", 128),
+        scaling=Option(
+            "float in [0, 1]",
+            "columns times popularity^((s-1)/2), 1 is plain SVD; HSASRec appendix E: 0 to 1 in steps of 0.2",
+            0.6,
+        ),
+        max_rank=Option("int >= 1 or ~", "factors that the one decomposition keeps for other ranks", None, (PLACE,)),
+        fit_cache=FIT_CACHE,
+    )
     factors: Tensor
 
     def __init__(self, config: Any, dataset: Any) -> None:
@@ -59,8 +69,6 @@ class PureSVDN(LinearRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        for key in ("rank", "scaling", "max_rank"):
-            KEYS[key].check(config[key])
         largest = config["max_rank"]
         if largest is not None and largest < config["rank"]:
             raise ConfigError(f"max_rank={largest!r}: a whole number of at least rank={config['rank']}, or ~")

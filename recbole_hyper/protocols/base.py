@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from recbole_hyper import registry
-from recbole_hyper.config_checks import checked_protocol
+from recbole_hyper.config.checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.protocols.parts import dealt, split_of_parts

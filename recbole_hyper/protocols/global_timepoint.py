@@ -3,7 +3,7 @@
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.keys import matches
+from recbole_hyper.options import matches
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import boundary, date, latest_start, read_point
 from recbole_hyper.registry import register

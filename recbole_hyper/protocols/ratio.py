@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.keys import is_number
+from recbole_hyper.options import is_number
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split

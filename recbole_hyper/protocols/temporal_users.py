@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.keys import matches
+from recbole_hyper.options import matches
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
 from recbole_hyper.protocols.boundaries import boundary, date, read_point
 from recbole_hyper.registry import register

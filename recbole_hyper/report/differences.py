@@ -7,13 +7,14 @@ from typing import Any
 
 from recbole.utils import ModelType
 
-from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.recbole_keys import REFUSED
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.recbole_keys import REFUSED
+from recbole_hyper.options import METRICS, PLACE
+from recbole_hyper.settings import deciding
 
 # where, how and by what a run is measured, not what is trained
-PLACE_KEYS = keys.deciding(keys.PLACE, keys.METRICS) | {"seed", "model", "dataset", "device", *REFUSED}
+PLACE_KEYS = deciding(PLACE, METRICS) | {"seed", "model", "dataset", "device", *REFUSED}
 MAIN_KEYS = ("hidden_size", "n_layers", "learning_rate", "train_batch_size", "n_negatives", "curvature")
 LEGEND_WIDTH = 48
 

@@ -7,19 +7,22 @@ from typing import Any
 import pandas as pd
 from recbole.evaluator.register import metric_information
 
-from recbole_hyper import keys
-from recbole_hyper.config import ConfigError, merge, parse_keys
-from recbole_hyper.config_checks import check_metrics
+from recbole_hyper.config import ConfigError
+from recbole_hyper.config.binding import parse_keys
+from recbole_hyper.config.checks import check_metrics
 from recbole_hyper.evaluation.results import cases_frame, metrics_table
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
+from recbole_hyper.options import RANKING
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 from recbole_hyper.runs.new_data import PROTOCOL, as_split, new_cases, read_file
 from recbole_hyper.runs.run import evaluations, provenance, report_part
+from recbole_hyper.settings import deciding
 from recbole_hyper.training.validation import rank
+from recbole_hyper.yaml_files import merge
 
 # what may differ from the run: nothing that was learned, and no case
-EVALUATION_KEYS = keys.deciding(keys.RANKING) | {"data_path"}
+EVALUATION_KEYS = deciding(RANKING) | {"data_path"}
 
 
 def evaluate(

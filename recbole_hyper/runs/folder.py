@@ -14,13 +14,14 @@ from typing import Any
 
 import yaml
 
-from recbole_hyper import keys
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config_checks import schedule_keys
+from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml
+from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.runs.kept import ABOUT, DATA
 from recbole_hyper.runs.plugin_files import require_same_plugins
+from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 
@@ -30,8 +31,8 @@ LOG = "run.log"
 LOCK = ".run.lock"
 
 # what changes the outcome and may still differ in a resume, exact upwards only (more epochs, more patience, a refit)
-UPWARDS = sorted(keys.deciding(keys.GROWS))
-RESUMABLE_KEYS = keys.deciding(keys.PLACE, keys.GROWS)
+UPWARDS = sorted(deciding(GROWS))
+RESUMABLE_KEYS = deciding(PLACE, GROWS)
 
 
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
@@ -208,7 +209,7 @@ def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> N
         for key in (set(now) | set(before)) - RESUMABLE_KEYS
         if not config.ignores(key)
         and now.get(key) != earlier.get(key)
-        and now.get(key) != keys.AUTO  # the earlier run found the number
+        and now.get(key) != AUTO  # the earlier run found the number
     )
     if changed:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])

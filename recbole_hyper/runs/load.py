@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError, merge
+from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
@@ -16,6 +16,7 @@ from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
 from recbole_hyper.types import Split
+from recbole_hyper.yaml_files import merge
 
 logger = logging.getLogger("recbole_hyper")
 

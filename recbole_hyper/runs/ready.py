@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config_parts import is_curved, reads_times
+from recbole_hyper.config.parts import is_curved, reads_times
 from recbole_hyper.data.data_defaults import TrainingStatistics, settled, unsettled
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source

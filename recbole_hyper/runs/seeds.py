@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.config import Config, ConfigError, parse_value
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import parse_value
 from recbole_hyper.data.download import with_data
 from recbole_hyper.evaluation.compare import seeds_table
 from recbole_hyper.files import read_json
-from recbole_hyper.keys import KEYS, matches
 from recbole_hyper.runs.folder import RESULT, folder_of, plan_runs, seed_folder
 from recbole_hyper.runs.run import run
+from recbole_hyper.settings import SETTINGS
 
 
 def run_seeds(
@@ -80,7 +81,7 @@ def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]
     """
     found = parse_value(seeds)
     found = list(found) if isinstance(found, list | tuple | range) else [found]
-    if not found or not all(matches(KEYS["seed"].values, seed) for seed in found):
+    if not found or not all(SETTINGS["seed"].allows(seed) for seed in found):
         raise ConfigError(f"seeds={seeds!r}: whole numbers of at least 0 are expected, such as --seeds=1,2,3")
     twice = [seed for seed in found if found.count(seed) > 1]
     if twice:

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from recbole_hyper.config_parts import reads_times
+from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.histories import whole_histories
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.prepare.values import guessed_time_format, to_seconds

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.config_parts import PARTS, part_keys
+from recbole_hyper.config.parts import PARTS, part_keys
 from recbole_hyper.data.download import with_data
 from recbole_hyper.errors import NoSpaceError, near_hint
 from recbole_hyper.files import is_no_space, read_written_yaml, write_yaml
-from recbole_hyper.keys import KEYS, SCORE, deciding, is_number
+from recbole_hyper.options import SCORE, is_number
 from recbole_hyper.runs.folder import alone_in
+from recbole_hyper.settings import deciding, declared
 from recbole_hyper.sweep.executors import SCHEDULERS
 from recbole_hyper.sweep.space import Space
 from recbole_hyper.sweep.trial import quiet
@@ -71,7 +72,7 @@ def bind_base(
     if (base["num_workers"] or 1) > 1:
         raise ConfigError("num_workers: trials of a sweep are single processes; leave it out")
     # a condition may name any key of the package: it is not met where the model has none such
-    known = base.known_keys() | (set(KEYS) - set(space.domains)) | _keys_of_parts(space)
+    known = base.known_keys() | (set(declared()) - set(space.domains)) | _keys_of_parts(space)
     # a condition may name the model and the data set, a domain may not
     set_here = {"output_dir", "resume", "epochs_done"} | ({"model", "dataset"} & set(space.domains))
     for key in space.keys:

@@ -13,13 +13,14 @@ from typing import Any
 import pandas as pd
 
 from recbole_hyper.bridge import user_files
-from recbole_hyper.config import Config, ConfigError, config_file, parse_keys
+from recbole_hyper.config import Config, ConfigError
+from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import plain, read_json, write_json, write_text
-from recbole_hyper.keys import is_number
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.options import is_number
 from recbole_hyper.runs.run import run
 from recbole_hyper.sweep.asked import (
     ASKED,
@@ -50,6 +51,7 @@ from recbole_hyper.sweep.trial import (
     read_record,
 )
 from recbole_hyper.training.shared import shared_data
+from recbole_hyper.yaml_files import config_file
 
 OUTCOME = "sweep.json"
 # what a run of the winner takes from its trial

@@ -36,11 +36,11 @@ from typing import Any
 
 import numpy as np
 
-from recbole_hyper.config import RECBOLE_PROPERTIES, parse_value, read_yaml, stated_values
-from recbole_hyper.config_parts import PARTS, part_keys
+from recbole_hyper.config.binding import RECBOLE_PROPERTIES, parse_value, recbole_values
+from recbole_hyper.config.parts import PARTS, part_keys
 from recbole_hyper.errors import ConfigError, did_you_mean
-from recbole_hyper.keys import KEYS, takes_list
-from recbole_hyper.yaml_files import properties_file
+from recbole_hyper.settings import declared
+from recbole_hyper.yaml_files import properties_file, read_yaml
 
 Settings = dict[str, Any]
 Choose = Callable[[str, "Domain"], Any]
@@ -257,10 +257,13 @@ def list_keys(model: str | None = None) -> frozenset[str]:
     A plain list in a space is such a value there, and a grid elsewhere. The file of ``model`` decides about the keys in
     it: reg_weight is a number for most models and a list for two.
     """
-    found = {key for key in KEYS if takes_list(key)}
+    options = declared()
+    found = {key for key, option in options.items() if option.takes_list}
     # what RecBole leaves open everywhere, such as unload_col, is a list
-    for key, values in stated_values().items():
-        if key not in KEYS and (any(isinstance(value, list) for value in values) or set(map(repr, values)) == {"None"}):
+    for key, values in recbole_values().items():
+        if key not in options and (
+            any(isinstance(value, list) for value in values) or set(map(repr, values)) == {"None"}
+        ):
             found.add(key)
     file = RECBOLE_PROPERTIES / "model" / f"{model}.yaml"
     for key, value in read_yaml(file).items() if file.is_file() else ():

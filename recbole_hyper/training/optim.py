@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from recbole_hyper import keys
 from recbole_hyper.config import ConfigError
-from recbole_hyper.config_checks import schedule_keys
+from recbole_hyper.config.checks import schedule_keys
+from recbole_hyper.settings import LEARNERS, RIEMANNIAN_LEARNERS
 from recbole_hyper.training.riemannian import riemannian_optimizer, without_curvatures
 from recbole_hyper.training.rowwise import RowwiseAdam
 
@@ -59,7 +59,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     no weight decay.
     """
     learner = config["learner"].lower()
-    if learner in keys.RIEMANNIAN_LEARNERS:
+    if learner in RIEMANNIAN_LEARNERS:
         return riemannian_optimizer(
             model,
             learner=learner,
@@ -83,7 +83,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
     if learner in PLAIN:
         return PLAIN[learner](groups, lr=rate)
-    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join(keys.LEARNERS)}")
+    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join(LEARNERS)}")
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:

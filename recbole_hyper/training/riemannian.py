@@ -9,7 +9,7 @@ from geoopt.optim.mixin import OptimMixin
 from torch import nn
 from torch.optim import Optimizer
 
-from recbole_hyper.keys import RIEMANNIAN_LEARNERS
+from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
 # how the names of learned curvatures end: a head's, and that of a ball which shares none
 CURVATURES = ("log_curvature", "isp_c")

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 from recbole.utils.argument_list import dataset_arguments
 
-from recbole_hyper import keys
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore, write_array
 from recbole_hyper.files import digest, locked, plain, read_json, write_json
+from recbole_hyper.options import DATA, SPLIT
+from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.types import Cases, Split
 
 # configuration keys that decide what is read and how it is split
-DATA_KEYS = sorted(
-    {*dataset_arguments, *keys.deciding(keys.DATA, keys.SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"}
-)
+DATA_KEYS = sorted({*dataset_arguments, *deciding(DATA, SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"})
 
 # of what is saved: raised when a field is added or its file is called otherwise, so that a resumed sweep does not map
 # data without it

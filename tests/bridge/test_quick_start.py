@@ -23,8 +23,8 @@ from recbole.utils import ModelType, get_model, get_trainer, init_seed
 import recbole_hyper
 from recbole_hyper import registry
 from recbole_hyper.bridge.patches.old_checkpoints import translated
+from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.recbole_keys import TRANSLATED
 from tests.conftest import SMALL
 from tests.test_recbole_keys import OTHER, READ_ELSEWHERE, documented
 

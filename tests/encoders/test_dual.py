@@ -14,7 +14,8 @@ from recbole_hyper.encoders.dual_gru import DualGRUEncoder
 from recbole_hyper.encoders.dual_transfer import distance_distribution, symmetric_kl, transfer
 from recbole_hyper.encoders.dual_transformer import DualTransformerEncoder
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
-from recbole_hyper.registry import options, resolve
+from recbole_hyper.options import arguments
+from recbole_hyper.registry import resolve
 from tests.reference import dualrec as reference
 
 N_ITEMS = 30
@@ -434,11 +435,10 @@ class TestConfiguration:
     def test_resolves_by_name_with_the_backbones_options(self):
         cls = resolve("encoders", "dual")
         assert cls is DualRecEncoder
-        found = options(
-            cls, {"dual_alpha": 0.2, "dual_windows": [2, 3, 4, 9], "n_heads": 4, "direction": "past"}, "dual"
-        )
+        given = {"dual_alpha": 0.2, "dual_windows": [2, 3, 4, 9], "n_heads": 4, "direction": "past"}
+        found = arguments(cls.options(), given)
         assert found == {"dual_alpha": 0.2, "windows": [2, 3, 4, 9], "n_heads": 4}
-        assert "layer_dropout" not in cls.option_parameters()
+        assert "layer_dropout" not in cls.options()
 
     @pytest.mark.parametrize(
         ("option", "value", "message"),

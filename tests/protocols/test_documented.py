@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.config import merge
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.yaml_files import parse_yaml
+from recbole_hyper.yaml_files import merge, parse_yaml
 from tests.conftest import SMALL
 from tests.protocols.test_parts import NAMES, write_parts
 from tests.stranger import CHECKOUT

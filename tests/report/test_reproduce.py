@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.cli import main
-from recbole_hyper.config import ConfigError, all_known_keys, model_class, read_yaml
+from recbole_hyper.config import ConfigError
+from recbole_hyper.config.binding import all_known_keys, model_class
 from recbole_hyper.report.recipes import read_recipe, recipes
 from recbole_hyper.report.reproduce import reproduce, verdict
+from recbole_hyper.yaml_files import read_yaml
 from tests.sweep.conftest import FAST, random_sequences, write_data
 
 

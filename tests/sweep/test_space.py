@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
-from recbole_hyper.config import ConfigError, all_known_keys, model_class, properties_folder, read_yaml
+from recbole_hyper.config import ConfigError
+from recbole_hyper.config.binding import all_known_keys, model_class
 from recbole_hyper.sweep.space import parse_space, read_space
+from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.sweep.conftest import FAST
 
 

@@ -14,7 +14,7 @@ import pytest
 from recbole_hyper.cli import main
 from recbole_hyper.commands.sweep import duration
 from recbole_hyper.config import Config
-from recbole_hyper.key_tables import of_model
+from recbole_hyper.config.tables import of_model
 from recbole_hyper.listing import parts
 from recbole_hyper.sweep.proposals import list_trials
 from recbole_hyper.sweep.space import read_space

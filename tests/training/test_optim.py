@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.keys import PLAIN_LEARNERS
+from recbole_hyper.settings import PLAIN_LEARNERS
 from recbole_hyper.training.optim import FUSED, PLAIN, build_optimizer, build_scheduler
 
 KEYS: dict[str, Any] = {

@@ -11,8 +11,8 @@ from typing import Any
 from recbole.utils import ModelType
 
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.keys import RIEMANNIAN_LEARNERS
 from recbole_hyper.registry import parts_of
+from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
 
 def is_ours(model: Any) -> bool:
@@ -151,19 +151,19 @@ _DROPPING = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_in
 _DROPS_NOTHING: tuple[Any, ...] = ("[0,inf)", {})
 
 
-def translate(given: Mapping[str, Any], final: dict[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+def translate(given: Mapping[str, Any], final: dict[str, Any], model: Any) -> list[str]:
     """Set in ``final`` what RecBole's ``repeatable`` and ``benchmark_filename`` mean here.
 
-    ``given`` is what the user sets, ``defaults`` are the model's. Returns warnings: what of ``given`` has no effect.
-    ConfigError for keys that contradict each other, or files that cannot be the parts of a data set.
+    ``given`` is what the user sets, of what the class ``model`` reads. Returns warnings: what of ``given`` has no
+    effect. ConfigError for keys that contradict each other, or files that cannot be the parts of a data set.
     """
-    _translate_repeatable(given, final, defaults)
+    _translate_repeatable(given, final)
+    # RecBole refuses False for sequential models; training negatives of general ones exclude the user's own items
+    final["repeatable"] = model.type != ModelType.GENERAL
     return _translate_benchmark(given, final)
 
 
-def _translate_repeatable(given: Mapping[str, Any], final: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    # RecBole refuses False for sequential models, and draws training negatives by the default of the model
-    final["repeatable"] = defaults.get("repeatable")
+def _translate_repeatable(given: Mapping[str, Any], final: dict[str, Any]) -> None:
     repeatable, exclude = given.get("repeatable"), given.get("exclude_seen")
     if repeatable is None:
         return

@@ -1,16 +1,21 @@
-"""What a configuration must satisfy before any data are read: types, ranges, metrics, and the words of eval_args."""
+"""What a configuration must satisfy before any data are read: values, what goes together, metrics, eval_args, files."""
 
 import importlib.util
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from recbole.evaluator.register import metric_information, metric_types
+from recbole.utils import ModelType
 
-from recbole_hyper import keys, registry
-from recbole_hyper.config_parts import CURVATURE
+from recbole_hyper import registry, settings
+from recbole_hyper.config.parts import CURVATURE
 from recbole_hyper.errors import ConfigError, did_you_mean
+from recbole_hyper.options import AUTO, Option, in_words, matches
+
+logger = logging.getLogger("recbole_hyper")
 
 EVAL_KEYS = ("split", "order", "group_by", "mode", "successive")
 _MODE = re.compile(r"full|(uni|pop)[1-9][0-9]*")
@@ -31,43 +36,73 @@ _MAPPINGS: dict[str, tuple[dict[str, str], set[str], str]] = {
 }
 
 
-def check_values(given: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def check_all(
+    given: Mapping[str, Any],
+    final: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    options: Mapping[str, Option],
+    model: type,
+    others: Collection[str],
+) -> None:
+    """Raise ConfigError for the first thing that is wrong with the configuration ``final`` of the class ``model``.
+
+    ``given`` is what the user sets, ``defaults`` is what counts without that, ``options`` are all that are declared.
+    The keys ``others`` mean what others' model makes of them.
+    """
+    check_load_col(final.get("load_col"))
+    check_metrics(final["metrics"], final["topk"])
+    sequential = model.type == ModelType.SEQUENTIAL  # type: ignore[attr-defined]
+    check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
+    check_values(
+        *({k: v for k, v in values.items() if k not in others} for values in (given, final, defaults)), options
+    )
+    check_combinations(final)
+    check_auto(final, model, options)
+    check_learner(final["learner"], model)
+    check_valid_metric(final["valid_metric"], final["metrics"], final["topk"])
+
+
+def check_values(
+    given: Mapping[str, Any], final: Mapping[str, Any], defaults: Mapping[str, Any], *, options: Mapping[str, Option]
+) -> None:
     """Raise ConfigError for a ``given`` value that its key may not have; one of RecBole has the type of its default."""
     for key, value in given.items():
         default = defaults.get(key)
-        if value is None or default is None or key == "train_neg_sample_args" or keys.has_own(key, default):
+        if value is None or default is None or key == "train_neg_sample_args":
+            continue
+        if settings.has_own(key, default, options):
             continue
         for kind, wanted in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
             if isinstance(default, kind):
-                if not keys.matches(wanted, value):
-                    raise ConfigError(f"{key}={value!r}: {keys.in_words(wanted)} is expected (default: {default!r})")
+                if not matches(wanted, value):
+                    raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
                 break
     # a curvature also where nothing is curved
-    keys.check({**final, **{key: given[key] for key in CURVATURE if key in given}}, defaults)
+    settings.check({**final, **{key: given[key] for key in CURVATURE if key in given}}, options, defaults)
     for key, value in final.items():
         # models of RecBole have rates of their own names
-        if key.endswith("dropout_prob") and value != keys.AUTO and not keys.matches("float in [0, 1)", value):
+        if key.endswith("dropout_prob") and value != AUTO and not matches("float in [0, 1)", value):
             raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
     for key, (inside, needed, expected) in _MAPPINGS.items():
         value = final.get(key)
         right = needed <= set(value or needed) <= set(inside)
         entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
-        if not right or not all(keys.matches(inside[name], entry) for name, entry in entries.items()):
+        if not right or not all(matches(inside[name], entry) for name, entry in entries.items()):
             raise ConfigError(f"{key}={value!r}: {expected} is expected")
 
 
-def check_auto(config: Mapping[str, Any], model: type) -> None:
+def check_auto(config: Mapping[str, Any], model: type, options: Mapping[str, Option]) -> None:
     """Raise ConfigError where a model that finds no settings by itself is given ``auto``."""
     if registry.parts_of(model):
         return
     for key, value in config.items():
-        if value == keys.AUTO and key in keys.KEYS and not keys.is_text(key):
+        if value == AUTO and key in options and not settings.is_text(key):
             raise ConfigError(f"{key}='auto': {model.__name__} takes a number; neural models of this package find one")
 
 
 def check_learner(learner: Any, model: type) -> None:
     """Raise ConfigError for a learner that the model's trainer does not have: RecBole's takes adam in its place."""
-    allowed = keys.LEARNERS if registry.parts_of(model) else keys.RECBOLE_LEARNERS
+    allowed = settings.LEARNERS if registry.parts_of(model) else settings.RECBOLE_LEARNERS
     if str(learner).lower() not in allowed:
         raise ConfigError(f"learner={learner!r} is unknown to {model.__name__}; allowed: {', '.join(allowed)}")
 
@@ -211,12 +246,13 @@ def check_metrics(metrics: Any, topk: Any) -> None:
         if missing:
             raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not give")
     cuts = topk if isinstance(topk, list) else [topk]
-    if not cuts or not all(keys.matches("int >= 1", k) for k in cuts):
+    if not cuts or not all(matches("int >= 1", k) for k in cuts):
         raise ConfigError(f"topk={topk!r}: whole numbers of at least 1 are expected, such as [1, 5, 10]")
 
 
-def check_valid_metric(valid_metric: Any, metrics: list[str], topk: list[int]) -> None:
+def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | list[int]) -> None:
     """Raise ConfigError unless the metric of the selection is among those that are computed."""
+    metrics, topk = [metrics] if isinstance(metrics, str) else metrics, [topk] if isinstance(topk, int) else topk
     name, at, k = str(valid_metric).lower().partition("@")
     known = name in [metric.lower() for metric in metrics]
     # a metric of the mean rank has no cut-off
@@ -224,3 +260,42 @@ def check_valid_metric(valid_metric: Any, metrics: list[str], topk: list[int]) -
     # written as a result writes it: @010 would be a column of its own
     if not known or (cut and k not in map(str, topk)) or (at and not cut):
         raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")
+
+
+def check_dataset(config: dict[str, Any], root: str, dataset: str) -> None:
+    """Raise ConfigError where the files of the ``dataset`` are not in ``data_path``, its folder below ``root``.
+
+    A file beside them that ``load_col`` names and that is not there is left out of ``load_col``, with a warning.
+    """
+    if config["interactions"] == "given":
+        return
+    folder = Path(config["data_path"])
+    middles = [f".{part}" for part in config["benchmark_filename"] or ()] or [""]
+    files = [folder / f"{dataset}{middle}.inter" for middle in middles]
+    file = next((file for file in files if not file.is_file()), None)
+    if file is None:
+        missing = []
+        for suffix in config["load_col"]:
+            if suffix != "inter" and not (folder / f"{dataset}.{suffix}").is_file():
+                present = sorted(path.name for path in folder.glob(f"{dataset}.*") if path.is_file())
+                logger.warning(
+                    "load_col names columns of %r, but %s does not exist: they are not read; the folder holds %s",
+                    *(suffix, folder / f"{dataset}.{suffix}", ", ".join(present)),
+                )
+                missing.append(suffix)
+        config["load_col"] = {suffix: names for suffix, names in config["load_col"].items() if suffix not in missing}
+        return
+    if folder.is_dir() and len(files) > 1:
+        present = sorted(path.name for path in folder.glob("*.inter"))
+        raise ConfigError(
+            f"benchmark_filename={config['benchmark_filename']}: {file.absolute()} does not exist; "
+            f"the folder holds {', '.join(present) or 'no .inter file'}"
+        )
+    siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
+    hint = did_you_mean(repr(dataset), map(repr, siblings), " Did you mean ", n=1)
+    raise ConfigError(
+        f"dataset {dataset!r} was not found: {file.absolute()} does not exist.{hint}"
+        + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")
+        + f" Prepare it with 'recbole-hyper prepare {dataset}', or give the folder that holds it with "
+        "--data_path=DIR"
+    )

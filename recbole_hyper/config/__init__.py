@@ -1,0 +1,6 @@
+"""From what a user says to the configuration of a run; :mod:`recbole_hyper.config.binding` is the way on one page."""
+
+from recbole_hyper.config.binding import Config
+from recbole_hyper.errors import ConfigError
+
+__all__ = ["Config", "ConfigError"]

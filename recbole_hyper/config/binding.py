@@ -1,0 +1,451 @@
+"""The configuration of a run: what counts before what, on one page. See docs/options.md.
+
+Later wins: RecBole's files; the settings of every run; the options of the model's parts; the model's file; the data
+set's line; the user's files, one after another; the dictionary or the command line. ``eval_args`` is merged key by key,
+every other key is replaced as a whole. All is checked once, before any data are read. What RecBole's own models and
+data sets read beside that is completed at the end, by RecBole's methods.
+"""
+
+import ast
+import copy
+import functools
+import importlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import recbole
+from recbole.config import Config as RecBoleConfig
+from recbole.utils import ModelType
+
+from recbole_hyper import registry, settings
+from recbole_hyper.bridge import models, old_keys, user_files
+from recbole_hyper.config.checks import check_all, check_dataset
+from recbole_hyper.config.parts import (
+    CURVATURE,
+    PARTS,
+    is_curved,
+    part_defaults,
+    part_keys,
+    part_name,
+    part_options,
+    parts_of_model,
+)
+from recbole_hyper.config.recbole_keys import REFUSED, SWITCHED, TRANSLATED, check_refused, translate, without_effect
+from recbole_hyper.devices import CPU, usable_accelerator, why_no_accelerator
+from recbole_hyper.errors import ConfigError, did_you_mean, near_hint
+from recbole_hyper.options import OPEN, Option
+from recbole_hyper.recbole_files import later_model, recbole_folder, recbole_models
+from recbole_hyper.yaml_files import config_file, merge, merged, parse_yaml, properties_folder, read_yaml
+
+logger = logging.getLogger("recbole_hyper")
+
+RECBOLE_PROPERTIES = recbole_folder() / "properties"
+# keys that RecBole reads although none of its YAML files names them
+RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
+# what spells no value at all
+NOTHING = ("None", "~", "null")
+
+
+def model_class(name: str) -> type:
+    """Return the model class called ``name``: of plugins, else ours, else RecBole's; ConfigError for none."""
+    found = models.model_named(name)
+    if found is not None:
+        return found
+    ours = registry.names("models")
+    if name in ours or ":" in name:
+        return registry.resolve("models", name)
+    stock = recbole_models()
+    if name in stock:
+        folder = stock[name].parent.name
+        try:
+            module = importlib.import_module(f"recbole.model.{folder}.{name.lower()}")
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"RecBole's {name} needs the package {error.name!r}; install it first") from error
+        return getattr(module, name)
+    if later := later_model(name):
+        raise ConfigError(later)
+    hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
+    raise ConfigError(
+        f"model {name!r} is unknown.{hint} "
+        f"Models of this package: {', '.join(ours)}; RecBole's general and sequential models also run."
+    )
+
+
+def parse_value(text: Any) -> Any:
+    """Turn a command-line string into the Python value that it spells; anything else stays a string. Runs no code."""
+    if not isinstance(text, str):
+        return text
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text in NOTHING:
+        return None
+    try:
+        value = ast.literal_eval(text)
+        return list(value) if isinstance(value, tuple) else value
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass
+    if text[:1] in "{[":
+        try:
+            return parse_yaml(text, f"the value {text[:40]!r}")
+        except ConfigError as error:
+            if any(word in str(error) for word in ("too deeply", "given twice")):
+                raise
+    return text
+
+
+def parse_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn strings into the values that they spell, except where text is meant: the interval "[5,10]" is no list."""
+    return {
+        key: value if settings.is_text(key) and value not in NOTHING else parse_value(value)
+        for key, value in keys.items()
+    }
+
+
+def config_files(text: str) -> list[str]:
+    """Return the paths in ``text``, which spaces separate; a text that names a file is one path, spaces and all."""
+    return [text] if Path(text).is_file() else text.split()
+
+
+@functools.cache
+def recbole_values() -> dict[str, tuple[Any, ...]]:
+    """Return every key that some YAML of RecBole names, and the values that it has there."""
+    names = ("*", "model/*", "dataset/sample", "dataset/ml-*", "quick_start_config/*")
+    found: dict[str, tuple[Any, ...]] = {}
+    for path in (path for name in names for path in RECBOLE_PROPERTIES.glob(f"{name}.yaml")):
+        for key, value in read_yaml(path).items():
+            found[key] = (*found.get(key, ()), value)
+    return found
+
+
+@functools.cache
+def all_known_keys() -> frozenset[str]:
+    """Return every key that this package declares, or that RecBole's files or code name."""
+    return frozenset({*recbole_values(), *settings.declared(), *RECBOLE_SILENT_KEYS})
+
+
+def is_switch(key: str) -> bool:
+    """Return whether ``key`` is true or false, by its declaration or wherever RecBole gives it a default."""
+    option = settings.declared().get(key)
+    if option is not None and option.values:
+        return option.consists_of("bool", "~")
+    values = [value for value in recbole_values().get(key, ()) if value is not None]
+    return bool(values) and all(isinstance(value, bool) for value in values)
+
+
+@functools.cache
+def general_keys() -> frozenset[str]:
+    """Return every key that RecBole's files for all models name, or that is a setting of every run."""
+    stock = (RECBOLE_PROPERTIES / name for name in ("overall.yaml", "dataset/sample.yaml"))
+    shared = (key for key, option in settings.SETTINGS.items() if option.default is not OPEN)
+    return frozenset((*(key for file in stock for key in read_yaml(file)), *shared))
+
+
+class Config(RecBoleConfig):
+    """Configuration of one run.
+
+    Args:
+        model: name or class of a model of this package or of RecBole.
+        dataset: name of the dataset folder below ``data_path``.
+        config_file_list: YAML files, or names of protocols such as "global_timepoint"; later ones win.
+        config_dict: keys that win over the files; the dictionary is not changed.
+        keys_of_files: by key of ``config_dict`` that comes from a file: the file, "" for one that a run wrote. Such a
+            key need not be one that something reads.
+
+    Attributes:
+        external_config_dict: what the user gives; internal_config_dict: the defaults; final_config_dict: what counts.
+        sources: by key, where its default comes from.
+        file_of_key: by key of a configuration file, that file; foreign_keys: those of them that nothing reads.
+        without_effect: by key that the model does not read although RecBole or this package documents it, why.
+        remarks: what is said of keys whose meaning another key takes away.
+
+    Raises:
+        ConfigError: unknown key, model or part; a value of the wrong type or outside its range; a missing dataset.
+    """
+
+    model_class: Any
+    internal_config_dict: dict[str, Any]
+    external_config_dict: dict[str, Any]
+    final_config_dict: dict[str, Any]
+    sources: dict[str, str]
+    file_of_key: dict[str, str]
+    foreign_keys: Sequence[str] = ()
+    # names of the files beside others' model that have its defaults
+    _beside: frozenset[str] = frozenset()
+    parameters: dict[str, list[str]]
+    without_effect: dict[str, str]
+    remarks: list[str]
+
+    def __init__(
+        self,
+        model: str | type | None = None,
+        dataset: str | None = None,
+        config_file_list: Sequence[str | os.PathLike[str]] | None = None,
+        config_dict: Mapping[str, Any] | None = None,
+        keys_of_files: Mapping[str, str] | None = None,
+    ) -> None:
+        files = [config_file(path) for path in config_file_list or ()]
+        self.bind(model, dataset, files, parse_keys(config_dict or {}), keys_of_files or {})
+
+    # --- the way, from top to bottom ---------------------------------------------------------------------------------
+    def bind(
+        self,
+        model: str | type | None,
+        dataset: str | None,
+        files: Sequence[Path],
+        typed: Mapping[str, Any],
+        keys_of_files: Mapping[str, str],
+    ) -> None:
+        """Set every value from the files and from the keys ``typed`` on a command line or in Python, and check it."""
+        # as they are, to know the model: what old names in the files mean depends on it
+        said = merged(*(read_yaml(path, twice=[]) for path in files), typed)
+        # parts and models must be there before they are named
+        plugins = registry.load_plugins(said["plugins"]) if said.get("plugins") else None
+        model = model or said.get("model")
+        dataset = dataset or said.get("dataset") or ("interactions" if said.get("interactions") == "given" else None)
+        if model is None or dataset is None:
+            missing = "model" if model is None else "dataset"
+            raise ConfigError(f"no {missing} was named; give --{missing}=NAME")
+        self.model_class = self.find_model(model)
+        self.model, self.dataset = self.model_class.__name__, str(dataset)
+        sequential = self.model_class.type == ModelType.SEQUENTIAL
+
+        of_files, self.file_of_key = user_files.read_all(files, sequential=sequential)
+        places = {**self.file_of_key, **keys_of_files}
+        self.file_of_key = {key: file for key, file in places.items() if key in keys_of_files or key not in typed}
+        given = self.external_config_dict = merged(of_files, typed)
+        if plugins:
+            given["plugins"] = plugins
+        if registry.parts_of(self.model_class):
+            old_keys.rename_loss(given, self.model)
+        for key in PARTS.keys() & given.keys():
+            given[key] = part_name(key, given[key])
+
+        layers = self._defaults()
+        self.internal_config_dict = merged(*(layer for _, layer in layers))
+        self.sources = {key: name for name, layer in layers for key in layer}
+        self.options = {**settings.declared(), **self._part_options()}
+        self.without_effect = self._unread()
+        self._check_keys()
+
+        off, defaults = self.switched_off(), self.internal_config_dict
+        read = {key: value for key, value in given.items() if key not in off and not self.ignores(key)}
+        final = self.final_config_dict = copy.deepcopy(defaults)
+        merge(final, copy.deepcopy(read))
+        self.remarks = translate(read, final, self.model_class)
+        for text in self.remarks:
+            logger.warning("%s", text)
+        check_all(given, final, defaults, self.options, self.model_class, self._keys_of_others())
+        self._complete()
+        if issubclass(self.model_class, registry.Model):
+            self.model_class.check_config(self)
+
+    def find_model(self, model: str | type) -> type:
+        """Return the class of the model that a name or a class means."""
+        return model if isinstance(model, type) else model_class(str(model))
+
+    def _defaults(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the defaults by where they come from, later ones win."""
+        cls, name, given = self.model_class, self.model, self.external_config_dict
+        layers: list[tuple[str, Mapping[str, Any]]] = [("RecBole", self._recbole_defaults())]
+        shared = {key: one.default for key, one in settings.SETTINGS.items() if one.default is not OPEN}
+        layers.append(("settings", shared))
+        model_file, own_yaml = properties_folder() / "model" / f"{name}.yaml", f"model/{name}.yaml"
+        recbole_model_file = RECBOLE_PROPERTIES / "model" / f"{name}.yaml"
+        model_yaml = read_yaml(model_file) if model_file.is_file() else {}
+        if issubclass(cls, registry.Model) and cls.own_options:
+            layers.append((f"model {name}", registry.defaults(cls)))
+        if registry.parts_of(cls):
+            parts, applies = parts_of_model(registry.parts_of(cls), model_yaml, given)
+            layers += [(f"{PARTS[key][1]} {part}", part_defaults(key, part)) for key, part in parts.items()]
+            layers += [(own_yaml, applies), (f"{name}.parts", parts)]
+        elif models.is_third_party(cls):
+            layers += self._defaults_beside()
+        elif issubclass(cls, registry.Model):
+            layers.append((own_yaml, model_yaml))
+        elif recbole_model_file.is_file():
+            own = read_yaml(recbole_model_file)
+            layers.append((f"RecBole's {own_yaml}", own))
+            if own.get("loss_type") == "CE" and cls.type == ModelType.SEQUENTIAL:
+                # RecBole refuses its own default of one negative for a cross-entropy model
+                layers.append(("its loss CE", {"train_neg_sample_args": None}))
+        layers.append(("datasets.yaml", read_yaml(properties_folder() / "datasets.yaml").get(self.dataset) or {}))
+        return layers
+
+    def _defaults_beside(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return what X.yaml beside the file of others' model X says, and the like of what it derives from."""
+        layers: list[tuple[str, Mapping[str, Any]]] = []
+        sequential = self.model_class.type == ModelType.SEQUENTIAL
+        for file in models.defaults_files(self.model_class):
+            if RECBOLE_PROPERTIES in file.parents:
+                layers.append((f"RecBole's model/{file.name}", read_yaml(file)))
+                continue
+            content = user_files.read(file, sequential=sequential)
+            self.file_of_key = {**dict.fromkeys(content, str(file)), **self.file_of_key}
+            self._beside |= {file.name}
+            own = {key: value for key, value in content.items() if key not in old_keys.SET_BY_RECBOLE}
+            layers.append((file.name, own))
+        content = merged(*(layer for _, layer in layers), self.external_config_dict)
+        said = any("train_neg_sample_args" in layer for _, layer in layers)
+        if content.get("loss_type") == "CE" and sequential and not said:
+            # RecBole refuses its own default of one negative for a cross-entropy model
+            layers.append(("its loss CE", {"train_neg_sample_args": None}))
+        return layers
+
+    def _recbole_defaults(self) -> dict[str, Any]:
+        """Return what RecBole's own files say for this model and data set."""
+        self._init_parameters_category()
+        # RecBole appends to these module-level lists at every construction
+        self.parameters = copy.deepcopy(self.parameters)
+        self.yaml_loader = self._build_yaml_loader()
+        super()._load_internal_config_dict(self.model, self.model_class, self.dataset)
+        return dict(self.internal_config_dict)
+
+    def _part_options(self) -> dict[str, Option]:
+        """Return the options of the model and of its parts, by key."""
+        found: dict[str, Option] = {}
+        if issubclass(self.model_class, registry.Model):
+            found |= self.model_class.own_options
+        for key in self._parts():
+            found |= part_options(key, self.internal_config_dict[key])
+        return found
+
+    def _complete(self) -> None:
+        """Add what RecBole's models and data sets read beside the keys: this is where its own configuration is made."""
+        final, root = self.final_config_dict, self.final_config_dict["data_path"]
+        if final.get("load_col") is None:
+            final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
+        said = {"train_neg_sample_args"} & {*self.external_config_dict, *self.file_of_key}
+        if final.get("loss_type") == "BPR" and not said:
+            final["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 1}
+        try:
+            super()._set_default_parameters()
+        except (TypeError, KeyError, AttributeError) as error:
+            # RecBole does not look at the form of every value that it takes apart
+            raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
+        final["data_path"] = os.path.join(root, self.dataset)
+        if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
+            final["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
+        check_dataset(final, root, self.dataset)
+        if not final.get("use_gpu", True):
+            final["gpu_id"] = ""  # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU
+        self._choose_device()
+        super()._set_train_neg_sample_args()
+        for phase in ("valid", "test"):
+            # candidates are drawn once by the protocol, and general models' samplers are not asked for any
+            final[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
+
+    def _choose_device(self) -> None:
+        super()._init_device()
+        final, given = self.final_config_dict, self.external_config_dict.get("use_gpu")
+        # RecBole knows CUDA alone
+        if final["gpu_id"] and final["device"].type == "cpu":
+            final["device"] = usable_accelerator() or CPU
+        if given and final["device"].type == "cpu":
+            logger.warning("use_gpu=True: this run takes the CPU; %s", why_no_accelerator(final["gpu_id"]))
+
+    # --- what is read, and what is not -------------------------------------------------------------------------------
+    def ignores(self, key: str) -> bool:
+        """Return whether a run of this model does not read the known key ``key``."""
+        if key in self.without_effect or (key in REFUSED and key not in self.internal_config_dict):
+            return True
+        if key in self.internal_config_dict or key in RECBOLE_SILENT_KEYS or key not in all_known_keys():
+            return False
+        if key in self._own_keys():
+            return False
+        return not any(key in part_keys(part, self.internal_config_dict[part]) for part in self._parts())
+
+    def _parts(self) -> Sequence[str]:
+        return list(PARTS) if registry.parts_of(self.model_class) else []
+
+    def _unread(self) -> dict[str, str]:
+        """Return the documented keys that the model does not read, and why."""
+        found = without_effect(self.model_class)
+        if models.is_third_party(self.model_class):
+            found = {key: why for key, why in found.items() if key not in self._own_keys()}
+        if self._parts() and not is_curved(self.internal_config_dict):
+            found |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
+        return found
+
+    def known_keys(self) -> frozenset[str]:
+        """Return every key that may be set: of RecBole, of this package, and of the parts that the model has."""
+        others = (models.keys_in_source(model) for model in models.models().values())
+        known = (all_known_keys() | set(self.internal_config_dict) | self._own_keys()).union(REFUSED, *others)
+        return known.union(*(part_keys(part, self.internal_config_dict[part]) for part in self._parts()))
+
+    def _keys_of_others(self) -> set[str]:
+        """Return the keys that mean what others' model makes of them, and not what RecBole makes of them."""
+        if not models.is_third_party(self.model_class):
+            return set()
+        return set(self._own_keys()) - set(general_keys())
+
+    def _own_keys(self) -> frozenset[str]:
+        """Return the keys that the source of a model of RecBole, or of others, asks for."""
+        return models.keys_in_source(self.model_class)
+
+    def _drop_foreign_keys(self) -> None:
+        """Leave out the keys of files that nothing reads; ConfigError for a misspelled one, or where ``strict`` is set.
+
+        Those of others' models stay in the configuration: their source may put the name of a key together.
+        """
+        beside = {key for key, source in self.sources.items() if source in self._beside}
+        named = models.words_in_source(self.model_class) if models.is_third_party(self.model_class) else frozenset()
+        known = self.known_keys() - (beside - all_known_keys() - self._own_keys()) | named
+        read = {key for key in known if not self.ignores(key)}
+        strict = bool(self.external_config_dict.get("strict"))
+        self.foreign_keys = user_files.foreign_keys(self.file_of_key, known, read, strict=strict)
+        for key in self.foreign_keys:
+            if key in old_keys.SET_BY_RECBOLE or not models.is_third_party(self.model_class):
+                self.external_config_dict.pop(key, None)
+
+    def _check_keys(self) -> None:
+        check_refused(self.external_config_dict)
+        self._drop_foreign_keys()
+        known = self.known_keys().union(self.foreign_keys)
+        for key in (key for key in self.external_config_dict if key not in known):
+            raise ConfigError(f"unknown key {key!r}{near_hint(key, known)}")
+        for key, why in self.given_in_vain().items():
+            logger.warning("%s does not read %s: the key has no effect in this run; %s", self.model, key, why)
+
+    def given_in_vain(self) -> dict[str, str]:
+        """Return the keys that are given and that a run of this model does not read, and why.
+
+        What asks for the default, as the configuration of an earlier run does, is no mistake.
+        """
+        vain = {
+            key: self.without_effect.get(key, "it belongs to other models or parts")
+            for key in self.external_config_dict
+            if key not in REFUSED and self.ignores(key)
+        }
+        given = {**self.switched_off(), **vain}
+        defaults = self.internal_config_dict
+        return {
+            key: why for key, why in given.items() if self.external_config_dict[key] not in (None, defaults.get(key))
+        }
+
+    def switched_off(self) -> dict[str, str]:
+        """Return the keys that are given but do not count with the value of another key, and that value."""
+        values = self.internal_config_dict | self.external_config_dict
+        return {
+            key: f"{other} is {values.get(other)!r}"
+            for keys, other, counts in SWITCHED
+            if not counts(values.get(other))
+            for key in keys
+            if key in self.external_config_dict
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """Return the complete configuration as plain values, runnable again as a config file."""
+        dropped = {"device", "eval_type", "MODEL_TYPE", "MODEL_INPUT_TYPE", "single_spec", "local_rank"}
+        dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger", "resume"}
+        # whether a run may go on is read from its epochs, whatever the model makes of them
+        dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
+        content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
+        if issubclass(self.model_class, registry.Model) or models.is_third_party(self.model_class):
+            content["model"] = registry.lasting_name("models", self.model_class)
+        content["data_path"] = str(Path(self.final_config_dict["data_path"]).parent)
+        if (content.get("train_neg_sample_args") or {}).get("distribution") == "none":
+            content["train_neg_sample_args"] = None
+        return content

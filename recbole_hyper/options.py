@@ -1,0 +1,229 @@
+"""What an option is: a key with its values, its default, its meaning, and what it decides.
+
+A part states its options once, as keyword-only arguments of its constructor::
+
+    def __init__(self, *, n_buckets: Annotated[int | None, Option("int >= 1 or ~", "buckets per batch")] = None)
+
+The command line's check, ``recbole-hyper keys`` and the tables of the documentation read them there. An argument
+without an :class:`Option` is one too: its annotation, or else its default, says whether it is a bool, a whole number or
+a number. A text behind an ``Option`` is the meaning that it has in this one part, with its source.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recbole_hyper.errors import ConfigError
+
+# what a key decides; a key may decide more than one thing
+DATA = "data"  # what is read from the files
+SPLIT = "split"  # who is trained on, validated and tested
+TRAINING = "training"  # what is learned
+SCORE = "score"  # the validation score, and so what is selected
+RANKING = "ranking"  # how cases are ranked: may differ when a finished run is evaluated
+METRICS = "metrics"  # of these, what is computed of the ranks alone
+PLACE = "place"  # where, how fast and how loud: no number of the result
+GROWS = "grows"  # a resumed run may raise it, never lower it
+
+AUTO = "auto"  # the value that says: find one in the training data
+
+
+class _Open:
+    """Default of an option that RecBole's files or a model's parts give, or that must be given."""
+
+    def __repr__(self) -> str:
+        return "OPEN"
+
+
+OPEN = _Open()
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: what ``values`` it may be (:func:`matches`), its meaning in a line, its default, what it decides.
+
+    ``key`` is its name in a configuration, that of the argument unless it says another.
+    """
+
+    values: str = ""
+    about: str = ""
+    default: Any = OPEN
+    decides: tuple[str, ...] = (TRAINING,)
+    key: str = ""
+
+    def check(self, value: Any) -> None:
+        """Raise ConfigError unless ``value`` is what the option may be."""
+        if not self.allows(value):
+            raise ConfigError(f"{self.key}={value!r}: {in_words(self.values)} is expected")
+
+    def allows(self, value: Any) -> bool:
+        """Return whether ``value`` is what the option may be; an option that names no values allows all."""
+        return not self.values or matches(self.values, value)
+
+    def consists_of(self, *words: str) -> bool:
+        """Return whether every value is of the kinds ``words``."""
+        return bool(self.values) and set(_alternatives(self.values)) <= set(words)
+
+    @property
+    def takes_list(self) -> bool:
+        """Whether a list may be its one value."""
+        return any(word == "list" or word.startswith("two") for word in _alternatives(self.values))
+
+
+def keyed(**options: Option) -> dict[str, Option]:
+    """Return options that know the keys by which they are given."""
+    return {key: dataclasses.replace(option, key=key) for key, option in options.items()}
+
+
+def options_of(constructor: Any) -> dict[str, Option]:
+    """Return the options that a constructor states: its keyword-only arguments, by name, with key and default."""
+    return dict(_stated(constructor))
+
+
+@functools.cache
+def _stated(constructor: Any) -> Mapping[str, Option]:
+    function = getattr(constructor, "__init__", None) if isinstance(constructor, type) else constructor
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError):  # names that only a type checker knows
+        hints = {}
+    parameters = inspect.signature(constructor).parameters.values()
+    return {
+        entry.name: _option(entry, hints.get(entry.name))
+        for entry in parameters
+        if entry.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def _option(parameter: inspect.Parameter, hint: Any) -> Option:
+    default = OPEN if parameter.default is inspect.Parameter.empty else parameter.default
+    metadata = getattr(hint, "__metadata__", ())
+    found = next((one for one in metadata if isinstance(one, Option)), None)
+    if found is None:
+        found = Option(_kind(hint.__origin__ if metadata else hint, parameter.default))
+    meaning = next((one for one in reversed(metadata) if isinstance(one, str)), found.about)
+    return dataclasses.replace(found, about=meaning, default=default, key=found.key or parameter.name)
+
+
+def _kind(hint: Any, default: Any) -> str:
+    """Return the values of an argument by its annotation, or else by its default: 2 may stand for 2.0."""
+    named = {bool: "bool", int: "int", float: "float"}
+    if hint is not None:
+        return named.get(hint, "")
+    return "bool" if isinstance(default, bool) else "float" if isinstance(default, int | float) else ""
+
+
+def arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Pick from configuration ``values`` the arguments of a constructor with ``options``.
+
+    What the configuration does not name, or leaves as None where None is no value, keeps the constructor's default.
+    """
+    found = {argument: (option, values.get(option.key)) for argument, option in options.items() if option.key in values}
+    return {
+        argument: value
+        for argument, (option, value) in found.items()
+        if value is not None or "~" in _alternatives(option.values)
+    }
+
+
+# --- the words for values --------------------------------------------------------------------------------------------
+# the smallest number that float32 holds in full
+_SMALLEST = 2.0**-126
+_RANGE = re.compile(r"(int|float|float32)(?: (>=|>) (\S+)| in ([\[(])(\S+), (\S+)([\])]))?")
+_INTERVAL = re.compile(r"\s*[\[(]\s*(\S+?)\s*,\s*(\S+?)\s*[\])]\s*")
+
+
+def matches(values: str, value: Any) -> bool:
+    """Return whether ``value`` is what ``values`` says.
+
+    ``values`` is alternatives, separated by commas and "or": ~ (nothing), bool, str, list, dict, part (a name or a
+    class), interval ("[5,inf)", several joined by ";"), "two floats in [0, 1)", "int" or "float" with "> 0", ">= 1" or
+    "in [0, 1)"; any other word stands for itself. A float is a finite number, also one written without a point, a
+    float32 one that its 32 bits hold in full.
+    """
+    return any(_one(word, value) for word in _alternatives(values))
+
+
+def in_words(values: str) -> str:
+    """Return what ``values`` says in plain words: "a whole number of at least 1 or ~"."""
+    found = []
+    for word in _alternatives(values):
+        text = _WORDS.get(word, word)
+        if (ends := _RANGE.fullmatch(word.replace("two floats", "float"))) is not None:
+            noun = "two numbers" if word.startswith("two") else "a whole number" if ends[1] == "int" else "a number"
+            bound = {">=": f" of at least {ends[3]}", ">": f" above {ends[3]}"}.get(ends[2], "")
+            text = noun + bound + (word[word.index(" in ") :] if ends[4] else "")
+            text += " that float32 holds" if ends[1] == "float32" else ""
+        found.append(text)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"
+
+
+def _alternatives(values: str) -> list[str]:
+    # the comma of an interval separates nothing
+    return [word.strip() for word in re.split(r", (?![^\[(]*[\])])| or ", values)]
+
+
+def _one(word: str, value: Any) -> bool:
+    if word in _KINDS:
+        return _KINDS[word](value)
+    if word.startswith("two floats"):
+        one = word.replace("two floats", "float")
+        return isinstance(value, list) and len(value) == 2 and all(_one(one, entry) for entry in value)
+    ends = _RANGE.fullmatch(word)
+    if ends is None:
+        return value == word
+    if not is_number(value) or (ends[1] == "int" and not isinstance(value, int)):
+        return False
+    return _inside(ends, value) and (ends[1] != "float32" or _SMALLEST <= abs(value) <= 1 / _SMALLEST)
+
+
+def _inside(ends: re.Match[str], value: float) -> bool:
+    _, compare, low, left, least, most, right = ends.groups()
+    if compare:
+        return value > float(low) if compare == ">" else value >= float(low)
+    if left:
+        above = value > float(least) if left == "(" else value >= float(least)
+        return above and (value < float(most) if right == ")" else value <= float(most))
+    return True
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_interval(value: Any) -> bool:
+    """Return whether ``value`` is intervals as RecBole reads them: "[5,inf)" or "(0,1];[3,4]"."""
+    for part in str(value).split(";"):
+        ends = _INTERVAL.fullmatch(part)
+        try:
+            if ends is None or not float(ends[1]) <= float(ends[2]):
+                return False
+        except ValueError:
+            return False
+    return True
+
+
+_WORDS = {
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list",
+    "dict": "a mapping",
+    "part": "a name or a class",
+    "interval": "an interval such as [5,inf)",
+}
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "~": lambda value: value is None,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "list": lambda value: isinstance(value, list),
+    "dict": lambda value: isinstance(value, dict),
+    "part": lambda value: isinstance(value, str | type),
+    "interval": is_interval,
+}

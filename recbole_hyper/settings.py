@@ -1,0 +1,256 @@
+"""The settings of every run, once: default, values, what they decide, meaning. Options of parts are beside the parts.
+
+A default that is OPEN is RecBole's, or that of the model's parts. RecBole's own keys that this package reads in its own
+way are here too; all others keep RecBole's meaning. A resumed run, a sweep, ``compare``, ``evaluate`` and reports ask
+:func:`deciding` what a key decides.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from recbole_hyper import registry
+from recbole_hyper.options import OPEN, Option
+
+# optimizers of the models of this package, and of RecBole's
+PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")
+RIEMANNIAN_LEARNERS = ("riemannian_adam", "riemannian_sgd")
+LEARNERS, RECBOLE_LEARNERS = (*PLAIN_LEARNERS, *RIEMANNIAN_LEARNERS), (*PLAIN_LEARNERS, "sparse_adam")
+
+SETTINGS: dict[str, Option] = {}
+
+
+def _declare(decides: str, *rows: tuple[str, Any, str, str]) -> None:
+    for key, default, values, about in rows:
+        SETTINGS[key] = Option(values, about, default, tuple(decides.split()), key)
+
+
+_declare(
+    "data",
+    ("USER_ID_FIELD", OPEN, "str", "field of the users in the .inter file"),
+    ("ITEM_ID_FIELD", OPEN, "str", "field of the items"),
+    ("TIME_FIELD", OPEN, "str", "field of the times"),
+    ("load_col", None, "dict or ~", "columns by atomic file; ~ is user, item and time of the .inter file"),
+    ("user_inter_num_interval", OPEN, "interval or ~", "users with that many interactions are kept, to a fixed point"),
+    ("item_inter_num_interval", OPEN, "interval or ~", "items with that many interactions are kept, to a fixed point"),
+    ("rm_dup_inter", OPEN, "first, last or ~", "which of equal user-item pairs is kept; ~ keeps all"),
+    (
+        "benchmark_filename",
+        None,
+        "list or ~",
+        "[train, valid, test]: NAME.train.inter and so on are the parts, or two of training and test; ~ is NAME.inter",
+    ),
+    ("normalize_all", None, "bool or ~", "rescale float columns to [0, 1], all but the time"),
+    ("plugins", None, "list or ~", "Python files with parts of your own"),
+)
+_declare(
+    "data place",
+    ("data_path", OPEN, "str", "folder that holds a folder for each data set"),
+    ("interactions", "files", "files or given", "given: a frame in Python, run(..., interactions=frame), and no file"),
+)
+_declare(
+    "split score ranking",
+    (
+        "eval_args",
+        {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user", "mode": "full"},
+        "dict",
+        "split, order, grouping, candidates: see docs of the protocols",
+    ),
+)
+_declare(
+    "split",
+    (
+        "candidate_seed",
+        2020,
+        "int >= 0",
+        "draws candidates (uniN, popN), cases (eval_cases) and a random order (RO), apart from the seed",
+    ),
+    (
+        "eval_cases",
+        None,
+        "int >= 1 or ~",
+        "validation and test cases that are ranked, drawn by candidate_seed; ~ is all",
+    ),
+)
+_declare(
+    "split grows",
+    ("refit", False, "bool", "train the tested model anew on train + validation, for the epochs chosen (GT, RS, LS)"),
+)
+_declare(
+    "training",
+    ("encoder", OPEN, "part", "turns a history into states"),
+    ("geometry", OPEN, "part", "scores states against items"),
+    ("loss_type", OPEN, "part", "what is learned from the scores"),
+    ("seed", OPEN, "int >= 0", "of every random number in training"),
+    ("learner", OPEN, "str", "adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
+    ("learning_rate", OPEN, "float > 0 or auto", "of the learner"),
+    ("adam_betas", [0.9, 0.999], "two floats in [0, 1)", "of adam and adamw"),
+    ("weight_decay", OPEN, "float >= 0, auto or ~", "L2 inside the learner"),
+    ("clip_grad_norm", OPEN, "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
+    (
+        "lr_plateau",
+        None,
+        "dict or ~",
+        "{factor: 0.5, patience: 5} multiplies the rate after that many stale validations",
+    ),
+    ("lr_schedule", None, "cosine, linear or ~", "the rate falls to 0 at the last of the epochs; ~ keeps it"),
+    ("warmup_ratio", 0.0, "float in [0, 1)", "share of the epochs over which the rate rises from 0"),
+    ("ema_decay", None, "float in (0, 1) or ~", "what is ranked and kept is an exponential average of the weights"),
+    ("manifold_learning_rate", None, "float > 0 or ~", "of parameters on a manifold; ~ is learning_rate"),
+    ("stabilize", 10, "int >= 1", "steps between projections of manifold parameters"),
+    (
+        "rowwise_update",
+        False,
+        "bool",
+        "adam skips items without gradient in a step (sampled losses, sce, large catalogues)",
+    ),
+    ("train_batch_size", OPEN, "int >= 1 or auto", "sequences (not rows) in a batch"),
+    ("train_windows", "all", "all, last or random", "every interaction a target; the last L; one random window"),
+    ("drop_last", False, "bool", "leave out the last, smaller batch of an epoch"),
+    ("eval_step", OPEN, "int >= 0", "epochs between two validations; 0 is none"),
+    ("MAX_ITEM_LIST_LENGTH", OPEN, "int >= 1 or auto", "newest items of a history that a model sees"),
+    ("hidden_size", OPEN, "int >= 1 or auto", "width of items and states"),
+    ("initializer", OPEN, "xavier or normal", "of item vectors, and of the encoder's matrices where it says so"),
+    ("initializer_range", OPEN, "float > 0", "standard deviation of initializer: normal"),
+    ("curvature", 1.0, "float32 > 0, auto or learn", "c of curved heads and encoders; auto is estimated from the data"),
+    ("curvature_init", 1.0, "float32 > 0", "where a learned curvature starts"),
+    ("curvature_learning_rate", None, "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
+    ("item_bias", False, "bool", "trained offset per item in the output head"),
+    (
+        "item_bias_init",
+        0.0,
+        "float",
+        "where the offsets start; -log(n_negatives) spares binary losses with many negatives their plateau",
+    ),
+    (
+        "reuse_item_embeddings",
+        True,
+        "bool",
+        "the encoder's item vectors are the head's; False: the head has its own (gSASRec's port)",
+    ),
+    (
+        "selected_features",
+        None,
+        "list or ~",
+        "columns of the .item file that are part of an item's vector: [class, release_year]",
+    ),
+    ("pooling_mode", "sum", "sum, mean or max", "of the tokens of a feature that is a sequence"),
+    ("feature_fusion", "add", "add or concat", "vectors of id and features: their sum, or one map of all"),
+    ("feature_output", True, "bool", "features are part of the head's item vectors too"),
+    ("feature_standardize", True, "bool", "float features get mean 0 and standard deviation 1"),
+    ("feature_id_dropout", 0.0, "float in [0, 1)", "share of items that a step sees by their features alone"),
+)
+_declare(
+    "training grows",
+    ("epochs", OPEN, "int >= 0", "most epochs"),
+    ("stopping_step", OPEN, "int >= 0", "validations without a better score before training stops"),
+)
+_declare(
+    "score ranking",
+    ("repeatable", None, "bool or ~", "RecBole's opposite of exclude_seen, which it sets; ~ leaves it"),
+    ("exclude_seen", True, "bool", "items of the case's history are no candidates (the papers' way; RecBole: False)"),
+    ("valid_metric", "NDCG@10", "str", "what selection looks at, on validation only"),
+)
+_declare(
+    "score ranking metrics",
+    ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], "list or str", "RecBole's names"),
+    ("topk", [1, 5, 10], "list or int", "cut-offs"),
+    (
+        "metric_decimal_place",
+        6,
+        "int in [0, 15]",
+        "digits that metrics are rounded to; RecBole rounds the score to 4 before it decides what is better",
+    ),
+)
+_declare(
+    "ranking metrics",
+    ("eval_batch_size", OPEN, "int >= 1", "rows that RecBole's models score at one time"),
+    ("tail_ratio", OPEN, "float > 0", "share or count of unpopular items of tail percentage"),
+)
+_declare(
+    "ranking place",
+    ("ranking_memory_budget", 268435456, "int >= 1", "bytes of scores held at one time while ranking"),
+    ("confidence", None, "float in (0, 1) or ~", "level of bootstrap intervals in result.json; ~ computes none"),
+)
+_declare(
+    "place",
+    ("output_dir", None, "str or ~", "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
+    ("strict", False, "bool", "a key of a configuration file that nothing reads is an error"),
+    ("resume", False, "bool", "continue the run in output_dir from its last checkpoint"),
+    ("checkpoint_dir", OPEN, "str", "no effect: everything is in output_dir"),
+    ("checkpoint_step", 1, "int >= 1", "epochs between two resumable checkpoints"),
+    (
+        "checkpoint_minutes",
+        10,
+        "float > 0 or ~",
+        "minutes between two resumable checkpoints inside an epoch; ~ writes none",
+    ),
+    ("n_threads", None, "int >= 1 or ~", "torch threads; ~ is torch's choice, within what affinity and cgroup allow"),
+    ("num_workers", 1, "int >= 1", "processes of data-parallel training, started by Ray Train"),
+    ("ray_address", None, "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),
+    (
+        "memory_limit",
+        None,
+        "int >= 1 or ~",
+        "bytes that training may take; ~ is what is free; a run that needs more is refused",
+    ),
+    ("protocol_report", False, "bool", "print what the protocol made of the data before training"),
+    ("save_cases", True, "bool", "write the rank of every case to parquet files"),
+    ("save_data", True, "bool", "keep ids and histories in output_dir/data, which is then enough to recommend"),
+    ("show_progress", True, "bool", "progress bars"),
+    ("use_cache", True, "bool", "keep what was read from the files in the user's cache folder, for other runs"),
+    ("log_tensorboard", False, "bool", "write RecBole's tensorboard events into the output folder"),
+    ("log_wandb", OPEN, "bool", "report to Weights and Biases, through RecBole's logger"),
+    ("wandb_project", OPEN, "str", "project there"),
+    ("worker", OPEN, "int >= 0", "processes that make the batches of RecBole's general models"),
+    ("state", OPEN, "str", "level of the log"),
+    ("use_gpu", OPEN, "bool", "False trains on the CPU"),
+    ("gpu_id", OPEN, "str or int", "of the GPU; empty is the CPU"),
+)
+
+# what is set most often: shown by ``run --help``
+COMMON = (
+    *("epochs", "stopping_step", "learning_rate", "train_batch_size", "hidden_size", "n_layers"),
+    *("MAX_ITEM_LIST_LENGTH", "loss_type", "geometry", "curvature", "seed", "eval_args", "exclude_seen"),
+    *("metrics", "topk", "valid_metric", "output_dir", "resume", "data_path", "plugins"),
+)
+# what a finished run may be evaluated with
+COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")
+
+
+@functools.cache
+def declared() -> Mapping[str, Option]:
+    """Return every option by its key: the settings, and those of all parts and models of the package."""
+    found = dict(SETTINGS)
+    for kind in registry.WITH_OPTIONS:
+        for name in registry.names(kind):
+            for option in registry.options(registry.resolve(kind, name)).values():
+                found.setdefault(option.key, option)
+    return found
+
+
+def deciding(*what: str) -> frozenset[str]:
+    """Return the names of the keys that decide one of ``what``."""
+    return frozenset(key for key, option in declared().items() if set(what) & set(option.decides))
+
+
+def check(values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any] | None = None) -> None:
+    """Raise ConfigError for the first of ``values`` that is not what its option may be; others are passed over.
+
+    A model of RecBole whose default is something else uses the name in its own way.
+    """
+    for key, value in values.items():
+        default = (defaults or {}).get(key)
+        is_open = value is None and default is None and defaults is not None
+        if has_own(key, default, options) and not is_open:
+            options[key].check(value)
+
+
+def has_own(key: str, default: Any, options: Mapping[str, Option]) -> bool:
+    """Return whether ``key`` has the meaning of this package for a model whose default it is."""
+    return key in options and (default is None or options[key].allows(default))
+
+
+def is_text(key: str) -> bool:
+    """Return whether a word on the command line is the value of ``key`` as it stands: a folder called 1 is text."""
+    return key in SETTINGS and SETTINGS[key].consists_of("str", "interval", "~")
