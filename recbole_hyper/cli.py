@@ -64,7 +64,7 @@ def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser])
     """Let the help that is asked for end with the keys that are set most often."""
     command = next((word for word in argv if not word.startswith("-")), "")
     if command in COMMON_KEYS and {"-h", "--help"} & set(argv):
-        from recbole_hyper.config.tables import common_text
+        from recbole_hyper.settings import common_text
 
         subs[command].formatter_class = argparse.RawDescriptionHelpFormatter
         subs[command].epilog = common_text(COMMON_KEYS[command])

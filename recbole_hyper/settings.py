@@ -6,11 +6,13 @@ way are here too; all others keep RecBole's meaning. A resumed run, a sweep, ``c
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recbole_hyper import registry
-from recbole_hyper.options import OPEN, Option
+from recbole_hyper.options import OPEN, Option, in_words
+from recbole_hyper.recbole_files import recbole_folder
+from recbole_hyper.yaml_files import read_yaml
 
 # optimizers of the models of this package, and of RecBole's
 PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")
@@ -210,10 +212,12 @@ _declare(
 
 # what is set most often: shown by ``run --help``
 COMMON = (
-    *("epochs", "stopping_step", "learning_rate", "train_batch_size", "hidden_size", "n_layers"),
+    *("epochs", "stopping_step", "learning_rate", "train_batch_size", "hidden_size"),
     *("MAX_ITEM_LIST_LENGTH", "loss_type", "geometry", "curvature", "seed", "eval_args", "exclude_seen"),
     *("metrics", "topk", "valid_metric", "output_dir", "resume", "data_path", "plugins"),
 )
+# in the place of a default, where each model or part has its own
+BY_MODEL = "..."
 # what a finished run may be evaluated with
 COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")
 
@@ -254,3 +258,35 @@ def has_own(key: str, default: Any, options: Mapping[str, Option]) -> bool:
 def is_text(key: str) -> bool:
     """Return whether a word on the command line is the value of ``key`` as it stands: a folder called 1 is text."""
     return key in SETTINGS and SETTINGS[key].consists_of("str", "interval", "~")
+
+
+def typed(value: Any) -> str:
+    """Return a value as it is typed on the command line and written in YAML."""
+    if value is None:
+        return "~"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {typed(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(typed, value))}]"
+    return repr(value) if isinstance(value, str) and (not value or value.isspace()) else str(value)
+
+
+def general_defaults() -> dict[str, tuple[Any, str]]:
+    """Return the default of every key that all models share, and where it comes from, by key."""
+    stock = recbole_folder() / "properties"
+    files = (stock / "overall.yaml", stock / "dataset" / "sample.yaml")
+    found = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
+    return found | {key: (one.default, "settings") for key, one in SETTINGS.items() if one.default is not OPEN}
+
+
+def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:
+    """Return the lines of ``--help`` on the keys ``names``, with general defaults; ``more`` tells all others."""
+    general = general_defaults()
+    lines = ["common configuration keys and their defaults (...: by model; a model may have its own):"]
+    for name in names:
+        value = typed(general[name][0]) if name in general else BY_MODEL
+        said = f"{SETTINGS[name].about} ({in_words(SETTINGS[name].values)})"
+        option = f"  --{name}={value}"
+        lines.append(f"{option:<34}  {said}" if len(option) <= 34 else f"{option}\n{'':<36}{said}")
+    lines.append(f"every other key is set likewise; {more} tells what a model reads, with default, range and source")
+    return "\n".join(lines)

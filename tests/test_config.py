@@ -182,7 +182,7 @@ def test_every_command_reads_typed_keys_alike() -> None:
 
 
 def test_a_configuration_that_recbole_stumbles_over_is_one_line(cycle: Path) -> None:
-    with pytest.raises(ConfigError, match="RecBole cannot use this configuration"):
+    with pytest.raises(ConfigError, match="data_path=3: text is expected"):
         make(cycle, model="BPR", data_path=3)
 
 

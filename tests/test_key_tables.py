@@ -10,10 +10,10 @@ from recbole_hyper import registry, settings
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.config.tables import BY_MODEL, COLUMNS, common_text, declared, of_model, typed
+from recbole_hyper.config.tables import COLUMNS, declared, of_model
 from recbole_hyper.recbole_files import recbole_folder
 from recbole_hyper.runs.evaluate import EVALUATION_KEYS
-from recbole_hyper.settings import COMMON, COMMON_OF_RANKING, SETTINGS
+from recbole_hyper.settings import BY_MODEL, COMMON, COMMON_OF_RANKING, SETTINGS, common_text, typed
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 SOURCES = {
@@ -119,7 +119,7 @@ def test_defaults_are_spelled_as_they_are_typed(value: object) -> None:
 
 def test_common_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(set(COMMON)) == len(COMMON) < 25
-    assert set(COMMON) <= set(settings.declared())
+    assert set(COMMON) <= set(SETTINGS)
     assert set(COMMON_OF_RANKING) <= EVALUATION_KEYS
     text = common_text()
     assert "\n  --epochs=300 " in text

@@ -125,7 +125,7 @@ def test_the_comment_that_a_file_opens_with() -> None:
     assert listing.opening("a: 1\n") == ""
 
 
-@pytest.mark.parametrize("typed", [["--help"], ["list"], ["list", "recipes"], ["run", "--help"], ["keys"]])
+@pytest.mark.parametrize("typed", [["--help"], ["list"], ["list", "recipes"], ["run", "--help"]])
 def test_nothing_heavy_is_imported(typed: list[str]) -> None:
     """Counting seconds would depend on the machine: torch and RecBole alone take several."""
     code = (

@@ -228,8 +228,7 @@ def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[s
     items. Where ``eval_args`` names other candidates, the metrics of the models that are ranked so by themselves hold
     for all, or the defaults of the package where no model is.
     """
-    from recbole_hyper.config.tables import typed
-    from recbole_hyper.settings import SETTINGS
+    from recbole_hyper.settings import SETTINGS, typed
 
     first, *others = configs.values()
     modes = [config["eval_args"]["mode"] for config in configs.values()]
@@ -253,7 +252,7 @@ def _modes(eval_args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typed(key: str, values: Sequence[Any]) -> str:
     """Return what to type so that all models have one of ``values`` of ``key``."""
-    from recbole_hyper.config.tables import typed
+    from recbole_hyper.settings import typed
 
     if key == "eval_args":
         # what they agree on need not be typed

@@ -53,9 +53,8 @@ def check_all(
     check_metrics(final["metrics"], final["topk"])
     sequential = model.type == ModelType.SEQUENTIAL  # type: ignore[attr-defined]
     check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
-    check_values(
-        *({k: v for k, v in values.items() if k not in others} for values in (given, final, defaults)), options
-    )
+    own = ({key: value for key, value in values.items() if key not in others} for values in (given, final, defaults))
+    check_values(*own, options=options)
     check_combinations(final)
     check_auto(final, model, options)
     check_learner(final["learner"], model)

@@ -1,6 +1,5 @@
 """Configuration keys in tables: what each may be, its default, where the default comes from, its meaning."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recbole_hyper import registry, settings
@@ -9,33 +8,11 @@ from recbole_hyper.bridge.old_keys import SET_BY_RECBOLE
 from recbole_hyper.config.binding import Config
 from recbole_hyper.config.parts import PARTS
 from recbole_hyper.config.recbole_keys import REFUSED
-from recbole_hyper.options import OPEN, in_words
-from recbole_hyper.recbole_files import recbole_comments, recbole_folder
-from recbole_hyper.settings import COMMON, SETTINGS
-from recbole_hyper.yaml_files import read_yaml
+from recbole_hyper.options import in_words
+from recbole_hyper.recbole_files import recbole_comments
+from recbole_hyper.settings import BY_MODEL, general_defaults, typed
 
 COLUMNS = ["key", "default", "may be", "source", "meaning"]
-# in the place of a default, where each model or part has its own
-BY_MODEL = "..."
-
-
-def typed(value: Any) -> str:
-    """Return a value as it is typed on the command line and written in YAML."""
-    if value is None:
-        return "~"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {typed(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(typed, value))}]"
-    return repr(value) if isinstance(value, str) and (not value or value.isspace()) else str(value)
-
-
-def general_defaults() -> dict[str, tuple[Any, str]]:
-    """Return the default of every key that all models share, and where it comes from, by key."""
-    stock = recbole_folder() / "properties"
-    files = (stock / "overall.yaml", stock / "dataset" / "sample.yaml")
-    found = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
-    return found | {key: (one.default, "settings") for key, one in SETTINGS.items() if one.default is not OPEN}
 
 
 def part_values() -> dict[str, dict[str, Any]]:
@@ -94,16 +71,3 @@ def of_model(config: Config) -> list[dict[str, str]]:
         rows.append(_row(key, typed(default), in_words(values), source, about))
     shared = ["settings", "RecBole"]
     return sorted(rows, key=lambda row: shared.index(row["source"]) + 1 if row["source"] in shared else 0)
-
-
-def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:
-    """Return the lines of ``--help`` on the keys ``names``, with general defaults; ``more`` tells all others."""
-    general, options = general_defaults(), settings.declared()
-    lines = ["common configuration keys and their defaults (...: by model; a model may have its own):"]
-    for name in names:
-        value = typed(general[name][0]) if name in general else BY_MODEL
-        said = f"{options[name].about} ({in_words(options[name].values)})"
-        option = f"  --{name}={value}"
-        lines.append(f"{option:<34}  {said}" if len(option) <= 34 else f"{option}\n{'':<36}{said}")
-    lines.append(f"every other key is set likewise; {more} tells what a model reads, with default, range and source")
-    return "\n".join(lines)
