@@ -107,6 +107,7 @@ _declare(
         "adam skips items without gradient in a step (sampled losses, sce, large catalogues)",
     ),
     ("train_batch_size", OPEN, "int >= 1 or auto", "sequences (not rows) in a batch"),
+    ("num_workers", 1, "int >= 1", "processes of data-parallel training, started by Ray Train"),
     ("train_windows", "all", "all, last or random", "every interaction a target; the last L; one random window"),
     ("drop_last", False, "bool", "leave out the last, smaller batch of an epoch"),
     ("eval_step", OPEN, "int >= 0", "epochs between two validations; 0 is none"),
@@ -178,6 +179,7 @@ _declare(
     "place",
     ("output_dir", None, "str or ~", "folder of the run; ~ is saved/<Model>-<dataset>-<time>"),
     ("strict", False, "bool", "a key of a configuration file that nothing reads is an error"),
+    ("offline", False, "bool", "fetch no data set"),
     ("resume", False, "bool", "continue the run in output_dir from its last checkpoint"),
     ("checkpoint_dir", OPEN, "str", "no effect: everything is in output_dir"),
     ("checkpoint_step", 1, "int >= 1", "epochs between two resumable checkpoints"),
@@ -188,7 +190,6 @@ _declare(
         "minutes between two resumable checkpoints inside an epoch; ~ writes none",
     ),
     ("n_threads", None, "int >= 1 or ~", "torch threads; ~ is torch's choice, within what affinity and cgroup allow"),
-    ("num_workers", 1, "int >= 1", "processes of data-parallel training, started by Ray Train"),
     ("ray_address", None, "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),
     (
         "memory_limit",

@@ -42,6 +42,8 @@ from recbole_hyper.yaml_files import config_file, merge, merged, parse_yaml, pro
 
 logger = logging.getLogger("recbole_hyper")
 
+# before the name of a data set of RecBole, and the folder that holds these
+RECBOLE_DATA = "recbole/"
 RECBOLE_PROPERTIES = recbole_folder() / "properties"
 # keys that RecBole reads although none of its YAML files names them
 RECBOLE_SILENT_KEYS = {"model", "dataset", "tail_ratio", "encoding"}
@@ -209,7 +211,9 @@ class Config(RecBoleConfig):
             missing = "model" if model is None else "dataset"
             raise ConfigError(f"no {missing} was named; give --{missing}=NAME")
         self.model_class = self.find_model(model)
-        self.model, self.dataset = self.model_class.__name__, str(dataset)
+        # RecBole's data set, where another of its name is this package's
+        self.model, self.dataset = self.model_class.__name__, str(dataset).removeprefix(RECBOLE_DATA)
+        self._of_recbole = self.dataset != str(dataset)
         sequential = self.model_class.type == ModelType.SEQUENTIAL
 
         of_files, self.file_of_key = user_files.read_all(files, sequential=sequential)
@@ -314,7 +318,8 @@ class Config(RecBoleConfig):
 
     def _complete(self) -> None:
         """Add what RecBole's models and data sets read beside the keys: this is where its own configuration is made."""
-        final, root = self.final_config_dict, self.final_config_dict["data_path"]
+        final = self.final_config_dict
+        root = os.path.join(final["data_path"], RECBOLE_DATA if self._of_recbole else "").rstrip("/")
         if final.get("load_col") is None:
             final["load_col"] = {"inter": [final[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]}
         said = {"train_neg_sample_args"} & {*self.external_config_dict, *self.file_of_key}
@@ -328,7 +333,7 @@ class Config(RecBoleConfig):
         final["data_path"] = os.path.join(root, self.dataset)
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             final["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
-        check_dataset(final, root, self.dataset)
+        check_dataset(final, root, self.dataset, of_recbole=self._of_recbole)
         if not final.get("use_gpu", True):
             final["gpu_id"] = ""  # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU
         self._choose_device()

@@ -12,7 +12,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper import registry, settings
 from recbole_hyper.config.parts import CURVATURE
-from recbole_hyper.errors import ConfigError, did_you_mean
+from recbole_hyper.errors import ConfigError, MissingDataError, did_you_mean
 from recbole_hyper.options import AUTO, Option, in_words, matches
 
 logger = logging.getLogger("recbole_hyper")
@@ -261,8 +261,8 @@ def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | 
         raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")
 
 
-def check_dataset(config: dict[str, Any], root: str, dataset: str) -> None:
-    """Raise ConfigError where the files of the ``dataset`` are not in ``data_path``, its folder below ``root``.
+def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole: bool) -> None:
+    """Raise MissingDataError where the files of the ``dataset`` are not in ``data_path``, its folder below ``root``.
 
     A file beside them that ``load_col`` names and that is not there is left out of ``load_col``, with a warning.
     """
@@ -292,9 +292,10 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str) -> None:
         )
     siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
     hint = did_you_mean(repr(dataset), map(repr, siblings), " Did you mean ", n=1)
-    raise ConfigError(
+    message = (
         f"dataset {dataset!r} was not found: {file.absolute()} does not exist.{hint}"
         + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")
         + f" Prepare it with 'recbole-hyper prepare {dataset}', or give the folder that holds it with "
         "--data_path=DIR"
     )
+    raise MissingDataError(message, dataset, Path(root), of_recbole=of_recbole, offline=bool(config.get("offline")))
