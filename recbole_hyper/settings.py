@@ -208,7 +208,7 @@ _declare(
     ("worker", OPEN, "int >= 0", "processes that make the batches of RecBole's general models"),
     ("state", OPEN, "str", "level of the log"),
     ("use_gpu", OPEN, "bool", "False trains on the CPU"),
-    ("gpu_id", OPEN, "str or int", "of the GPU; empty is the CPU"),
+    ("gpu_id", OPEN, "str, int or ~", "of the GPU; empty is the CPU"),
 )
 
 # what is set most often: shown by ``run --help``
