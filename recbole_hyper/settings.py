@@ -207,7 +207,19 @@ _declare(
     ("wandb_project", OPEN, "str", "project there"),
     ("worker", OPEN, "int >= 0", "processes that make the batches of RecBole's general models"),
     ("state", OPEN, "str", "level of the log"),
-    ("use_gpu", OPEN, "bool", "False trains on the CPU"),
+    (
+        "matmul_precision",
+        "highest",
+        "highest, high or medium",
+        "of float32 products on a GPU: float32, TF32 or bfloat16",
+    ),
+    (
+        "compile",
+        False,
+        "bool",
+        "let torch.compile fuse the encoder's operations; the first steps take a minute",
+    ),
+    ("use_gpu", OPEN, "bool", "False trains on the CPU; True warns where no GPU can be used"),
     ("gpu_id", OPEN, "str, int or ~", "of the GPU; empty is the CPU"),
 )
 
