@@ -24,7 +24,7 @@ _MODULES = {
 }
 _MODELS = {
     "neural": "SASRecBCE SASRecCE HSASRec HSASRecCE gSASRec eSASRec SASRecBCEPlus SASRecSampledCE SASRecSCE SASRecRECE "
-    "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE DualRec DualSASRec DualGRU4Rec DualFMLPRec",
+    "HSASRecSCE HSTU FuXi GRU4RecCE HGRU4Rec FMLPRec FMLPRecCE BSARec DualRec DualSASRec DualGRU4Rec DualFMLPRec",
     "easer": "EASER",
     "memory": "FMLPRecMemory",
     "pop": "Pop",

@@ -139,5 +139,5 @@ def test_nothing_heavy_is_imported(typed: list[str]) -> None:
 def test_a_reader_that_goes_early() -> None:
     command = f"{sys.executable} -m recbole_hyper list models | head -1"
     done = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True)
-    assert done.stdout.startswith("DualFMLPRec")
+    assert done.stdout.startswith("BSARec")
     assert done.stderr == ""

@@ -21,6 +21,7 @@ PUBLIC = {
         "losses/ce.py:exact_cross_entropy",
     ),
     "the parameters of a part are its options": (
+        "encoders/bsarec.py:BSARecEncoder.__init__",
         "encoders/dual_transformer.py:DualTransformerEncoder.__init__",
         "encoders/fmlp.py:FMLPEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",

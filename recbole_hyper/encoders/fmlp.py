@@ -1,14 +1,12 @@
 """FMLP-Rec (WWW 2022): layers that filter the sequence in the frequency domain, causal where they must be."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from recbole_hyper.encoders.base import Encoder, Size, Trace, activation, positions_from_end
+from recbole_hyper.encoders.base import activation
 from recbole_hyper.encoders.causal_convolution import causal_convolution
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.options import (
@@ -20,13 +18,8 @@ from recbole_hyper.encoders.options import (
     Length,
     NormEps,
 )
-from recbole_hyper.errors import check_above_zero
-from recbole_hyper.options import Option
+from recbole_hyper.encoders.window_filters import WindowFilter, WindowFilterEncoder
 from recbole_hyper.registry import register
-
-FILTERS = ("causal", "circular")
-# positions of prefix windows that are held at one time: 64 MiB for each activation of width 128
-PREFIX_POSITIONS = 2**17
 
 
 class FrequencyFilter(nn.Module):
@@ -119,7 +112,7 @@ class FilterLayer(nn.Module):
 
 
 @register("encoders", "fmlp")
-class FMLPEncoder(Encoder):
+class FMLPEncoder(WindowFilterEncoder):
     r"""FMLP-Rec: :math:`LN(M[item] + P)`, then filter layers; P is learned and counts from the end of the sequence.
 
     The published filter wraps around, so each state but the last depends on later items, and only the last may be
@@ -165,26 +158,18 @@ class FMLPEncoder(Encoder):
             InitializerRange, "standard deviation of matrices and filters; published code"
         ] = 0.02,
         max_length: Annotated[Length, "newest items that a model sees, and length of the filters; published code"] = 50,
-        filter: Annotated[
-            str,
-            Option(
-                "causal or circular",
-                "causal: one pass over a sequence (ours); circular: every prefix by itself (published)",
-            ),
-        ] = "causal",
+        filter: WindowFilter = "causal",
     ) -> None:
-        super().__init__(item_embedding)
-        if filter not in FILTERS:
-            raise ValueError(f"filter={filter!r} is unknown; known: {', '.join(FILTERS)}")
-        if n_layers < 1:
-            raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
-        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
+        super().__init__(
+            item_embedding,
+            filter=filter,
+            max_length=max_length,
+            n_layers=n_layers,
+            hidden_dropout_prob=hidden_dropout_prob,
+            layer_norm_eps=layer_norm_eps,
+            initializer_range=initializer_range,
+        )
         hidden_size = item_embedding.embedding_dim
-        self.max_length = max_length
-        self.circular = filter == "circular"
-        self.position = nn.Parameter(torch.randn(max_length, hidden_size) * initializer_range)
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = Dropout(hidden_dropout_prob)
         self.layers = nn.ModuleList(
             FilterLayer(
                 max_length,
@@ -197,79 +182,3 @@ class FMLPEncoder(Encoder):
             )
             for _ in range(n_layers)
         )
-
-    @classmethod
-    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
-        positions = rows * length
-        if options.get("filter") == "circular":  # windows of prefixes, so many at one time
-            positions = max(positions, min(positions * length, PREFIX_POSITIONS))
-        return Size(options.get("inner_size") or 4 * hidden_size, positions)
-
-    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        return self.trace(items, lengths)[0]
-
-    def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
-        real = self._real(items, lengths)
-        if self.circular:
-            return self._trace_prefixes(items, real)
-        real = real.unsqueeze(-1)
-        states = self._embed(items, self.position[positions_from_end(lengths, items.shape[1])], real)
-        trace = Trace()
-        for layer in self.layers:
-            states, filtered = layer(states, circular=False)
-            states = states * real
-            trace.heads.append(filtered.unsqueeze(2))
-        return states, trace
-
-    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; a circular filter needs one window per row for it, not L."""
-        if not self.circular:
-            return super().last(items, lengths)
-        self._real(items, lengths)
-        return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
-
-    def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return (B, L) True where no padding is; ValueError for sequences that are too long."""
-        length = items.shape[1]
-        if length > self.max_length:
-            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
-        return torch.arange(length, device=items.device) < lengths[:, None]
-
-    def _trace_prefixes(self, items: Tensor, real: Tensor) -> tuple[Tensor, Trace]:
-        """Run every prefix in its own right-aligned window and keep the last position of each."""
-        users, ends = real.nonzero(as_tuple=True)
-        states, *heads = self._in_pieces(items, users, ends)
-        blank = states.new_zeros(*items.shape, states.shape[-1])
-        found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
-        return blank.index_put((users, ends), states), Trace(heads=found)
-
-    def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
-        """Return what ``_prefixes`` does, computed PREFIX_POSITIONS at a time."""
-        if torch.compiler.is_exporting():
-            return self._prefixes(items, users, ends)
-        chunk = max(1, PREFIX_POSITIONS // self.max_length)
-        parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
-        if len(parts) > 1 and torch.is_grad_enabled():
-            # recomputed in the backward pass: the windows of all prefixes at once would take L times the memory
-            chunks = [checkpoint(self._prefixes, items, *part, use_reentrant=False) for part in parts]
-        else:
-            chunks = [self._prefixes(items, *part) for part in parts]
-        return tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
-
-    def _prefixes(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
-        """Return the last state (m, d) of m prefixes and the last output (m, d) of each layer's filter."""
-        # window column c of the prefix that ends at place e holds place e - (N - 1) + c
-        place = ends[:, None] - (self.max_length - 1) + torch.arange(self.max_length, device=items.device)
-        real = (place >= 0).unsqueeze(-1)
-        states = self._embed(items[users[:, None], place.clamp(min=0)], self.position.flip(0), real)  # (m, N, d)
-        heads = []
-        for layer in self.layers:
-            last = layer is self.layers[-1]
-            states, filtered = layer(states, circular=True, last_only=last)
-            states = states if last else states * real
-            heads.append(filtered[:, -1])
-        return states[:, -1], *heads
-
-    def _embed(self, items: Tensor, position: Tensor, real: Tensor) -> Tensor:
-        return self.dropout(self.norm(self.item_embedding(items) + position)) * real

@@ -124,6 +124,13 @@ class FMLPRecCE(HyperRecommender):
 
 
 @register("models")
+class BSARec(HyperRecommender):
+    """BSARec (Shin et al., 2024) as published: attention beside a filter, every prefix by itself, cross-entropy."""
+
+    parts = {"encoder": "bsarec", "geometry": "euclidean", "loss_type": "ce"}
+
+
+@register("models")
 class DualRec(HyperRecommender):
     """DualRec (CIKM 2022): windowed attention with relative positions, past and future, that teach each other."""
 

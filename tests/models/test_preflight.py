@@ -8,7 +8,7 @@ import torch
 
 from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.encoders import fmlp
+from recbole_hyper.encoders import window_filters
 from recbole_hyper.models.preflight import MemoryEstimate, estimate_memory, require_memory
 from tests.conftest import SMALL
 
@@ -94,9 +94,9 @@ def test_windows_of_all_prefixes_count(encoder: str, cycle: Path, monkeypatch: p
 
     causal = activations(filter="causal")
     assert activations(filter="circular") == causal + more(16 * 8 * 8)
-    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", 500)
+    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", 500)
     assert activations(filter="circular") == causal + more(500)
-    monkeypatch.setattr(fmlp, "PREFIX_POSITIONS", 50)
+    monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", 50)
     assert activations(filter="circular") == causal
 
 

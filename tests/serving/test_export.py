@@ -176,6 +176,8 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
         ("DualSASRec", {}),
         ("DualFMLPRec", {"filter": "circular"}),
         ("FMLPRecCE", {"n_layers": 2, "MAX_ITEM_LIST_LENGTH": 11}),
+        ("BSARec", {"n_heads": 2, "filter": "causal"}),
+        ("BSARec", {"n_heads": 2, "filter": "circular"}),
         ("GRU4RecCE", {"n_layers": 2, "gru_bias": True, "gru_size": 12}),
         ("HGRU4Rec", {"n_layers": 2, "nonlinearity": "tanh", "reset": "after", "curvature": "learn"}),
     ],

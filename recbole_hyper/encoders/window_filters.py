@@ -1,0 +1,152 @@
+"""What encoders share that filter a window of N positions: causal in one pass, or circular, prefix by prefix."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from recbole_hyper.encoders.base import Encoder, Size, Trace, positions_from_end
+from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.errors import check_above_zero
+from recbole_hyper.options import Option
+
+FILTERS = ("causal", "circular")
+WindowFilter = Annotated[
+    str,
+    Option(
+        "causal or circular", "causal: one pass over a sequence (ours); circular: every prefix by itself (published)"
+    ),
+]
+# positions of prefix windows that are held at one time: 64 MiB for each activation of width 128
+PREFIX_POSITIONS = 2**17
+
+
+class WindowFilterEncoder(Encoder):
+    """Item vectors plus learned positions, which count from the end, a norm, and layers with filters of length N.
+
+    A circular filter wraps around, so that each state but the last of a window depends on later items. Then each prefix
+    gets its own window, right-aligned, and the state of its last position is taken. That is about L times the work;
+    memory is bounded by recomputation.
+
+    A subclass sets ``layers`` behind this constructor. A layer is called as :meth:`_through` says.
+
+    Raises:
+        ValueError: an unknown ``filter``, no layer, or numbers not above 0 that must be.
+    """
+
+    # whether positions of padding keep the states that layers give them, in windows of prefixes
+    keeps_padding: ClassVar[bool] = False
+    layers: nn.ModuleList
+
+    def __init__(
+        self,
+        item_embedding: nn.Embedding,
+        *,
+        filter: str,
+        max_length: int,
+        n_layers: int,
+        hidden_dropout_prob: float,
+        layer_norm_eps: float,
+        initializer_range: float,
+    ) -> None:
+        super().__init__(item_embedding)
+        if filter not in FILTERS:
+            raise ValueError(f"filter={filter!r} is unknown; known: {', '.join(FILTERS)}")
+        if n_layers < 1:
+            raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
+        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
+        hidden_size = item_embedding.embedding_dim
+        self.max_length = max_length
+        self.circular = filter == "circular"
+        self.position = nn.Parameter(torch.randn(max_length, hidden_size) * initializer_range)
+        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = Dropout(hidden_dropout_prob)
+
+    def _through(
+        self, layer: nn.Module, states: Tensor, real: Tensor, *, last_only: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the states (B, L, d) behind a layer and its filter's output, or (B, 1, d) of the last position.
+
+        ``real`` (B, L, 1) is True where no padding is.
+        """
+        return layer(states, circular=self.circular, last_only=last_only)
+
+    @classmethod
+    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
+        positions = rows * length
+        if options.get("filter") == "circular":  # windows of prefixes, so many at one time
+            positions = max(positions, min(positions * length, PREFIX_POSITIONS))
+        return Size(options.get("inner_size") or 4 * hidden_size, positions)
+
+    def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
+        return self.trace(items, lengths)[0]
+
+    def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
+        """Return the states and, per layer, the output of the filter as a single head (B, L, 1, d)."""
+        real = self._real(items, lengths)
+        if self.circular:
+            return self._trace_prefixes(items, real)
+        real = real.unsqueeze(-1)
+        states = self._embed(items, self.position[positions_from_end(lengths, items.shape[1])], real)
+        trace = Trace()
+        for layer in self.layers:
+            states, filtered = self._through(layer, states, real)
+            states = states * real
+            trace.heads.append(filtered.unsqueeze(2))
+        return states, trace
+
+    def last(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return the states (B, d) at the newest items; a circular filter needs one window per row for it, not L."""
+        if not self.circular:
+            return super().last(items, lengths)
+        self._real(items, lengths)
+        return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
+
+    def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
+        """Return (B, L) True where no padding is; ValueError for sequences that are too long."""
+        length = items.shape[1]
+        if length > self.max_length:
+            raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
+        return torch.arange(length, device=items.device) < lengths[:, None]
+
+    def _trace_prefixes(self, items: Tensor, real: Tensor) -> tuple[Tensor, Trace]:
+        """Run every prefix in its own right-aligned window and keep the last position of each."""
+        users, ends = real.nonzero(as_tuple=True)
+        states, *heads = self._in_pieces(items, users, ends)
+        blank = states.new_zeros(*items.shape, states.shape[-1])
+        found = [blank.index_put((users, ends), head).unsqueeze(2) for head in heads]
+        return blank.index_put((users, ends), states), Trace(heads=found)
+
+    def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``_prefixes`` does, computed PREFIX_POSITIONS at a time."""
+        if torch.compiler.is_exporting():
+            return self._prefixes(items, users, ends)
+        chunk = max(1, PREFIX_POSITIONS // self.max_length)
+        parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
+        if len(parts) > 1 and torch.is_grad_enabled():
+            # recomputed in the backward pass: the windows of all prefixes at once would take L times the memory
+            chunks = [checkpoint(self._prefixes, items, *part, use_reentrant=False) for part in parts]
+        else:
+            chunks = [self._prefixes(items, *part) for part in parts]
+        return tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
+
+    def _prefixes(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
+        """Return the last state (m, d) of m prefixes and the last output (m, d) of each layer's filter."""
+        # window column c of the prefix that ends at place e holds place e - (N - 1) + c
+        place = ends[:, None] - (self.max_length - 1) + torch.arange(self.max_length, device=items.device)
+        real = (place >= 0).unsqueeze(-1)
+        window = items[users[:, None], place.clamp(min=0)] * real[..., 0]
+        states = self._embed(window, self.position.flip(0), real)  # (m, N, d)
+        heads = []
+        for layer in self.layers:
+            last = layer is self.layers[-1]
+            states, filtered = self._through(layer, states, real, last_only=last)
+            states = states if last or self.keeps_padding else states * real
+            heads.append(filtered[:, -1])
+        return states[:, -1], *heads
+
+    def _embed(self, items: Tensor, position: Tensor, real: Tensor) -> Tensor:
+        states = self.dropout(self.norm(self.item_embedding(items) + position))
+        return states if self.keeps_padding and self.circular else states * real

@@ -1,0 +1,132 @@
+"""BSARec: the published network on every prefix, its causal form, and where they agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from recbole_hyper import run
+from recbole_hyper.encoders import window_filters
+from recbole_hyper.encoders.bsarec import BSARecEncoder, low_pass
+from tests.conftest import LEARN
+from tests.reference import bsarec as reference
+
+N_ITEMS, LENGTH = 20, 7
+
+
+def make(seed: int = 0, **options: Any) -> BSARecEncoder:
+    torch.manual_seed(seed)
+    embedding = nn.Embedding(N_ITEMS, 6, padding_idx=0, dtype=torch.float64)
+    given_options = {"max_length": LENGTH, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "bsarec_c": 3}
+    encoder = BSARecEncoder(embedding, initializer_range=0.5, **(given_options | options)).double()
+    for layer in encoder.layers:  # built in float32
+        layer.matrix = low_pass(LENGTH, 2, circular=encoder.circular).double()
+    return encoder.eval()
+
+
+@pytest.fixture(autouse=True)
+def _exact() -> Any:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def batch_of(histories: list[list[int]]) -> tuple[Tensor, Tensor]:
+    items = torch.zeros(len(histories), max(map(len, histories)), dtype=torch.int64)
+    for row, history in enumerate(histories):
+        items[row, : len(history)] = torch.tensor(history)
+    return items, torch.tensor([len(history) for history in histories])
+
+
+histories = st.lists(st.lists(st.integers(1, N_ITEMS - 1), min_size=1, max_size=LENGTH), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_the_matrix_keeps_the_lowest_frequencies(n: int, count: int) -> None:
+    window = torch.randn(n, 3)
+    circular, causal = (low_pass(n, count, circular=kind) for kind in (True, False))
+    torch.testing.assert_close(circular @ window, reference.low_frequencies(window, count))
+    torch.testing.assert_close(causal, circular.tril())
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_every_prefix_has_the_state_of_the_published_network(heads: int) -> None:
+    encoder = make(filter="circular", n_heads=heads)
+    rows = [[3, 5, 3, 7, 1, 2, 9], [4, 8, 6]]
+    states = encoder(*batch_of(rows))
+    newest = encoder.last(*batch_of(rows))
+    for row, history in enumerate(rows):
+        for end in range(1, len(history) + 1):
+            expected = reference.last_state(encoder, history[:end], 2)
+            torch.testing.assert_close(states[row, end - 1], expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(newest[row], states[row, len(history) - 1])
+
+
+def test_one_layer_gives_a_full_window_the_same_state_in_both_forms() -> None:
+    history = [[3, 5, 3, 7, 1, 2, 9]]
+    circular, causal = (make(filter=kind, n_layers=1) for kind in ("circular", "causal"))
+    torch.testing.assert_close(circular.last(*batch_of(history)), causal.last(*batch_of(history)))
+
+
+@pytest.mark.parametrize("filter", ["causal", "circular"])
+@given(rows=histories, seed=st.integers(0, 50))
+@settings(max_examples=10, deadline=None)
+def test_a_state_depends_on_its_prefix_alone(filter: str, rows: list[list[int]], seed: int) -> None:
+    """Neither what comes later, nor padding, nor another row of the batch changes it."""
+    encoder = make(seed=seed, filter=filter)
+    together = encoder(*batch_of(rows))
+    for row, history in enumerate(rows):
+        for end in range(1, len(history) + 1):
+            later = [item % (N_ITEMS - 1) + 1 for item in history[end:]]
+            alone = encoder(*batch_of([history[:end] + later]))
+            torch.testing.assert_close(together[row, end - 1], alone[0, end - 1])
+
+
+def test_gradients_in_pieces_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = []
+    for positions in (1, 2**17):
+        monkeypatch.setattr(window_filters, "PREFIX_POSITIONS", positions)
+        encoder = make(filter="circular")
+        encoder(*batch_of([[3, 5, 3, 7], [4, 8]])).square().sum().backward()
+        gradients.append([parameter.grad for parameter in encoder.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("filter", ["causal", "circular"])
+def test_gradients(filter: str) -> None:
+    encoder = make(filter=filter, n_heads=2)
+    items, lengths = batch_of([[3, 5, 3], [4]])
+    names = [name for name, _ in encoder.named_parameters()]
+    leaves = [parameter.detach().clone().requires_grad_() for parameter in encoder.parameters()]
+
+    def states(*parameters: Tensor) -> Tensor:
+        named = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(encoder, named, (items, lengths)) * (items > 0).unsqueeze(-1)
+
+    assert torch.autograd.gradcheck(states, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"bsarec_alpha": 1.5}, "outside"), ({"bsarec_c": -1}, "from 0"), ({"n_heads": 4}, "does not divide"),
+     ({"filter": "both"}, "unknown"), ({"n_layers": 0}, "at least one layer")],
+)  # fmt: skip
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("filter", ["causal", "circular"])
+def test_learns_the_planted_walk(filter: str, walk: Path, tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), "filter": filter}
+    result = run("BSARec", "walk", config_dict=keys)
+    assert result["test"]["hit@1"] > 0.85
