@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recbole_hyper import commands
+from recbole_hyper.outputs import printable
 from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
 
 # subcommands that take configuration keys as --key=value beside their own options
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, FloatingPointError) as error:
         if getattr(arguments, "traceback", False):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
 
 

@@ -1,9 +1,28 @@
-"""What a command may write over: its own earlier output, recognised by its content, and none of its inputs."""
+"""What a command may write over, and what of other people's text it may print.
 
+A command writes over its own earlier output, recognised by its content, and over none of its inputs.
+"""
+
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from recbole_hyper.errors import ConfigError
+
+# what moves the cursor of a terminal, changes its colours or its title; line ends and tabs stay
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` for a terminal, control characters written out: ids come from other people."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def require_no_link(*paths: Path) -> None:
+    """Raise ConfigError for a path that is a link: what is written to it would land elsewhere."""
+    for path in paths:
+        if path.is_symlink():
+            raise ConfigError(f"{path} is a link, which would be written through; remove it")
 
 
 def require_own(

@@ -18,6 +18,7 @@ import pandas as pd
 from recbole.evaluator.register import smaller_metrics
 
 from recbole_hyper.files import write_text
+from recbole_hyper.outputs import printable
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -197,7 +198,7 @@ def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
         return "  ".join(parts).rstrip()
 
     heads = [line({name: name for name in columns}), line({name: "-" * widths[name] for name in columns})]
-    return "\n".join([*heads, *map(line, texts)])
+    return printable("\n".join([*heads, *map(line, texts)]))
 
 
 def frame_table(frame: pd.DataFrame) -> str:

@@ -19,6 +19,7 @@ from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml
 from recbole_hyper.options import AUTO, GROWS, PLACE
+from recbole_hyper.outputs import require_no_link
 from recbole_hyper.runs.kept import ABOUT, DATA
 from recbole_hyper.runs.plugin_files import require_same_plugins
 from recbole_hyper.settings import deciding
@@ -117,6 +118,7 @@ def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterat
     ConfigError where the folder cannot be written, and in the words ``held_elsewhere`` where another process holds it.
     """
     with contextlib.ExitStack() as held:
+        require_no_link(folder / lock, folder / ".writable", folder / LOG)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(folder / lock, wait=False))

@@ -25,7 +25,7 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.training.build import reader_of_store
-from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
+from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, fitting
 from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
@@ -108,6 +108,12 @@ def read_kept(folder: Path) -> Kept | None:
     if not place.is_dir():
         return None
     about = _about(place)
+    with fitting(place, "is damaged: {}; restore it from a copy"):
+        return _read(place, about)
+
+
+def _read(place: Path, about: dict[str, Any]) -> Kept:
+    """Read the data that ``about`` describes; whatever odd content raises is of the caller."""
     for name, digest in about["files"].items():
         path = place / name
         if not path.is_file():

@@ -34,6 +34,7 @@ from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
+from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.plugin_files import keep_digests
@@ -163,6 +164,7 @@ def run_claimed(
             result["seconds"]["compile"] = COMPILING.seconds - compiled
         result["seconds"]["total"] = perf_counter() - start
         write_json(output_dir / RESULT, result)
+        write_card(output_dir, result)
         _print_summary(result, output_dir)
     return result
 

@@ -38,7 +38,8 @@ class Catalogue:
         item_tokens: (n_items,) original ids; entry 0 is padding.
         counts: (n_items,) how often the model was trained on each item; the column ``interactions``.
         allowed: (n_items,) True where the run may recommend an item; None for all.
-        vectors: gives the item vectors (n_items, d) that diversity compares, None where the model has none.
+        vectors: gives the item vectors (n_items, d) that diversity compares, None where the model has none; they are
+            read at the first use, as ``raw_vectors()``.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Catalogue:
         allowed: Bools | None = None,
         vectors: Callable[[], Scores | None] = lambda: None,
     ) -> None:
-        self.item_tokens, self.ids, self._item_vectors = item_tokens, Ids(item_tokens), vectors
+        self.item_tokens, self.ids, self.raw_vectors = item_tokens, Ids(item_tokens), vectors
         self.allowed = None if allowed is None else np.array(allowed)
         self.columns: dict[str, pa.Array] = {INTERACTIONS: pa.array(np.asarray(counts, dtype=np.int64))}
 
@@ -87,7 +88,7 @@ class Catalogue:
     @cached_property
     def vectors(self) -> Scores:
         """(n_items, d) item vectors of length 1; ConfigError for a model without item vectors."""
-        vectors = self._item_vectors()
+        vectors = self.raw_vectors()
         if vectors is None:
             raise ConfigError("diversity: this model has no item vectors; name a column by diversity_by")
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -21,7 +21,7 @@ from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, read_json, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.outputs import require_own
-from recbole_hyper.serving.graph import make_graph, trace
+from recbole_hyper.serving.graph import Graph, make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
 OPSET = 20
@@ -100,7 +100,7 @@ def export(
     Args:
         model: a model with an encoder and a head.
         item_tokens: (n_items,) original ids; entry 0 is padding.
-        max_length: longest history that the encoder takes.
+        max_length: newest items of a history that the encoder reads.
         output: the file; its JSON has the same name with .json after it.
         format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.npy or .parquet).
         top_k: number of items that the graph recommends; None exports the encoder alone, which gives states.
@@ -135,28 +135,31 @@ def export(
     if format == "vectors":
         content = named | write_vectors(vectors_of(model.head), item_tokens, path)
     else:
-        content = named | _write_graph(model, int(max_length), path, format, top_k, exclude_seen)
+        described = write_graph(model, lambda: make_graph(model, int(max_length), top_k, exclude_seen), path, format)
+        content = named | described | {"top_k": top_k}
     content["sha256"] = file_digest(path)
     content["item_ids"] = [str(token) for token in item_tokens[1:]]
     write_json(description_of(path), content)
     return content
 
 
-def _write_graph(
-    model: HyperRecommender, max_length: int, path: Path, format: str, top_k: int | None, exclude_seen: bool
-) -> dict[str, Any]:
-    """Trace and write a graph; returns what describes it."""
+def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, format: str) -> dict[str, Any]:
+    """Trace and write the graph that ``make`` gives of ``model`` in evaluation mode; returns what describes it.
+
+    ConfigError for a graph that torch cannot write down, or one above what a file holds.
+    """
     training = model.training
+    model.eval()
     try:
-        graph = make_graph(model.eval(), top_k, exclude_seen)
+        graph = make()
         size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
         if format == "onnx" and size > _LARGEST:
             raise ConfigError(
                 f"tables of {size / 2**30:.1f} GiB do not fit into an ONNX file, which ends at 2 GiB; export the "
                 f"encoder alone (no --top_k) and the items by --format=vectors, or --format=program"
             )
-        program = trace(graph, max_length)
-        described: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs, "top_k": top_k}
+        program = trace(graph)
+        described: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs}
         if format == "onnx":
             described["opset"] = OPSET
             _write_onnx(program, path, described)

@@ -1,7 +1,8 @@
 """A model as one traced graph: its encoder, or its encoder, head and the best items.
 
 The inputs, of which a graph has those that it names: item_id_list (B, L) right-padded with 0, item_length (B,),
-timestamp_list (B, L) float64 for an encoder that reads times, seen_items (B, S) or 0.
+timestamp_list (B, L) float64 for an encoder that reads times, seen_items (B, S) or 0. Histories have any length: the
+graph reads the newest items, as many as the model was trained on.
 """
 
 import torch
@@ -18,16 +19,24 @@ class StateGraph(nn.Module):
 
     outputs = ("states",)
 
-    def __init__(self, model: HyperRecommender) -> None:
+    def __init__(self, model: HyperRecommender, max_length: int) -> None:
         super().__init__()
         # the encoder holds the table without owning it
         self.item_embedding, self.encoder = model.item_embedding, model.encoder
+        self.max_length = max_length
         times = ("timestamp_list",) if model.encoder.reads_times else ()
         self.inputs: tuple[str, ...] = ("item_id_list", "item_length", *times)
 
     def forward(self, *given: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items of the ``inputs``."""
-        return self.encoder.last(*given)
+        items, lengths, *times = given
+        # always as wide as the model's longest history: torch can trace no encoder whose width is a minimum
+        positions = torch.arange(self.max_length, device=items.device)
+        kept = lengths.clamp(max=self.max_length)
+        places = ((lengths - kept)[:, None] + positions).clamp(max=items.shape[1] - 1)
+        padding = positions >= kept[:, None]
+        newest, *moments = (column.gather(1, places).masked_fill(padding, 0) for column in (items, *times))
+        return self.encoder.last(newest, kept, *moments)
 
 
 class ScoreTable(nn.Module):
@@ -55,6 +64,21 @@ class ScoreTable(nn.Module):
         return self.geometry.combine(lifted, terms, self.vectors)
 
 
+class ScoresGraph(nn.Module):
+    """Encoder and head: histories to the scores of all items (B, n_items); column 0 is padding."""
+
+    outputs = ("scores",)
+
+    def __init__(self, model: HyperRecommender, max_length: int) -> None:
+        super().__init__()
+        self.states, self.table = StateGraph(model, max_length), ScoreTable(model.head)
+        self.inputs = self.states.inputs
+
+    def forward(self, *given: Tensor) -> Tensor:
+        """Return the scores after the histories of the ``inputs``."""
+        return self.table(self.states(*given))
+
+
 class TopItemsGraph(nn.Module):
     """Encoder, head and selection: histories to the best items (B, k) and their scores (B, k), best first.
 
@@ -64,36 +88,40 @@ class TopItemsGraph(nn.Module):
 
     outputs = ("items", "scores")
 
-    def __init__(self, model: HyperRecommender, k: int, exclude_seen: bool) -> None:
+    def __init__(self, model: HyperRecommender, max_length: int, k: int, exclude_seen: bool) -> None:
         super().__init__()
-        self.states, self.table, self.k = StateGraph(model), ScoreTable(model.head), k
-        self.inputs = (*self.states.inputs, *(("seen_items",) if exclude_seen else ()))
+        self.scores, self.k = ScoresGraph(model, max_length), k
+        self.inputs = (*self.scores.inputs, *(("seen_items",) if exclude_seen else ()))
 
     def forward(self, *given: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best items after the histories of the ``inputs``."""
-        asked = len(self.states.inputs)
+        read = len(self.scores.inputs)
         padding = torch.zeros_like(given[1]).unsqueeze(1)
-        excluded = torch.cat((padding, *given[asked:]), dim=1)
-        scores = self.table(self.states(*given[:asked])).scatter(1, excluded, -torch.inf)
+        excluded = torch.cat((padding, *given[read:]), dim=1)
+        scores = self.scores(*given[:read]).scatter(1, excluded, -torch.inf)
         values, found = scores.topk(self.k, dim=1)
         return torch.where(values == -torch.inf, 0, found), values
 
 
-def make_graph(model: HyperRecommender, top_k: int | None, exclude_seen: bool) -> StateGraph | TopItemsGraph:
+Graph = StateGraph | ScoresGraph | TopItemsGraph
+
+
+def make_graph(model: HyperRecommender, max_length: int, top_k: int | None, exclude_seen: bool) -> Graph:
     """Return the module that an export traces: the encoder alone without ``top_k``."""
-    return StateGraph(model) if top_k is None else TopItemsGraph(model, top_k, exclude_seen)
+    if top_k is None:
+        return StateGraph(model, max_length)
+    return TopItemsGraph(model, max_length, top_k, exclude_seen)
 
 
-def trace(graph: StateGraph | TopItemsGraph, max_length: int) -> ExportedProgram:
-    """Return the program of ``graph`` for every number of histories and every length up to ``max_length``."""
+def trace(graph: Graph) -> ExportedProgram:
+    """Return the program of ``graph`` for every number of histories and every length."""
     device = next(graph.parameters()).device
-    # two rows and two columns at least: torch takes a size of 1 for a constant
-    width = min(max_length, 3)
+    # two rows at least: torch takes a size of 1 for a constant
+    width = 3
     items = torch.ones(2, width, dtype=torch.int64, device=device)
     lengths = torch.tensor([width, 1], device=device)
     items[1, 1:] = 0
-    batch = Dim("batch")
-    length = Dim("length", max=max_length) if max_length > 1 else max_length
+    batch, length = Dim("batch"), Dim("length")
     given = {
         "item_id_list": (items, {0: batch, 1: length}),
         "item_length": (lengths, {0: batch}),

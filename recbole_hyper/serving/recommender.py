@@ -20,7 +20,7 @@ from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.prepare.values import guessed_time_format, to_seconds
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.errors import ConfigError, whole
-from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of
+from recbole_hyper.evaluation.ranking import Scorer, rows_of_a_block, scores_of
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
@@ -97,6 +97,11 @@ class Recommender:
     def user_ids(self) -> npt.NDArray[np.str_]:
         """(m,) original ids of all users, read-only."""
         return _read_only(self.store.user_tokens[1:])
+
+    @property
+    def learns_users(self) -> bool:
+        """Whether the model answers for users that it was trained on, and for no history."""
+        return self._trained is not None
 
     @property
     def n_recommendable(self) -> int:
@@ -206,9 +211,13 @@ class Recommender:
                 some = rows[start : start + size]
                 offsets, seen = query.histories(some)
                 left_out = plan.left_out(query.names[some], offsets, seen.astype(np.int64))
-                block = scores_of(score, query.cases(self.store, some), self.store.n_items)
-                lists[some], scores[some] = select(_own_rows(block), plan, *left_out)
+                block = self.scores_of(query, some, score)
+                lists[some], scores[some] = select(block, plan, *left_out)
         return self._frame(query, lists, scores)
+
+    def scores_of(self, query: Query, rows: Int64, score: Scorer | None = None) -> npt.NDArray[np.float32]:
+        """Return the model's scores, or others', (n, n_items) of the histories ``rows`` (n,), to be written over."""
+        return _own_rows(scores_of(score or self._score, query.cases(self.store, rows), self.store.n_items))
 
     def _frame(self, query: Query, lists: npt.NDArray[np.int32], scores: npt.NDArray[np.float32]) -> pd.DataFrame:
         n, k = lists.shape

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import pickle
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -145,7 +146,13 @@ def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
     with fitting(path, _UNREADABLE):
         if not _is_whole(path):
             raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            # torch's own text advises to load it without this check
+            raise CheckpointError(
+                f"{path} holds more than tensors and plain values, perhaps code: {_REMEDY}"
+            ) from error
     missing = sorted(set(needed) - set(state)) if isinstance(state, dict) else sorted(needed)
     if missing or not isinstance(state, dict):
         raise CheckpointError(f"{path} is no checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from recbole_hyper import load, registry, run
 from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.serving.rules import Rules
 from recbole_hyper.training import validation
 from tests.conftest import SMALL
+from tests.reference.rules import best_list
 
 OURS = registry.names("models")
 THEIRS = ["BPR", "LightGCN", "SASRec", "ItemKNN"]
@@ -75,6 +79,25 @@ def check(folder: Path, cases: Any, lists: np.ndarray) -> None:
     tokens = store.item_tokens[lists]
     for row, user in enumerate(histories):
         assert found.loc[found["user_id"] == user, "item_id"].tolist() == tokens[row][lists[row] > 0].tolist()
+    check_rules(load(folder), histories, times)
+
+
+def check_rules(model: Recommender, histories: dict[str, list[str]], times: dict[str, list[float]]) -> None:
+    """Lists under rules are those of loops over the model's own scores."""
+    kinds = [f"kind{number % 4}" for number in range(len(model.item_ids))]
+    model.use_catalogue(pd.DataFrame({"item_id": model.item_ids, "kind": kinds, "price": range(len(kinds))}))
+    rules = Rules(
+        where="price > 3", at_most={"kind": 2}, at_least={"price > 20": 2}, boost={str(model.item_ids[9]): 0.5}
+    )
+    found = model.recommend(histories=histories, k=6, rules=rules, times=times)
+    scores = np.pad(model.score(histories, times=times), ((0, 0), (1, 0)))
+    numbers = {token: number for number, token in enumerate(model.store.item_tokens)}
+    allowed = model.catalogue.allowed
+    hidden = [] if allowed is None else np.flatnonzero(~allowed).tolist()
+    for row, (user, history) in enumerate(histories.items()):
+        seen = [numbers.get(item, 0) for item in history] if model.config["exclude_seen"] else []
+        items, _ = best_list(model.catalogue, scores[row], 6, [*seen, *hidden], rules)
+        assert found.loc[found["user_id"] == user, "item_id"].tolist() == model.store.item_tokens[items].tolist()
 
 
 @pytest.mark.parametrize("model", [*OURS, *THEIRS, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])

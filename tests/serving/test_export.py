@@ -185,11 +185,22 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
 def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], made: Made) -> None:
     model, _ = made(name, **keys)
     length = keys.get("MAX_ITEM_LIST_LENGTH", LENGTH)
-    program = trace(make_graph(model, None, False), length).module()
+    program = trace(make_graph(model, length, None, False)).module()
     for batch, width in ((1, 1), (5, length)):
         given = asked_of(model, batch, width)
         with torch.no_grad():
             torch.testing.assert_close(program(*given), model(*given), atol=1e-5, rtol=1e-5)
+    # a longer history is that of its newest items
+    items, lengths, *times = asked_of(model, 3, 3 * length)
+    lengths[1:] = torch.tensor([length + 1, 2])
+    items[1, length + 1 :], items[2, 2:] = 0, 0
+    with torch.no_grad():
+        found = program(items, lengths, *times)
+        for row, count in enumerate(lengths.tolist()):
+            part = slice(max(0, count - length), count)
+            given = items[row : row + 1, part], lengths[row : row + 1].clamp(max=length)
+            wanted = model(*given, *(time[row : row + 1, part] for time in times))
+            torch.testing.assert_close(found[row : row + 1], wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("geometry", [Euclidean, Poincare])

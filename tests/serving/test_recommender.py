@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -15,8 +16,10 @@ import torch
 
 from recbole_hyper import load, recommend, run
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import file_digest
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import write_inter
 from tests.serving.conftest import keys
 
@@ -248,6 +251,28 @@ def test_no_history_is_no_row_and_ids_are_read_only(model: Recommender) -> None:
     for ids in (model.item_ids, model.user_ids):
         with pytest.raises(ValueError, match="read-only"):
             ids[0] = "other"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("about.json", b'{"format": 1, "files": 3}'),
+        ("about.json", b'{"format": 1}'),
+        ("about.json", b'{"format": 1, "files": {}, "lengths": ["../../x"]}'),
+        ("sequences/meta.json", b"[]"),
+        ("sequences/items.npy", b"\x93NUMPY\x01\x00\x08\x00{'descr'"),
+    ],
+)
+def test_odd_content_of_a_runs_data_is_one_error(name: str, content: bytes, folder: Path, tmp_path: Path) -> None:
+    """A changed digest, or about.json with other kinds of values, ended in a traceback."""
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "run" / "data" / name).write_bytes(content)
+    about = tmp_path / "run" / "data" / "about.json"
+    if name != "about.json" and (written := json.loads(about.read_text())):
+        written["files"][name] = file_digest(tmp_path / "run" / "data" / name)
+        about.write_text(json.dumps(written))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load(tmp_path / "run")
 
 
 def test_a_run_that_was_killed_is_not_served(folder: Path, tmp_path: Path) -> None:

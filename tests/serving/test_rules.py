@@ -19,6 +19,7 @@ from recbole_hyper.serving import rules as module
 from recbole_hyper.serving.catalogue import Catalogue
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Rules, select
+from tests.reference.rules import best_list
 
 
 def shop_of(generator: np.random.Generator, n: int) -> Catalogue:
@@ -34,56 +35,6 @@ def shop_of(generator: np.random.Generator, n: int) -> Catalogue:
     }
     counts = generator.integers(0, 3, n + 1)
     return Catalogue(tokens, counts, vectors=lambda: vectors).with_columns(pa.table(columns), "item_id")
-
-
-def brute_force(
-    catalogue: Catalogue, scores: np.ndarray, k: int, left_out: list[int], rules: Rules
-) -> tuple[list[int], list[float]]:
-    """One list, place by place, over Python lists."""
-    columns = {name: values.to_pylist() for name, values in catalogue.columns.items()}
-    boost = {int(str(item)[1:]): number for item, number in rules.boost.items()}
-    value = {item: float(np.float32(scores[item]) + np.float32(boost.get(item, 0))) for item in range(1, len(scores))}
-    meets = lambda text: parse_where(text).mask(catalogue.columns)  # noqa: E731
-    allowed = [item for item in value if item not in left_out and (not rules.where or meets(rules.where)[item])]
-    order = sorted(allowed, key=lambda item: (-value[item], item))
-    pool = order[: max(module.POOL, 10 * k)] if rules.diversity else order
-    low, high = (value[pool[-1]], value[pool[0]]) if pool else (0.0, 0.0)
-    special = {text: meets(text) for text in rules.at_least}
-
-    def forbidden(item: int, chosen: list[int]) -> bool:
-        for name, most in rules.at_most.items():
-            own = columns[name][item]
-            if own is not None and sum(columns[name][other] == own for other in chosen) >= most:
-                return True
-        return any(
-            not mask[item] and sum(not mask[other] for other in chosen) >= k - rules.at_least[text]
-            for text, mask in special.items()
-        )
-
-    def likeness(one: int, other: int) -> float:
-        if rules.diversity_by:
-            own = columns[rules.diversity_by][one]
-            return float(own is not None and own == columns[rules.diversity_by][other])
-        total = 0.0
-        for a, b in zip(catalogue.vectors[one].tolist(), catalogue.vectors[other].tolist(), strict=True):
-            total += a * b
-        return total
-
-    def worth(item: int, chosen: list[int]) -> float:
-        if not rules.diversity:
-            return value[item]
-        relevance = (value[item] - low) / (high - low) if high > low else 0.0
-        most = max((likeness(item, other) for other in chosen), default=0.0)
-        return (1 - rules.diversity) * relevance - rules.diversity * most
-
-    chosen: list[int] = []
-    for candidates in (pool, order):
-        while len(chosen) < k:
-            free = [item for item in candidates if item not in chosen and not forbidden(item, chosen)]
-            if not free:
-                break
-            chosen.append(max(free, key=lambda item: (worth(item, chosen), -item)))
-    return chosen, [value[item] for item in chosen]
 
 
 RULES: list[dict[str, Any]] = [
@@ -113,7 +64,9 @@ def test_lists_are_those_of_a_loop(rules: dict[str, Any], seed: int, n: int, k: 
         plan = catalogue.plan(k, rules=rules)
         scores = generator.integers(-4, 5, (4, n + 1)).astype(np.float32)
         lists = [generator.integers(1, n + 1, count).tolist() for count in (0, 3, 3 * n, 1)]
-        wanted = [brute_force(catalogue, row, k, own, Rules.of(rules)) for row, own in zip(scores, lists, strict=True)]
+        wanted = [
+            best_list(catalogue, row, k, own, Rules.of(rules), pool) for row, own in zip(scores, lists, strict=True)
+        ]
         items, values = select(scores, plan, np.cumsum([0, *map(len, lists)]), np.concatenate(lists).astype(np.int64))
     finally:
         module.POOL = before

@@ -1,6 +1,7 @@
 """Files of weights and states: what is damaged, foreign or does not fit is one error; a full disk is another."""
 
 import json
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -181,3 +182,17 @@ def test_a_full_disk_is_one_error_and_leaves_what_was_there(
         save_state(path, large) if name == "checkpoint.pt" else save_weights(path, large, {})
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+class Hostile:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, ("true",)
+
+
+def test_a_hostile_checkpoint_is_refused_without_advice_to_run_it(tmp_path: Path) -> None:
+    torch.save({"epoch": Hostile()}, tmp_path / "checkpoint.pt")
+    with pytest.raises(CheckpointError, match="holds more than tensors and plain values") as caught:
+        load_state(tmp_path / "checkpoint.pt")
+    assert "weights_only" not in str(caught.value)

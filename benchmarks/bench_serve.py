@@ -1,0 +1,151 @@
+"""Requests a second of ``recbole-hyper serve`` over 100,000 items, asked by another process on 127.0.0.1.
+
+    .venv/bin/python benchmarks/bench_serve.py --output=results/bench_serve.json
+
+A run on planted interactions is trained for one epoch, since the time of an answer does not depend on what was learned.
+The load is bounded: so many requests over so many connections, each of which waits for its answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = "127.0.0.1"
+BODIES: dict[str, dict[str, Any]] = {
+    "no rule": {},
+    "where and at most 2 per category": {"rules": {"where": "price < 50", "at_most": {"category": 2}}},
+}
+
+
+def make_run(folder: Path, n_items: int) -> Path:
+    """Train a small run over ``n_items`` items; returns its folder."""
+    from recbole_hyper import run
+
+    generator = np.random.default_rng(0)
+    users, length = max(1000, n_items // 20), 22
+    items = np.concatenate([generator.permutation(n_items), generator.integers(0, n_items, users * length - n_items)])
+    rows = [f"u{at // length}\ti{item}\t{at % length}\n" for at, item in enumerate(items.tolist())]
+    (folder / "data" / "planted").mkdir(parents=True)
+    text = "user_id:token\titem_id:token\ttimestamp:float\n" + "".join(rows)
+    (folder / "data" / "planted" / "planted.inter").write_text(text)
+    lines = [f"i{item},{price},{kind}\n" for item, (price, kind) in enumerate(
+        zip(generator.integers(0, 100, n_items).tolist(), generator.integers(0, 200, n_items).tolist(), strict=True)
+    )]  # fmt: skip
+    (folder / "catalogue.csv").write_text("item_id,price,category\n" + "".join(lines))
+    keys = {"data_path": str(folder / "data"), "output_dir": str(folder / "run"), "epochs": 1, "hidden_size": 64,
+            "n_negatives": 1, "show_progress": False, "use_gpu": False, "eval_batch_size": 256,
+            "eval_args": {"mode": "uni50"}}  # fmt: skip
+    run("SASRecBCE", "planted", config_dict=keys)
+    return folder / "run"
+
+
+async def load(port: int, bodies: list[bytes], connections: int, limit: float) -> dict[str, float]:
+    """Ask for all bodies over keep-alive connections; returns requests a second and quantiles of the milliseconds."""
+    waiting, spent = list(reversed(bodies)), []
+    end = time.perf_counter() + limit
+
+    async def one() -> None:
+        reader, writer = await asyncio.open_connection(HERE, port)
+        while waiting and time.perf_counter() < end:
+            body = waiting.pop()
+            start = time.perf_counter()
+            head = f"POST /recommend HTTP/1.1\r\nhost: {HERE}\r\ncontent-type: application/json\r\n"
+            writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            if not answer.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(answer.decode())
+            length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.split(b":")[1]))
+            spent.append(time.perf_counter() - start)
+        writer.close()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(connections)))
+    seconds = time.perf_counter() - start
+    p50, p95, p99 = (1000 * float(np.quantile(spent, share)) for share in (0.5, 0.95, 0.99))
+    return {"requests": len(spent), "requests/s": len(spent) / seconds, "p50 ms": p50, "p95 ms": p95, "p99 ms": p99}
+
+
+def ask_many(port: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return a row for each kind of request and each number of connections."""
+    generator = np.random.default_rng(1)
+    rows = []
+    for name, more in BODIES.items():
+        bodies = [
+            json.dumps(
+                {"history": [f"i{item}" for item in generator.integers(0, arguments.items, 20)], **more}
+            ).encode()
+            for _ in range(arguments.requests)
+        ]
+        asyncio.run(load(port, bodies[:200], 8, arguments.limit))  # compiled and warm
+        for connections in (1, 16):
+            part = bodies if connections > 1 else bodies[: arguments.requests // 4]
+            row = {"request": name, "connections": connections}
+            rows.append(row | asyncio.run(load(port, part, connections, arguments.limit)))
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    """Train, serve, ask, print, and write where it is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--requests", type=int, default=2000, help="of each kind")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of each kind")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = make_run(Path(place), arguments.items)
+        with socket.socket() as free:
+            free.bind((HERE, 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "recbole_hyper", "serve", str(folder), f"--port={port}",
+                   f"--workers={arguments.workers}", f"--catalogue={folder.parent / 'catalogue.csv'}"]  # fmt: skip
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            wait_for(f"http://{HERE}:{port}/health", server)
+            before = os.getloadavg()[0]
+            rows = ask_many(port, arguments)
+        finally:
+            server.terminate()
+            server.wait(30)
+    content = {
+        "command": f"python {' '.join(sys.argv)}",
+        "environment": f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors shared with other "
+        f"work, load {before:.1f} before; client and server on the same processors",
+        "rows": rows,
+    }
+    if arguments.output:
+        arguments.output.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
+    """Wait until the service answers, ten minutes at most."""
+    for _ in range(1200):
+        try:
+            urllib.request.urlopen(address, timeout=5).read()
+            return
+        except OSError:
+            if server.poll() is not None:
+                raise RuntimeError("the service ended") from None
+            time.sleep(0.5)
+    raise RuntimeError("the service did not start")
+
+
+if __name__ == "__main__":
+    main()

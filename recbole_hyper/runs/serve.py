@@ -1,0 +1,123 @@
+"""Serve a finished run over HTTP: the bundle is written, workers answer from it, and a changed run takes its place.
+
+Imports no torch: bundles are written by a process of their own.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.errors import ConfigError, require, whole
+from recbole_hyper.files import read_json
+from recbole_hyper.serving.engine import ABOUT, BUNDLE, Engine, Scorer, fingerprint, open_bundle
+from recbole_hyper.threads import processors
+
+# how workers are told what to serve
+_VARIABLE = "RECBOLE_HYPER_SERVE"
+_EVERY = 2.0  # seconds between two looks at the run
+
+logger = logging.getLogger("recbole_hyper")
+
+
+def serve(
+    run: str | Path, *, host: str = "127.0.0.1", port: int = 8000, workers: int = 1, catalogue: str | Path | None = None
+) -> None:
+    """Serve the finished run in a folder until the process is stopped.
+
+    ``run`` may be a link: when it points to another run, or the run in the folder is resumed, workers take the new
+    model between two requests.
+
+    Args:
+        run: folder of the run, or a link to it.
+        host, port: where to listen. The service knows no passwords: let others reach it through a proxy that does.
+        workers: processes.
+        catalogue: table of items for rules, text or parquet; a new one is taken when the file changes.
+
+    Raises:
+        ConfigError: no finished run, a model that cannot be served, or the extra is missing.
+    """
+    require("serve", "recbole-hyper serve", "fastapi", "uvicorn", "onnxruntime", "prometheus_client")
+    import uvicorn
+
+    run, workers = Path(run), whole("workers", workers)
+    table = None if catalogue is None else Path(catalogue)
+    if table is not None and not table.is_file():
+        raise ConfigError(f"catalogue={str(table)!r} is no file")
+    prepare(run)
+    threads = max(1, processors() // workers)
+    settings = {"run": str(run.absolute()), "catalogue": str(table.absolute()) if table else None, "threads": threads}
+    stopped = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-") as metrics:
+        os.environ |= {_VARIABLE: json.dumps(settings), "PROMETHEUS_MULTIPROC_DIR": metrics}
+        threading.Thread(target=_keep_prepared, args=(run.absolute(), stopped), daemon=True).start()
+        try:
+            uvicorn.run(
+                "recbole_hyper.runs.serve:app", factory=True, host=host, port=port, workers=workers,
+                log_level="warning", access_log=False,
+            )  # fmt: skip
+        finally:
+            stopped.set()
+
+
+def app() -> Any:
+    """Return the application of one worker."""
+    from recbole_hyper.serving.service import Service, make_app
+
+    settings = json.loads(os.environ[_VARIABLE])
+    run, table = Path(settings["run"]), settings["catalogue"] and Path(settings["catalogue"])
+
+    def open_engine() -> Engine:
+        return open_bundle(run.resolve(), _own_scorer, settings["threads"], table)
+
+    return make_app(Service(open_engine, lambda: _state(run, table)))
+
+
+def _own_scorer(run: Path) -> Scorer:
+    from recbole_hyper.runs.bundle import RunScorer
+
+    return RunScorer(run)
+
+
+def _state(run: Path, table: Path | None) -> Hashable:
+    """Return what differs when workers have to take another bundle or another catalogue."""
+    files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
+    return tuple((str(file), (found := file.stat()).st_mtime_ns, found.st_size, found.st_ino) for file in files)
+
+
+def prepare(run: Path) -> bool:
+    """Write the bundle of a finished run where it is missing or of another state; returns whether it was written.
+
+    ConfigError with what the process that writes it said.
+    """
+    run = run.resolve()
+    about = run / BUNDLE / ABOUT
+    if not (run / "result.json").is_file():
+        raise ConfigError(f"{run} holds no finished run: result.json is missing")
+    if about.is_file() and read_json(about).get("run") == fingerprint(run):
+        return False
+    command = [sys.executable, "-m", "recbole_hyper.runs.bundle", str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"{run} cannot be served: {(done.stderr.strip().splitlines() or ['stopped'])[-1]}")
+    return True
+
+
+def _keep_prepared(run: Path, stopped: threading.Event) -> None:
+    """Write the bundle again whenever the run changes."""
+    failed: tuple[Path, str] | None = None
+    while not stopped.wait(_EVERY):
+        place = run.resolve()
+        try:
+            state = place, fingerprint(place)
+            if state != failed and prepare(place):
+                logger.info("the bundle of %s is new", place)
+        except (ValueError, OSError) as error:
+            failed = state
+            logger.warning("the model in use stays: %s", error)

@@ -1,0 +1,214 @@
+"""The service answers as the run, under the same rules, from processes without torch; a switch drops no request."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recbole_hyper import load, run
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.serving.engine import BUNDLE, Engine, open_bundle
+from tests.serving.conftest import keys
+
+pytest.importorskip("fastapi")
+pytest.importorskip("prometheus_client")
+
+from fastapi.testclient import TestClient
+
+from recbole_hyper.runs.bundle import RunScorer, write_bundle
+from recbole_hyper.runs.serve import prepare
+from recbole_hyper.serving.service import BYTES, Service, make_app
+
+HISTORIES = [["i3", "i1", "i4"], ["i5"], [f"i{step % 12}" for step in range(30)], ["i7", "gone"]]
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path) -> Path:
+    write_bundle(folder)
+    table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "price": range(12), "kind": list("abcd") * 3})
+    table.to_csv(folder.parent / "catalogue.csv", index=False)
+    return folder
+
+
+def opened(folder: Path) -> Engine:
+    return open_bundle(folder, RunScorer, table=folder.parent / "catalogue.csv")
+
+
+@pytest.fixture
+def client(bundle: Path) -> Any:
+    with TestClient(make_app(Service(lambda: opened(bundle), lambda: 0))) as made:
+        yield made
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [item["item"] for item in answer["items"]]
+
+
+def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> None:
+    model = load(bundle)
+    model.use_catalogue(pd.read_csv(bundle.parent / "catalogue.csv"))
+    rules = {"where": "price > 1", "at_most": {"kind": 1}, "boost": {"i7": 0.5}, "diversity": 0.2}
+    for options in ({}, {"exclude_seen": False}, {"rules": rules}, {"items": ["i1", "i2", "i8", "i9"]}):
+        requests = [{"history": history, "k": 3, **options} for history in HISTORIES]
+        answers = client.post("/recommend/batch", json={"requests": requests}).json()
+        expected = model.recommend(histories=HISTORIES, k=3, **options)
+        for number, answer in enumerate(answers):
+            own = expected[expected["user_id"] == number]
+            assert ids(answer) == own["item_id"].tolist()
+            np.testing.assert_allclose([item["score"] for item in answer["items"]], own["score"], atol=1e-4)
+        assert [answer["unknown_items"] for answer in answers] == [0, 0, 0, 1]
+    one = client.post("/recommend", json={"user": "u3", "k": 4, "exclude": ["i2"]}).json()
+    assert ids(one) == model.recommend(users=["u3"], k=4, exclude={"u3": ["i2"]})["item_id"].tolist()
+    popular = client.post("/recommend", json={"user": "nobody", "k": 3}).json()
+    assert popular["popular"]
+    assert ids(popular) == model.recommend(users=["nobody"], k=3)["item_id"].tolist()
+    similar = client.post("/similar", json={"item": "i4", "k": 5}).json()
+    assert [item["item"] for item in similar] == model.similar_items(["i4"], 5)["similar_id"].tolist()
+    scores = client.post("/score", json={"history": HISTORIES[0], "items": ["i9", "gone", "i2"]}).json()
+    assert scores[1] is None
+    np.testing.assert_allclose([scores[0], scores[2]], model.score(HISTORIES[:1], ["i9", "i2"])[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/recommend", {}, 422, "give a user or a history"),
+        ("/recommend", {"history": ["i1"], "k": 501}, 422, "less than or equal to 500"),
+        ("/recommend", {"history": ["i1"], "k": 13}, 422, "k=13: between 1 and 12 items can be recommended"),
+        ("/recommend", {"history": ["i1"], "rule": {}}, 422, "Extra inputs are not permitted"),
+        ("/recommend", {"history": ["i1"], "rules": {"where": "cost < 3"}}, 422, "there is no column 'cost'"),
+        ("/recommend", {"history": ["i1"], "times": [1.0, 2.0]}, 422, "times: 1 finite numbers are needed"),
+        ("/recommend", {"history": ["i1"] * 2001}, 422, "at most 2000 items"),
+        ("/recommend", {"history": ["i" * 501]}, 422, "at most 500 characters"),
+        ("/recommend/batch", {"requests": [{"history": []}] * 257}, 422, "at most 256 items"),
+        ("/similar", {"item": "gone"}, 404, "item 'gone' is unknown"),
+        ("/score", {"history": ["gone"], "items": ["i1"]}, 422, "no item that the model knows"),
+    ],
+)
+def test_bad_requests_are_refused(path: str, body: dict, status: int, message: str, client: TestClient) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status
+    assert message in answer.text
+
+
+def test_large_bodies_are_refused_unread(client: TestClient) -> None:
+    answer = client.post("/recommend", content=b"x" * (BYTES + 1))
+    assert answer.status_code == 413
+    answer = client.post("/recommend", content=iter([b"{}"]))  # no length is said
+    assert answer.status_code == 413
+
+
+def test_health_metrics_and_the_interface(client: TestClient) -> None:
+    about = client.get("/health").json()
+    assert about["status"] == "ok"
+    assert (about["model"], about["n_items"]) == ("SASRecCE", 12)
+    client.post("/recommend", json={"history": ["i1"]})
+    text = client.get("/metrics").text
+    assert 'recbole_hyper_requests_total{path="/recommend",status="200"}' in text
+    assert 'recbole_hyper_request_seconds_bucket{le="0.005",path="/recommend"}' in text
+    assert "/recommend/batch" in client.get("/openapi.json").json()["paths"]
+    assert client.get("/docs").status_code == 200
+
+
+def test_what_the_page_reads(client: TestClient, bundle: Path) -> None:
+    assert "What the model knows" in client.get("/").text
+    assert client.get("/page.js").headers["content-type"].startswith("text/javascript")
+    found = client.get("/search", params={"text": "I1"}).json()
+    assert {item["item"] for item in found} == {"i1", "i10", "i11"}
+    assert {"kind", "price", "interactions"} <= set(found[0])
+    places = client.get("/map", params={"column": "kind"}).json()
+    assert len(places["x"]) == len(places["values"]) == 12
+    assert not places["disk"]
+    answer = client.post("/explain", json={"history": ["i3", "i1"], "k": 2}).json()
+    items = [item["item"] for item in answer["items"]]
+    scores = load(bundle).score([["i3", "i1"], ["i1"], ["i3"]], items)
+    np.testing.assert_allclose(answer["contributions"], scores[:1] - scores[1:], atol=1e-4)
+
+
+def test_a_worker_imports_no_torch(bundle: Path) -> None:
+    code = """
+import json, sys
+for name in ("torch", "recbole"):
+    sys.modules[name] = None  # importing it fails
+from fastapi.testclient import TestClient
+from recbole_hyper.runs import serve
+with TestClient(serve.app()) as client:
+    answer = client.post("/recommend", json={"history": ["i3", "i1"], "k": 2, "rules": {"at_most": {"kind": 1}}})
+    print(answer.text)
+"""
+    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1}
+    environment = {**os.environ, "RECBOLE_HYPER_SERVE": json.dumps(settings)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["items"]) == 2
+
+
+def test_another_model_is_taken_while_requests_go_on(bundle: Path) -> None:
+    """What was asked before the switch is answered, by either model, and all that comes after it by the new one."""
+    first, state = opened(bundle), [0]
+    second = Engine({**first.about, "model": "Other"}, lambda histories: -first.scorer(histories), first.catalogue,
+                    first.store)  # fmt: skip
+    service = Service(lambda: (first, second)[state[0]], lambda: state[0], every=0.01)
+    with TestClient(make_app(service)) as client:
+        old = ids(client.post("/recommend", json={"history": ["i3"], "k": 11}).json())
+        answers: list[Any] = []
+
+        def ask() -> None:
+            for _ in range(40):
+                answers.append(client.post("/recommend", json={"history": ["i3"], "k": 11}))
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        state[0] = 1
+        for thread in threads:
+            thread.join()
+        assert [answer.status_code for answer in answers] == [200] * 120
+        for _ in range(500):
+            if client.get("/health").json()["model"] == "Other":
+                break
+            time.sleep(0.01)
+        assert ids(client.post("/recommend", json={"history": ["i3"], "k": 11}).json()) == old[::-1]
+        assert all(ids(answer.json()) in (old, old[::-1]) for answer in answers)
+
+
+def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
+    assert not prepare(bundle)  # it is there
+    (bundle / "result.json").touch()
+    with pytest.raises(ConfigError, match="holds no finished run"):
+        prepare(tmp_path)
+    (tmp_path / "result.json").write_text("{}")
+    (tmp_path / BUNDLE).mkdir()
+    with pytest.raises(ConfigError, match="is no folder of 'recbole-hyper serve', which would replace it"):
+        write_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "more"), [("EASER", {}), ("HSASRecCE", {"curvature": 0.4})])
+def test_other_models_are_served_too(name: str, more: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+    run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run", **more))
+    write_bundle(tmp_path / "run")
+    engine, model = open_bundle(tmp_path / "run", RunScorer), load(tmp_path / "run")
+    with TestClient(make_app(Service(lambda: engine, lambda: 0))) as client:
+        answer = client.post("/recommend", json={"history": ["i3", "i1"], "k": 5}).json()
+        assert ids(answer) == model.recommend(histories=[["i3", "i1"]], k=5)["item_id"].tolist()
+        similar = client.post("/similar", json={"item": "i4", "k": 5}).json()
+        expected = model.similar_items(["i4"], 5)
+        assert [item["item"] for item in similar] == expected["similar_id"].tolist()
+        np.testing.assert_allclose([item["score"] for item in similar], expected["score"], rtol=1e-4, atol=1e-4)
+        assert client.get("/map").json().get("disk", False) == (name == "HSASRecCE")
+
+
+def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Path) -> None:
+    run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    with pytest.raises(ConfigError, match="BPR learned a vector per user and answers for no history"):
+        write_bundle(tmp_path / "run")

@@ -1,0 +1,104 @@
+"""A shop's week by its commands: orders in, a model served under rules, new orders, another model, and a switch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reference import planted
+from tests.serving.test_page import ask, free_port, until
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("uvicorn")
+pytest.importorskip("prometheus_client")
+
+SHORT = ["--epochs=2", "--hidden_size=16", "--n_layers=1", "--MAX_ITEM_LIST_LENGTH=8", "--show_progress=False"]
+
+
+def command(folder: Path, *words: str) -> str:
+    """Run a documented command in the shop's folder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "recbole_hyper", *words], cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+def write_orders(file: Path, rows: list[tuple]) -> None:
+    lines = [f"{user},{item},{1_700_000_000 + 3600 * time}\n" for user, item, time in rows]
+    file.write_text("user_id,item_id,timestamp\n" + "".join(lines))
+
+
+def test_a_shops_week(tmp_path: Path) -> None:
+    rows = planted.walk_rows()
+    users = sorted({row[0] for row in rows})
+    items = sorted({row[1] for row in rows})
+    monday, sunday = [row for row in rows if row[0] in users[: len(users) // 2]], rows
+    kinds = {item: f"kind{number % 5}" for number, item in enumerate(items)}
+    catalogue = [f"{item},{kinds[item]},{number % 3}\n" for number, item in enumerate(items)]
+    (tmp_path / "catalogue.csv").write_text("item_id,kind,stock\n" + "".join(catalogue))
+    stock = {item: number % 3 for number, item in enumerate(items)}
+
+    write_orders(tmp_path / "orders.csv", monday)
+    command(tmp_path, "prepare", "monday", "--source=orders.csv", "--output=data")
+    command(tmp_path, "run", "--model=SASRecCE", "--dataset=monday", "--data_path=data", "--output_dir=models/monday",
+            *SHORT)  # fmt: skip
+    (tmp_path / "models" / "current").symlink_to("monday")
+    port = free_port()
+    words = ["serve", "models/current", f"--port={port}", "--catalogue=catalogue.csv"]
+    server = subprocess.Popen([sys.executable, "-m", "recbole_hyper", *words], cwd=tmp_path)
+    address = f"http://127.0.0.1:{port}"
+    question = {"history": items[:3], "k": 4, "rules": {"where": "stock > 0", "at_most": {"kind": 1}}}
+    failed: list[Any] = []
+    answered, stop = [0], threading.Event()
+
+    def customers() -> None:
+        while not stop.wait(0.05):
+            try:
+                answer = ask(f"{address}/recommend", question)
+                shown = [item["item"] for item in answer["items"]]
+                assert len(shown) == 4
+                assert all(stock[item] > 0 for item in shown)
+                assert len({kinds[item] for item in shown}) == 4
+                answered[0] += 1
+            except (AssertionError, OSError, urllib.error.URLError) as error:
+                failed.append(error)
+
+    try:
+        before = until(lambda: ask(f"{address}/health"))
+        assert before["dataset"] == "monday"
+        people = threading.Thread(target=customers)
+        people.start()
+        write_orders(tmp_path / "orders.csv", sunday)
+        command(tmp_path, "prepare", "sunday", "--source=orders.csv", "--output=data")
+        command(tmp_path, "run", "--model=SASRecCE", "--dataset=sunday", "--data_path=data",
+                "--output_dir=models/sunday", *SHORT)  # fmt: skip
+        results = [json.loads((tmp_path / "models" / day / "result.json").read_text()) for day in ("monday", "sunday")]
+        assert results[1]["n_users"] > results[0]["n_users"]
+        (tmp_path / "models" / "next").symlink_to("sunday")
+        (tmp_path / "models" / "next").replace(tmp_path / "models" / "current")
+        until(lambda: ask(f"{address}/health")["dataset"] == "sunday")
+        time.sleep(0.5)
+        stop.set()
+        people.join()
+        assert failed == []
+        assert answered[0] > 10
+        # a user who came during the week
+        assert not ask(f"{address}/recommend", {"user": users[-1], "k": 3})["popular"]
+    finally:
+        stop.set()
+        server.terminate()
+        server.wait(30)
+    command(tmp_path, "recommend", "models/current", "--k=3", "--catalogue=catalogue.csv", "--where=stock > 0",
+            "--output=recs.parquet")  # fmt: skip

@@ -1,0 +1,56 @@
+"""What is written over, what is written through, and what reaches a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.tables import frame_table
+from recbole_hyper.outputs import printable, require_own
+from tests.conftest import SMALL
+
+
+def test_only_an_own_output_is_written_over(tmp_path: Path) -> None:
+    def own(path: Path) -> bool:
+        return path.read_text() == "mine"
+
+    output, other = tmp_path / "out.csv", tmp_path / "in.csv"
+    require_own(output, own, "my output")  # not there yet
+    for text in ("", "mine"):
+        output.write_text(text)
+        require_own(output, own, "my output", [other, None])
+    other.write_text("mine")
+    with pytest.raises(ConfigError, match="is an input of this command"):
+        require_own(other, own, "my output", [tmp_path / "." / "in.csv"])
+    output.write_text("yours")
+    with pytest.raises(ConfigError, match="does not hold my output, so it is not written over"):
+        require_own(output, own, "my output")
+    with pytest.raises(ConfigError, match="is a folder"):
+        require_own(tmp_path, own, "my output")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")
+    with pytest.raises(ConfigError, match="is a link to another place"):
+        require_own(tmp_path / "link.csv", own, "my output")
+
+
+@pytest.mark.parametrize("name", ["run.log", ".writable", ".run.lock"])
+def test_a_prepared_link_in_the_folder_of_a_run_is_not_followed(name: str, random_data: Path, tmp_path: Path) -> None:
+    """run.log wrote into whatever file it pointed to, and .writable made one."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
+    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run")}
+    with pytest.raises(ConfigError, match=f"{name} is a link, which would be written through"):
+        run("Pop", "random", config_dict={**SMALL, **keys})
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_control_characters_of_ids_do_not_reach_the_terminal() -> None:
+    hostile = "a\x1b[2J\x07b\u202ec\x9b31m"
+    assert printable(hostile) == "a\\x1b[2J\\x07b\\u202ec\\x9b31m"
+    assert printable("line\nwith\ttab, é and 漢字") == "line\nwith\ttab, é and 漢字"
+    text = frame_table(pd.DataFrame({"item_id": [hostile], "score": [0.5]}))
+    assert "\x1b" not in text
+    assert "a\\x1b[2J" in text
