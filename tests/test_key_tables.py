@@ -35,8 +35,8 @@ def test_defaults_are_those_of_the_files_that_are_named(model: str) -> None:
         default = config.internal_config_dict[key]
         assert row["default"] == typed(default)
         assert not config.ignores(key)
-        if key in config.options and default is not None:
-            config.options[key].check(default)
+        if key in config.options() and default is not None:
+            config.options()[key].check(default)
         if source in SOURCES:
             values = [read_yaml(file)[key] for file in SOURCES[source] if key in read_yaml(file)]
         elif source == "settings":

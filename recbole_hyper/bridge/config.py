@@ -57,7 +57,7 @@ class BridgeConfig(Config):
         config_dict: Mapping[str, Any] | None = None,
     ) -> None:
         files, typed = [config_file(path) for path in config_file_list or ()], parse_keys(_command_line())
-        self._typed = frozenset(typed)
+        self._typed = list(typed)
         self.bind(model, dataset, files, merged(parse_keys(config_dict or {}), typed), {})
         for key, (nothing, advice) in REFUSED.items():
             if self[key] not in nothing:

@@ -230,7 +230,6 @@ class Config(RecBoleConfig):
         layers = self._defaults()
         self.internal_config_dict = merged(*(layer for _, layer in layers))
         self.sources = {key: name for name, layer in layers for key in layer}
-        self.options = {**settings.declared(), **self._part_options()}
         self.without_effect = self._unread()
         self._check_keys()
 
@@ -241,7 +240,7 @@ class Config(RecBoleConfig):
         self.remarks = translate(read, final, self.model_class)
         for text in self.remarks:
             logger.warning("%s", text)
-        check_all(given, final, defaults, self.options, self.model_class, self._keys_of_others())
+        check_all(given, final, defaults, self.options(), self.model_class, self._keys_of_others())
         self._complete()
         if issubclass(self.model_class, registry.Model):
             self.model_class.check_config(self)
@@ -307,9 +306,9 @@ class Config(RecBoleConfig):
         super()._load_internal_config_dict(self.model, self.model_class, self.dataset)
         return dict(self.internal_config_dict)
 
-    def _part_options(self) -> dict[str, Option]:
-        """Return the options of the model and of its parts, by key."""
-        found: dict[str, Option] = {}
+    def options(self) -> dict[str, Option]:
+        """Return every option that is declared, by key, as the model and its parts state it."""
+        found = dict(settings.declared())
         if issubclass(self.model_class, registry.Model):
             found |= self.model_class.own_options
         for key in self._parts():

@@ -59,15 +59,16 @@ def of_model(config: Config) -> list[dict[str, str]]:
     }
     own = models.keys_in_source(config.model_class) - SET_BY_RECBOLE
     defaults |= {key: (None, "its source") for key in sorted(own) if key not in defaults}
+    options = config.options()
     rows, stock = [], not registry.parts_of(config.model_class)
     for key, (default, source) in defaults.items():
         if key in REFUSED or key in config.foreign_keys or config.ignores(key):
             continue
         values, about = comments.get(key, ("", ""))
         # the loss of a model of RecBole is none of our parts
-        if settings.has_own(key, default, config.options) and not (stock and key in PARTS):
-            values = config.options[key].values
-            about = about if source.startswith("RecBole's") else config.options[key].about
+        if settings.has_own(key, default, options) and not (stock and key in PARTS):
+            values = options[key].values
+            about = about if source.startswith("RecBole's") else options[key].about
         rows.append(_row(key, typed(default), in_words(values), source, about))
     shared = ["settings", "RecBole"]
     return sorted(rows, key=lambda row: shared.index(row["source"]) + 1 if row["source"] in shared else 0)
