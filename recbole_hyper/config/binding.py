@@ -332,7 +332,7 @@ class Config(RecBoleConfig):
         final["data_path"] = os.path.join(root, self.dataset)
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             final["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
-        check_dataset(final, root, self.dataset, of_recbole=self._of_recbole)
+        self._check_dataset(root)
         if not final.get("use_gpu", True):
             final["gpu_id"] = ""  # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU
         self._choose_device()
@@ -340,6 +340,10 @@ class Config(RecBoleConfig):
         for phase in ("valid", "test"):
             # candidates are drawn once by the protocol, and general models' samplers are not asked for any
             final[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
+
+    def _check_dataset(self, root: str) -> None:
+        """Raise MissingDataError where the files of the data set are not below ``root``."""
+        check_dataset(self.final_config_dict, root, self.dataset, of_recbole=self._of_recbole)
 
     def _choose_device(self) -> None:
         super()._init_device()
