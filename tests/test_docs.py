@@ -17,7 +17,7 @@ DOCS = CHECKOUT / "docs"
 PAGES = sorted(page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 COMMANDS = {name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(commands_package.__path__)}
-FILE = re.compile(r"# (\S+\.py)\n")
+FILE = re.compile(r"# (\S+\.(?:py|yaml))\n")
 # so that a page takes seconds: what a reader types trains to early stopping
 SHORT = {
     "run": ["--epochs=1", "--n_threads=1"],
@@ -27,9 +27,10 @@ SHORT = {
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """Return language and text of the blocks that are executed: sh and python."""
+    """Return language and text of the blocks that are executed, sh and python, or that show a file by its name."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return [(language, body) for language, body in BLOCK.findall(text) if language in ("sh", "python")]
+    found = BLOCK.findall(text)
+    return [(language, body) for language, body in found if language in ("sh", "python") or FILE.match(body)]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -65,6 +66,9 @@ def test_every_block_works(page: str, tmp_path: Path) -> None:
     package = unpacked_wheel()
     write_orders(tmp_path)
     for number, (language, text) in enumerate(blocks(page)):
+        if language == "text":
+            (tmp_path / FILE.match(text)[1]).write_text(text, encoding="utf-8")
+            continue
         if language == "python":
             file = tmp_path / (match[1] if (match := FILE.match(text)) else f"block_{number}.py")
             file.write_text(text, encoding="utf-8")

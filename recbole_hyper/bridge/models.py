@@ -114,6 +114,8 @@ def _modules(cls: type) -> Iterator[ModuleType]:
         module = sys.modules.get(base.__module__)
         if module is None or base.__module__.partition(".")[0] in ("builtins", "torch", "abc", "typing"):
             continue
+        if base.__module__ == _BASE:  # what it reads, every model of RecBole reads
+            continue
         if base.__module__.startswith("recbole."):
             yield module
         else:
@@ -130,8 +132,11 @@ def keys_in_source(cls: type) -> frozenset[str]:
     """
     if not is_recbole_model(cls) or cls.__module__.startswith("recbole_hyper."):
         return frozenset()
-    modules = _modules(cls) if is_third_party(cls) else iter([sys.modules[cls.__module__]])
-    return frozenset(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
+    others = is_third_party(cls)
+    modules = _modules(cls) if others else iter([sys.modules[cls.__module__]])
+    # by the loss RecBole's Config tells what a batch holds
+    said = {"loss_type"} if others else set[str]()
+    return frozenset(said).union(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
 
 
 @functools.cache

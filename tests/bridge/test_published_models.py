@@ -15,6 +15,7 @@ from recbole_hyper.bridge import models
 from recbole_hyper.config import Config
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
+from recbole_hyper.sweep import sweep
 from tests.conftest import write_inter
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -107,7 +108,7 @@ def test_its_files_and_keys_are_known(place: Path, capsys: pytest.CaptureFixture
     # of the file beside too, with the default of WeightedPool.yaml
     assert "0.1" in rows["session_dropout"]
     assert "WeightedPool.yaml" in rows["sharpness"]
-    assert not {"device", "MODEL_TYPE"} & rows.keys()
+    assert not {"device", "MODEL_TYPE", "ENTITY_ID_FIELD", "double_tower"} & rows.keys()
     assert cli.main(["keys", "GatedAverage", "--plugins=gated_average.py"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert {"mix_alpha", "mix_mode", "epochs"} <= rows.keys()
@@ -210,3 +211,33 @@ def test_compared_on_identical_cases(split: str, place: Path, capfd: pytest.Capt
     shutil.rmtree(place / "runs" / "x" / "Fading")
     assert cli.main(command) == 0
     assert capfd.readouterr().out.count("finished before") == len(names) - 1
+
+
+class Stopped(RuntimeError):
+    """In the place of a kill."""
+
+
+@pytest.mark.parametrize("model", ["GatedAverage", "Fading"])
+def test_goes_on_where_it_was_stopped(model: str, place: Path) -> None:
+    whole = run(model, "d", config_dict=keys(place, model, epochs=4))
+
+    def stop(epoch: int, _: float) -> None:
+        if epoch == 1:
+            raise Stopped
+
+    settings = keys(place, model, epochs=4, output_dir=str(place / "runs" / "stopped"))
+    with pytest.raises(Stopped):
+        run(model, "d", config_dict=settings, on_validation=stop)
+    assert run(config_dict={"output_dir": settings["output_dir"], "resume": True})["test"] == whole["test"]
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_swept_over_two_keys(executor: str, place: Path) -> None:
+    space = place / "space.yaml"
+    space.write_text("mix_alpha: {grid: [0.2, 0.8]}\nn_layers: {grid: [1, 2]}\n")
+    settings = keys(place, "GatedAverage", epochs=1)
+    result = sweep("GatedAverage", "d", space=str(space), executor=executor, config_dict=settings)
+    assert result["trials"]["finished"] == 4
+    assert set(result["best"]["settings"]) == {"mix_alpha", "n_layers"}
+    again = sweep(config_dict={"output_dir": settings["output_dir"], "resume": True}, executor=executor)
+    assert again["best"]["settings"] == result["best"]["settings"]
