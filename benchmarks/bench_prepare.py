@@ -84,7 +84,7 @@ def step(name: str, rows: int, folder: Path) -> dict[str, float]:
         started = time.perf_counter()
         write_csv(folder / "ratings.csv", rows)
     elif name in ("k-core", "pandas k-core"):
-        from recbole_hyper.data.prepare.recipe import k_core
+        from recbole_hyper.data.filters import k_core
 
         users, items = draw(rows)
         k_core(users[:9], items[:9], min_user=2, min_item=2)

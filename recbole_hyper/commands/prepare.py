@@ -18,6 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--separator", help="for csv and atomic files: character between values; \\t is a tab")
     parser.add_argument("--no_header", action="store_true", help="for csv: columns have numbers from 1, not names")
     parser.add_argument("--time_format", help="of a table: unix, unix_ms, unix_us, unix_ns, iso, or '%%m %%d, %%Y'")
+    parser.add_argument("--quoting", help="of csv: csv (values in double quotes) or none (a quote is text)")
+    parser.add_argument("--encoding", help="of text, as Python names it: utf-8, utf-16, cp1252, ...")
+    parser.add_argument("--missing_ids", help="of csv: ids such as NA or null are left out (drop) or kept (keep)")
+    parser.add_argument("--where", help="rows that are read: \"event = 'view' and price > 0\"")
+    parser.add_argument("--order", default="time", help="time, or file: no times, the order of the rows")
     parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
     parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
     parser.add_argument("--threshold", type=float, help="smallest rating kept as a positive interaction")
@@ -32,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Prepare one data set; PrepareError for wrong arguments or data."""
-    from recbole_hyper.data.prepare.formats import Layout
+    """Prepare one data set; DataError for wrong arguments or data."""
+    from recbole_hyper.data.formats import Layout
     from recbole_hyper.data.prepare.pipeline import installed_folder, prepare
     from recbole_hyper.data.prepare.statistics import notes, rows
     from recbole_hyper.evaluation.tables import table
@@ -47,10 +52,13 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     try:
         layout = Layout(
-            columns=_columns(arguments.columns),
+            columns=named_columns(arguments.columns),
             separator=arguments.separator.replace("\\t", "\t") if arguments.separator else None,
             header=False if arguments.no_header else None,
             time_format=arguments.time_format,
+            quoting=arguments.quoting,
+            encoding=arguments.encoding,
+            missing_ids=arguments.missing_ids,
         )
         result = prepare(**options_of(prepare, arguments), layout=layout, changes=_changes(arguments), say=print)
     except KeyboardInterrupt:
@@ -77,8 +85,9 @@ def _changes(arguments: argparse.Namespace) -> dict[str, object]:
     return changes
 
 
-def _columns(text: str | None) -> dict[str, str] | None:
-    from recbole_hyper.data.prepare.errors import PrepareError
+def named_columns(text: str | None) -> dict[str, str] | None:
+    """Return the columns of ``--columns``; DataError for what is not field=column."""
+    from recbole_hyper.errors import DataError
 
     if not text:
         return None
@@ -87,13 +96,13 @@ def _columns(text: str | None) -> dict[str, str] | None:
     wrong = [field for field, sign, column in pairs if field.strip() not in fields or not sign or not column.strip()]
     if wrong:
         known = "user_id=COLUMN,item_id=COLUMN,timestamp=COLUMN[,rating=COLUMN]"
-        raise PrepareError(f"--columns={text}: {wrong[0]!r} is not understood; write {known}")
+        raise DataError(f"--columns={text}: {wrong[0]!r} is not understood; write {known}")
     return {field.strip(): column.strip() for field, _, column in pairs}
 
 
 def _list() -> None:
+    from recbole_hyper.data.formats import formats
     from recbole_hyper.data.prepare.catalogue import entries
-    from recbole_hyper.data.prepare.formats import formats
 
     print("Data sets:")
     for entry in entries().values():

@@ -1,6 +1,7 @@
 """``recbole-hyper recommend RUN --users=all --output=recs.parquet``: what a finished run recommends."""
 
 import argparse
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exclude_seen", type=switch, help="leave out items of the history; default: as the run did")
     parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
     parser.add_argument("--cold", choices=("popular", "error"), default="popular", help="users without known items")
+    parser.add_argument("--columns", help="of the histories: user_id=...,item_id=...[,timestamp=...]; else guessed")
+    parser.add_argument("--time_format", help="of the times of the histories, as for prepare; else guessed")
+    parser.add_argument("--missing_ids", help="of csv: ids such as NA are left out (drop) or kept (keep)")
     add_rules(parser)
     parser.add_argument("--unfinished", action="store_true", help="use a run that was stopped in training")
     parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
@@ -51,6 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
     from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.load import identity, load
     from recbole_hyper.serving import stream
+    from recbole_hyper.serving.inputs import read_table
 
     if arguments.users is not None and arguments.histories is not None:
         raise ValueError("give --users or --histories, one of the two")
@@ -66,13 +71,15 @@ def main(arguments: argparse.Namespace) -> int:
     model = load(arguments.run, unfinished=arguments.unfinished)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
     if arguments.histories is not None:
-        question = stream.about_histories(model, arguments.histories, **how)
+        question = stream.about_histories(model, arguments.histories, **how, layout=_layout(arguments))
+        print(question.note)
     else:
-        question = stream.about_users(model, users, **how)
-    fields = {"user": model.config["USER_ID_FIELD"], "item": model.config["ITEM_ID_FIELD"]}
+        question = stream.about_users(model, users, **how, layout=_layout(arguments))
     if arguments.catalogue is not None:
-        model.use_catalogue(stream.read_table(arguments.catalogue))
-    plan = model.plan(**options_of(model.plan, arguments) | _lists(arguments, **fields) | {"rules": _rules(arguments)})
+        model.use_catalogue(read_table(arguments.catalogue))
+    lists = _lists(arguments, model.names)
+    rules = {"rules": _rules(arguments, model.names)}
+    plan = model.plan(**options_of(model.plan, arguments) | lists | rules)
     if arguments.output is None:
         query = question.part(0, min(_SHOWN, question.n))
         print(frame_table(model.answer(query, plan)))
@@ -101,16 +108,18 @@ def _by_workers(arguments: argparse.Namespace) -> int:
     """Recommend to all users by several processes, into a folder of parquet files."""
     from recbole_hyper.runs.batch import recommend_all
     from recbole_hyper.runs.folder import read_begun
+    from recbole_hyper.serving.inputs import read_table
     from recbole_hyper.serving.parts import KINDS
-    from recbole_hyper.serving.stream import read_table
 
     if arguments.users not in (None, "all") or arguments.histories is not None:
         raise ValueError("--num_workers recommends to all users of the run; leave --users and --histories out")
     if arguments.output is None or arguments.output.suffix in KINDS:
         raise ValueError("--num_workers writes parquet files into a folder; name one by --output=FOLDER")
     begun = read_begun(Path(arguments.run))
-    fields = {"user": begun.get("USER_ID_FIELD", "user_id"), "item": begun.get("ITEM_ID_FIELD", "item_id")}
-    options = options_of(recommend_all, arguments) | _lists(arguments, **fields) | {"rules": _rules(arguments)}
+    keys = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD"}
+    names = {field: {begun.get(key, field)} for field, key in keys.items()}
+    rules = {"rules": _rules(arguments, names)}
+    options = options_of(recommend_all, arguments) | _lists(arguments, names) | rules
     if arguments.catalogue is not None:
         options["catalogue"] = read_table(arguments.catalogue)
     files = recommend_all(arguments.run, **options)
@@ -118,26 +127,35 @@ def _by_workers(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _lists(arguments: argparse.Namespace, user: str, item: str) -> dict[str, Any]:
-    """Return the only items, and those left out, from the files that name them; the run's names are given."""
-    from recbole_hyper.serving.stream import read_exclusions, read_id_file
+def _layout(arguments: argparse.Namespace) -> Any:
+    """Return what is said of the files of histories and users."""
+    from recbole_hyper.commands.prepare import named_columns
+    from recbole_hyper.data.formats import Layout
+
+    columns = named_columns(arguments.columns)
+    return Layout(columns=columns, time_format=arguments.time_format, missing_ids=arguments.missing_ids)
+
+
+def _lists(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    """Return the only items, and those left out, from the files that name them; ``names`` are those of the columns."""
+    from recbole_hyper.serving.inputs import read_exclusions, read_id_file
 
     only, never = arguments.items, arguments.exclude
     return {
-        "items": None if only is None else read_id_file(only, item, "item_id"),
-        "exclude": None if never is None else read_exclusions(never, user, item),
+        "items": None if only is None else read_id_file(only, names, "item_id"),
+        "exclude": None if never is None else read_exclusions(never, names),
     }
 
 
-def _rules(arguments: argparse.Namespace) -> dict[str, Any]:
+def _rules(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Return the rules of the command line."""
-    from recbole_hyper.serving.stream import read_boosts
+    from recbole_hyper.serving.inputs import read_boosts
 
     rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
     for name in ("at_most", "at_least"):
         rules[name] = _mapping(name, getattr(arguments, name))
     if arguments.boost is not None:
-        rules["boost"] = read_boosts(arguments.boost)
+        rules["boost"] = read_boosts(arguments.boost, names)
     return rules
 
 

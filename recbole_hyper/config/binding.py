@@ -330,6 +330,10 @@ class Config(RecBoleConfig):
             # RecBole does not look at the form of every value that it takes apart
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
         final["data_path"] = os.path.join(root, self.dataset)
+        if "data_path" in self.external_config_dict and not Path(root).is_dir() and self.dataset == "ml-100k":
+            raise ConfigError(
+                f"data_path={root!r} does not exist; leave it out for the ml-100k that the recbole package carries"
+            )
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             final["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
         self._check_dataset(root)

@@ -19,10 +19,12 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, digest, file_digest, is_no_space, read_json, write_json
 
-FORMAT = 1  # raised when the same files and keys give another store
+FORMAT = 2  # raised when the same files and keys give another store
 # a smaller file is read again as quickly
 SMALLEST = 4 << 20
 LARGEST = 20 << 30  # bytes of all stores together; those not used for the longest time go first
+CHECKED = "checked.json"  # digest of some blocks, and the files as they were when all blocks were compared
+_SAMPLED, _BLOCK = 16, 4096
 # a file written to less than this many seconds before it was looked at may change again under the same time
 _UNSURE = 2.0
 
@@ -57,7 +59,8 @@ def known_digest(path: Path) -> str:
     """Return the sha256 of a file, remembered while its size, its time and its place on the disk stay the same."""
     state = path.stat()
     place = str(path.resolve())
-    signature = [place, state.st_size, state.st_mtime_ns, state.st_ino]
+    # a program may set the time of a file's content, but not that of its last change
+    signature = [place, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
     name = hashlib.sha256(place.encode()).hexdigest()[:32]
     note = cache_folder() / "digests" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError):
@@ -76,6 +79,7 @@ def _mapped(folder: Path) -> SequenceStore | None:
         return None
     try:
         store = SequenceStore.load(folder)
+        _verify(folder, store)
     except (OSError, ValueError, KeyError, EOFError) as error:
         logger.warning("the cache %s cannot be used (%s); it is made anew", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,6 +87,56 @@ def _mapped(folder: Path) -> SequenceStore | None:
     with contextlib.suppress(OSError):
         os.utime(folder)
     return store
+
+
+def _verify(folder: Path, store: SequenceStore) -> None:
+    """Raise ValueError where the arrays of a store are not those that were written.
+
+    Some blocks of each file are compared at every opening, and all of them where a file was touched since the last.
+    """
+    note = read_json(folder / CHECKED)
+    files = _files(folder)
+    if note.get("sample") != _sample(files):
+        raise ValueError("a file is not what was written")
+    if note.get("versions") == _versions(files):
+        return
+    store.__dict__.pop("_fingerprint", None)
+    if store.fingerprint() != read_json(folder / "meta.json")["fingerprint"]:
+        raise ValueError("a file is not what was written")
+    with contextlib.suppress(OSError):
+        write_json(folder / CHECKED, {**note, "versions": _versions(files)})
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == ".npy")
+
+
+def _versions(files: list[Path]) -> dict[str, list[int]]:
+    states = {path.name: path.stat() for path in files}
+    return {name: [s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino] for name, s in states.items()}
+
+
+def _sample(files: list[Path]) -> str:
+    """Return a digest of some blocks of each file, the first and the last among them."""
+    found = hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        found.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            for place in range(_SAMPLED):
+                file.seek(max(0, size - _BLOCK) * place // (_SAMPLED - 1))
+                found.update(file.read(_BLOCK))
+    return found.hexdigest()
+
+
+def _synced(folder: Path) -> None:
+    """Let the disk have what was written before the folder takes its name."""
+    for path in (*folder.iterdir(), folder):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
@@ -93,6 +147,8 @@ def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
         _make_room(folder.parent, store)
         part = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
         store.save(part)
+        write_json(part / CHECKED, {"sample": _sample(_files(part)), "versions": _versions(_files(part))})
+        _synced(part)
         with contextlib.suppress(OSError):  # another process has made it meanwhile
             part.rename(folder)
         logger.info("kept in the cache %s; it may be deleted at any time", folder)

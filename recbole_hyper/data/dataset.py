@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
@@ -19,12 +20,12 @@ from recbole_hyper import registry
 from recbole_hyper.bridge import models
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
 from recbole_hyper.data import cache
-from recbole_hyper.data.atomic import DataError, nothing_in, without_time
+from recbole_hyper.data.atomic import nothing_in, without_time
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
 from recbole_hyper.data.reading import part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.source import Source
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.data.source import Source, original_ids
+from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.types import Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -239,6 +240,12 @@ class FeatureDataset(SequenceDataset):
             raise
         except ValueError as error:
             raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
+        for name in self.source.escaped_columns:
+            for feature in (self.inter_feat, self.user_feat, self.item_feat):
+                if feature is not None and name in feature:
+                    feature[name] = (
+                        original_ids(pa.array(feature[name], pa.string())).to_pandas().set_axis(feature.index)
+                    )
         if not self.source.timed:
             self.inter_feat[self.time_field] = np.arange(len(self.inter_feat), dtype=np.float64)
             self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)

@@ -1,14 +1,20 @@
 """Files that were split before and hold a history and its target in each row: RecBole's ``item_id_list``."""
 
+import logging
 from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.data.atomic import PAD, DataError, nothing_in
+from recbole_hyper.data.atomic import PAD, nothing_in
+from recbole_hyper.data.ids import text_array
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
+from recbole_hyper.errors import DataError
 
+logger = logging.getLogger("recbole_hyper")
+
+_PADDING = "0"
 _Row = tuple[int, list[int]]  # user, and items with the target last
 
 
@@ -30,7 +36,7 @@ def read_rows(source: Source) -> SequenceStore:
         if frames[-1].empty:
             raise nothing_in(path)
     everything = pd.concat(frames, ignore_index=True)
-    lists = everything[source.list_field]
+    lists = _without_padding(everything[source.list_field], everything[source.item_field], source)
     users, user_tokens = pd.factorize(everything[source.user_field])
     items, item_tokens = pd.factorize(np.concatenate([everything[source.item_field].to_numpy(object), *lists]))
     if len(item_tokens) < 2:
@@ -46,6 +52,18 @@ def read_rows(source: Source) -> SequenceStore:
     places = np.repeat([2, 3] if len(frames) == 3 else [3], [len(frame) for frame in frames[1:]]).tolist()
     sequences += [(user, place, row) for (user, row), place in zip(rows[first:], places, strict=True)]
     return _store(sequences, user_tokens, item_tokens)
+
+
+def _without_padding(lists: pd.Series, targets: pd.Series, source: Source) -> pd.Series:
+    """Return the lists without ``0`` where it never is a target: so programs fill lists up to one length."""
+    held = lists.map(lambda items: _PADDING in items)
+    if not held.any() or (targets == _PADDING).any():
+        return lists
+    logger.warning(
+        "%s: %d of %d lists hold %r, which is no item of a row: it is taken for padding and left out",
+        source.path("inter"), int(held.sum()), len(lists), _PADDING,
+    )  # fmt: skip
+    return lists.map(lambda items: items[items != _PADDING])
 
 
 def _joined(rows: list[_Row]) -> list[_Row]:
@@ -84,7 +102,7 @@ def _store(
         # no times: the place in the row
         times=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).astype(np.float64),
         users=np.array([user for user, _, _ in sequences], dtype=np.int64),
-        user_tokens=np.array([PAD, *user_tokens], dtype=np.str_),
-        item_tokens=np.array([PAD, *item_tokens], dtype=np.str_),
+        user_tokens=text_array([PAD, *user_tokens]),
+        item_tokens=text_array([PAD, *item_tokens]),
         parts=parts,
     )

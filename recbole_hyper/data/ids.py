@@ -1,13 +1,215 @@
-"""Original ids to numbers, many at a time, without a dictionary of all of them."""
+"""Original ids: any column as text, numbers by first appearance, and look-ups among many."""
 
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from recbole_hyper.errors import DataError
+
+Good = npt.NDArray[np.bool_]
+
+# what programs write for a missing value; as the id of a csv file it is one
+MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
+# above it whole numbers that were made floats have lost digits
+_EXACT = 2.0**53
 # more texts than these are looked up once for each that differs
 _MANY = 4096
+# an array of fixed width may take so many bytes, or so many times those of its characters
+_WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether Arrow's type is one of texts."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def as_mask(values: pa.Array) -> Good:
+    """Return Arrow's truth values as a numpy array; null is False."""
+    return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Return values as strings: numbers in decimals, whole ones without a point; bytes that are no UTF-8 become null.
+
+    So do floats from 2**53 on, which may have lost digits. DataError for lists and the like.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return as_text(values.dictionary).take(values.indices)
+    if isinstance(kind, pa.BaseExtensionType):  # UUIDs
+        return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.string())
+    if pa.types.is_floating(kind):
+        values = values.cast(pa.float64())
+        values = pc.if_else(pc.less(pc.abs(values), _EXACT), values, pa.scalar(None, pa.float64()))
+        whole = pc.cast(pc.floor(values), pa.int64(), safe=False)
+        exact = pc.fill_null(pc.equal(whole.cast(pa.float64(), safe=False), values), False)
+        return pc.if_else(exact, whole.cast(pa.string()), values.cast(pa.string()))
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowNotImplementedError as error:
+        raise DataError(f"a column of {kind} is neither text nor numbers; ids are one of both") from error
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
+    """Return text without blanks around it, and which entries hold any."""
+    values = pc.utf8_trim_whitespace(as_text(values))
+    return values, as_mask(pc.greater(pc.binary_length(values), 0))
+
+
+def holds_nul(texts: pa.Array) -> bool:
+    """Return whether a NUL character stands in any of the texts, after which numpy reads no further."""
+    data = texts.buffers()[2]
+    return data is not None and len(data) > 0 and not np.frombuffer(data, np.uint8).all()
+
+
+def id_fault(value: Any) -> str:
+    """Return why the value of a column, as Python has it, is no id."""
+    if isinstance(value, float) and abs(value) >= _EXACT:
+        return f"{value!r} is a float from 2**53 on, which has lost digits; write such ids as whole numbers or text"
+    if isinstance(value, str | bytes) and "\0" in (value if isinstance(value, str) else value.decode("latin-1")):
+        return f"{value!r} holds a NUL character"
+    if value is None or value == "" or value != value:
+        return "null or empty"
+    if isinstance(value, bytes):
+        return f"{value!r} is not UTF-8"
+    return f"{value!r} is no id"
+
+
+def column_of_values(values: Any) -> pa.ChunkedArray | None:
+    """Return a Series or array of pandas, polars, Arrow or numpy as an Arrow column; None for anything else.
+
+    Python objects side by side become text where they are ids: texts, whole numbers, UUIDs. DataError, with the row,
+    for a float among texts, which may be the same id as one of them, and for what is no id.
+    """
+    if hasattr(values, "to_arrow") and not isinstance(values, pa.Array):  # polars, without importing it
+        values = values.to_arrow()
+    if isinstance(values, np.ma.MaskedArray):
+        values = pd.Series(np.ma.getdata(values)).astype(object).where(~np.ma.getmaskarray(values), None)
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            return None
+        values = pd.Series(values)
+    if isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        series = pd.Series(values)
+        try:
+            values = pa.Array.from_pandas(series)
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            values = pa.array(_plain_ids(series.to_numpy(dtype=object)), pa.string())
+    if isinstance(values, pa.ChunkedArray):
+        return values
+    return pa.chunked_array([values]) if isinstance(values, pa.Array) else None
+
+
+def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
+    found: list[str | None] = []
+    for row, value in enumerate(values.tolist()):
+        if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
+            found.append(None)
+        elif isinstance(value, str | int | np.integer | UUID) and not isinstance(value, bool):
+            found.append(str(value))
+        elif isinstance(value, float | np.floating):
+            raise DataError(
+                f"row {row} (from 0): the float {value!r} stands beside texts, of which {value:g} may be one; make all "
+                "of them text or whole numbers"
+            )
+        else:
+            raise DataError(f"row {row} (from 0): {value!r} is neither text nor a whole number; ids are one of both")
+    return found
+
+
+def natural(values: pa.Array) -> npt.NDArray[Any]:
+    """Return ids without nulls as numpy has them: whole numbers as int64, other numbers as text, texts as they are.
+
+    DataError, with the row, for a float that has lost digits, a text with a NUL character, and what is no id.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_integer(values.type):
+        return values.to_numpy(zero_copy_only=False)
+    texts = as_text(values)
+    wrong = pc.or_(pc.is_null(texts), pc.match_substring(pc.fill_null(texts, "\0"), "\0"))
+    if (row := pc.index(wrong, True).as_py()) >= 0:
+        raise DataError(f"row {row} (from 0): {id_fault(values[row].as_py())}")
+    if pa.types.is_floating(values.type) and as_mask(pc.match_substring_regex(texts, "^-?[0-9]+$")).all():
+        return texts.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return text_array(texts)
+
+
+def text_array(texts: Iterable[Any]) -> npt.NDArray[Any]:
+    """Return texts as a numpy array: of fixed width, or of objects where one long text would make all of them wide."""
+    column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else None
+    if column is None:
+        listed = texts.tolist() if isinstance(texts, np.ndarray) else list(texts)
+        widest, characters = max(map(len, listed), default=0), sum(map(len, listed))
+    else:
+        lengths = pc.utf8_length(column)
+        widest, characters = pc.max(lengths).as_py() or 0, pc.sum(lengths).as_py() or 0
+        listed = column.to_pylist()
+    fits = 4 * widest * len(listed) <= max(_WIDE_BYTES, 4 * _WIDE_TIMES * characters)
+    return np.array(listed, dtype=np.str_ if fits else object)
+
+
+class Tokens:
+    """A growing table of texts, numbered by first appearance, in compiled loops: worth it from some millions on."""
+
+    def __init__(self) -> None:
+        self._slots = np.zeros(1 << 12, np.uint64)
+        self._starts = np.zeros(1 << 11, np.uint64)
+        self._text = np.empty(1 << 12, np.uint8)
+        self._known = 0
+
+    def codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
+        """Return the (n,) number of each of the texts."""
+        from recbole_hyper.kernels import tokens
+
+        if len(texts) == 0:  # Arrow may leave its buffers out
+            return np.empty(0, np.int32)
+        offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+        data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+        most = self._known + len(texts)
+        if 2 * most > len(self._slots):
+            larger = np.zeros(1 << (4 * most - 1).bit_length(), np.uint64)
+            tokens.rehash(self._slots, larger)
+            self._slots = larger
+        self._starts = _grown(self._starts, self._known + 1, most + 1)
+        used = int(self._starts[self._known])
+        self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
+        codes = np.empty(len(texts), np.int32)
+        self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
+        return codes
+
+    def names(self) -> pa.Array:
+        """Return the texts by their numbers."""
+        starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
+        names = pa.LargeStringArray.from_buffers(self._known, starts, text)
+        return names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
+
+
+def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
+    if wanted <= len(array):
+        return array
+    larger = np.empty(2 * wanted, array.dtype)
+    larger[:used] = array[:used]
+    return larger
 
 
 class Ids:
@@ -17,25 +219,65 @@ class Ids:
         tokens: (n,) original ids by number; entry 0 is padding and is never found.
     """
 
-    def __init__(self, tokens: npt.NDArray[np.str_]) -> None:
+    def __init__(self, tokens: npt.NDArray[Any]) -> None:
         self.tokens = tokens
 
     @cached_property
-    def _sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.str_]]:
+    def _sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         order = np.argsort(self.tokens[1:], kind="stable") + 1
         return order, self.tokens[order]
 
-    def find(self, wanted: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:
+    def find(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return the number of each id in ``wanted`` (m,), 0 for those that are not known."""
+        if wanted.dtype.kind != "U":
+            wanted = text_array([str(one) for one in wanted.tolist()])
         if len(wanted) > _MANY:
             codes, different = pd.factorize(wanted.astype(object))
-            return self._find(np.asarray(different, dtype=str))[codes]
+            return self._find(text_array(different))[codes]
         return self._find(wanted)
 
-    def _find(self, wanted: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:
+    def _find(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         order, known = self._sorted
         if not len(known) or not len(wanted):
             return np.zeros(len(wanted), dtype=np.int64)
         # of the same type, or numpy would copy all known ids; what this cuts off is seen by the comparison
         at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
         return np.where(known[at] == wanted, order[at], 0)
+
+
+# what RecBole without this package would misread: pandas' words for a missing value, padding, and what ends a value
+_STRUCTURAL = '["\\t\\r\\n\\x00]'
+_WRITTEN = r"%[0-9A-F]{2}"
+
+
+def escaped(tokens: pa.Array, missing: Sequence[str]) -> tuple[pa.Array, int]:
+    """Return the tokens with what RecBole's reader would misread written as %XX, and how many these are.
+
+    That is tabs, line ends and double quotes anywhere, and the first character of the words ``missing``. Where there
+    are any, a %XX that a token itself holds is escaped too, so that :func:`unescaped` gives all of them back.
+    """
+    odd = pc.or_(pc.match_substring_regex(tokens, _STRUCTURAL), pc.is_in(tokens, pa.array(missing, tokens.type)))
+    count = int(as_mask(odd).sum())
+    if not count:
+        return tokens, 0
+    odd = pc.or_(odd, pc.match_substring_regex(tokens, _WRITTEN))
+    changed = [_escaped(token, missing) for token in tokens.filter(odd).to_pylist()]
+    return pc.replace_with_mask(tokens, odd, pa.array(changed, tokens.type)), count
+
+
+def _escaped(token: str, missing: Sequence[str]) -> str:
+    if token in missing:
+        return f"%{ord(token[0]):02X}{token[1:]}" if token else "%00"
+    written = re.sub(_WRITTEN, lambda match: f"%25{match[0][1:]}", token)
+    return re.sub(_STRUCTURAL, lambda match: f"%{ord(match[0]):02X}", written)
+
+
+def unescaped(tokens: pa.Array) -> pa.Array:
+    """Return what :func:`escaped` was given."""
+    odd = pc.match_substring_regex(tokens, _WRITTEN)
+    if not as_mask(odd).any():
+        return tokens
+    plain = [
+        re.sub(_WRITTEN, lambda match: chr(int(match[0][1:], 16)), token) for token in tokens.filter(odd).to_pylist()
+    ]
+    return pc.replace_with_mask(tokens, odd, pa.array(plain, tokens.type))

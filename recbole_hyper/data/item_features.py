@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from recbole_hyper.data.atomic import DataError, typed_header
+from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import write_array
 from recbole_hyper.data.source import Source
-from recbole_hyper.errors import did_you_mean
+from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
 
 _META = "columns.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from recbole.data.dataset import Dataset
 
-from recbole_hyper.data.atomic import PAD, DataError
+from recbole_hyper.data.atomic import PAD
+from recbole_hyper.data.filters import require_allowed
 from recbole_hyper.data.histories_given import read_rows
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.frames import interactions_of, names_of
+from recbole_hyper.data.ids import text_array
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.source import Source
+from recbole_hyper.data.source import Source, original_ids
 from recbole_hyper.data.table import Codes, Table, encoded, read_table
-from recbole_hyper.errors import ConfigError
+from recbole_hyper.data.tables import Frame, interactions_of
+from recbole_hyper.errors import ConfigError, DataError
 
 Mask = npt.NDArray[np.bool_]
 Intervals = Sequence[tuple[str, float, float, str]]
@@ -86,11 +87,14 @@ def read_store(source: Source) -> SequenceStore:
         separator=source.field_separator,
         encoding=source.encoding,
     )
+    for name in source.escaped_columns:
+        table.tokens[name].tokens = original_ids(table.tokens[name].tokens)
     if not source.timed:
         table.numbers[source.time_field] = np.arange(len(table), dtype=np.float64)
     named = _named(source, "user", source.user_field), _named(source, "item", source.item_field)
     parts = part_numbers(sizes) if source.parts else None
-    return make_store(source, table, named, str(source.path("inter")), parts)
+    store = make_store(source, table, named, str(source.path("inter")), parts)
+    return replace(store, columns=source.columns_of_source)
 
 
 def require_items(count: int, where: object) -> None:
@@ -178,7 +182,7 @@ def _filtered(
 
 
 def _padded(tokens: pa.Array) -> np.ndarray:
-    return np.array([PAD, *tokens.to_pylist()])
+    return text_array(pa.concat_arrays([pa.array([PAD], tokens.type), tokens]))
 
 
 def check_given(config: Any) -> None:
@@ -188,6 +192,8 @@ def check_given(config: Any) -> None:
     read = f"{', '.join(fields)} alone are read"
     if missing := sorted(set(source.val_interval) - set(fields)):
         raise ConfigError(f"val_interval names {missing[0]!r}, but of a frame {read}; drop rows from the frame instead")
+    for name, allowed in source.val_interval.items():
+        require_allowed(name, "float" if name == source.time_field else "token", allowed)
     if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
         raise ConfigError(f"load_col={dict(source.load_col)!r}: of a frame {read}; leave load_col out")
     for key in ("alias_of_user_id", "alias_of_item_id"):
@@ -204,10 +210,10 @@ def given_store(config: Any, frame: Any) -> SequenceStore:
     check_given(config)
     source = Source.of(config)
     try:
-        names = {str(name) for name in names_of(frame)}
+        names = set(Frame(frame).names)
         fields = {"user_id": source.user_field, "item_id": source.item_field, "timestamp": source.time_field}
-        table = interactions_of(frame, {field: column for field, column in fields.items() if column in names})
-    except PrepareError as error:
+        table, columns = interactions_of(frame, {field: column for field, column in fields.items() if column in names})
+    except DataError as error:
         text, option, _ = str(error).partition("; name ")
         hint = "; the keys USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name columns" if option else ""
         raise DataError(f"interactions: {text}{hint}") from error
@@ -221,7 +227,7 @@ def given_store(config: Any, frame: Any) -> SequenceStore:
     del table
     store = make_store(source, Table(tokens, numbers), (None, None), "the frame")
     pa.default_memory_pool().release_unused()
-    return store
+    return replace(store, columns=columns)
 
 
 def parsed_intervals(text: str) -> Intervals:

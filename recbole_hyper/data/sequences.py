@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from recbole_hyper.data.ids import text_array
 from recbole_hyper.files import read_json, replaced, write_json
 from recbole_hyper.threads import Pool, default_threads
 
 _ARRAYS = ("offsets", "items", "times")
+_TOKENS = ("user_tokens", "item_tokens")
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,21 @@ class SequenceStore:
         parts: (U, 4) interactions of each row that are known beforehand, and that are training, validation and test,
             one after another, each in time order; a user may have several rows. None where the data did not come in
             parts, and a row is in time order as a whole.
+        columns: what the source of the data called its columns, by field (user_id, item_id, timestamp), if known.
     """
 
     offsets: npt.NDArray[np.int64]
     items: npt.NDArray[np.int32]
     times: npt.NDArray[np.float64]
     users: npt.NDArray[np.int64]
-    user_tokens: npt.NDArray[np.str_]
-    item_tokens: npt.NDArray[np.str_]
+    user_tokens: npt.NDArray[Any]
+    item_tokens: npt.NDArray[Any]
     parts: npt.NDArray[np.int64] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def columns_of(self, name: str) -> list[str]:
+        """Return the name that the source of the data has for the column of a field, [] where it is not known."""
+        return [self.columns[name]] if name in self.columns else []
 
     @classmethod
     def from_interactions(
@@ -88,8 +97,8 @@ class SequenceStore:
             items=items,
             times=times,
             users=present,
-            user_tokens=np.asarray(user_tokens, dtype=str),
-            item_tokens=np.asarray(item_tokens, dtype=str),
+            user_tokens=_tokens(user_tokens),
+            item_tokens=_tokens(item_tokens),
             parts=sizes,
         )
 
@@ -162,9 +171,9 @@ class SequenceStore:
         pages. For folders that do not outlast these files' use.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (*_ARRAYS, "users", "user_tokens", "item_tokens"):
+        for name in (*_ARRAYS, "users", *_TOKENS):
             if not (link and self._linked(folder / f"{name}.npy")):
-                write_array(folder / f"{name}.npy", getattr(self, name))
+                _write_tokens(folder, name, getattr(self, name))
         if self.parts is not None:
             write_array(folder / "parts.npy", self.parts)
         meta = {
@@ -173,6 +182,7 @@ class SequenceStore:
             "n_items": self.n_items,
             "nnz": len(self.items),
             **({"parts": True} if self.parts is not None else {}),
+            **({"columns": dict(self.columns)} if self.columns else {}),
         }
         write_json(folder / "meta.json", meta)
 
@@ -202,13 +212,13 @@ class SequenceStore:
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
         meta = read_json(folder / "meta.json")
-        names = [*_ARRAYS, "users", "user_tokens", "item_tokens", *(["parts"] if meta.get("parts") else [])]
-        store = cls(
-            **{
-                name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
-                for name in names
-            }
-        )
+        names = [*_ARRAYS, "users", *(["parts"] if meta.get("parts") else [])]
+        arrays = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
+            for name in names
+        }
+        tokens = {name: _read_tokens(folder, name) for name in _TOKENS}
+        store = cls(**arrays, **tokens, columns=meta.get("columns") or {})
         found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
         if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
             raise ValueError(f"{folder}: its arrays do not belong together")
@@ -218,8 +228,8 @@ class SequenceStore:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (getattr(self, field.name) for field in fields(self))
-        return sum(int(array.nbytes) for array in arrays if array is not None)
+        arrays = (getattr(self, one.name) for one in fields(self))
+        return sum(int(array.nbytes) for array in arrays if isinstance(array, np.ndarray))
 
     def counts(self, lengths: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
         """Return how often each item (n_items,) occurs in the first ``lengths[u]`` interactions of the rows."""
@@ -286,6 +296,32 @@ def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> b
         if not np.all((some[1:] > some[:-1]) | ((some[1:] == some[:-1]) & (then[1:] >= then[:-1]))):
             return False
     return True
+
+
+def _tokens(texts: npt.ArrayLike) -> npt.NDArray[Any]:
+    return (
+        texts
+        if isinstance(texts, np.ndarray) and texts.dtype.kind in "UO"
+        else text_array(np.asarray(texts, dtype=str))
+    )
+
+
+def _write_tokens(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
+    """Write an array; texts of very different lengths as their bytes and where each ends."""
+    if array.dtype != object:
+        write_array(folder / f"{name}.npy", array)
+        return
+    texts = [text.encode("utf-8") for text in array.tolist()]
+    write_array(folder / f"{name}.bytes.npy", np.frombuffer(b"".join(texts), np.uint8))
+    write_array(folder / f"{name}.ends.npy", np.cumsum([len(text) for text in texts]))
+
+
+def _read_tokens(folder: Path, name: str) -> npt.NDArray[Any]:
+    if (folder / f"{name}.npy").is_file():
+        return np.load(folder / f"{name}.npy", allow_pickle=False)
+    data = np.load(folder / f"{name}.bytes.npy", allow_pickle=False).tobytes()
+    ends = np.load(folder / f"{name}.ends.npy", allow_pickle=False).tolist()
+    return np.array([data[start:stop].decode("utf-8") for start, stop in itertools.pairwise([0, *ends])], dtype=object)
 
 
 def write_array(path: Path, array: npt.NDArray) -> None:

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from recbole_hyper.data.atomic import DataError, header, read_atomic, typed_header
-from recbole_hyper.errors import did_you_mean
+from recbole_hyper.data.atomic import PAD, header, read_atomic, typed_header
+from recbole_hyper.data.filters import require_allowed
+from recbole_hyper.data.ids import unescaped
+from recbole_hyper.errors import ConfigError, DataError, did_you_mean
+from recbole_hyper.files import read_json
+
+CARD = "SOURCE.json"  # what ``prepare`` notes beside the files
+
+
+def prepared_card(folder: Path) -> dict[str, Any]:
+    """Return what ``prepare`` noted of the files in ``folder``, {} where there is nothing that can be read."""
+    try:
+        return read_json(folder / CARD)
+    except (OSError, ValueError):
+        return {}
+
+
+def original_ids(tokens: pa.Array) -> pa.Array:
+    """Return ids as they were before :func:`ids.escaped`, all but the name of padding."""
+    plain = unescaped(tokens)
+    return pc.if_else(pc.equal(plain, PAD), tokens, plain)
+
+
+def _check(config: Any) -> None:
+    """Raise ConfigError for keys that cannot be those of any files."""
+    for key in ("field_separator", "seq_separator", "LIST_SUFFIX", "USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD"):
+        if not isinstance(config[key], str) or not config[key]:
+            raise ConfigError(f"{key}={config[key]!r}: a text that is not empty is needed")
+    fields = [config[key] for key in ("USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")]
+    if len(set(fields)) < len(fields):
+        raise ConfigError(
+            f"USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD are {', '.join(fields)}: three different columns are needed"
+        )
+    for key in ("unload_col", "val_interval"):
+        if config[key] and not isinstance(config[key], Mapping):
+            example = "{inter: [rating]}" if key == "unload_col" else "{rating: '[3,inf)'}"
+            raise ConfigError(f"{key}={config[key]!r}: a mapping is needed, such as {example}")
 
 
 @dataclass(frozen=True)
@@ -37,11 +75,15 @@ class Source:
     # NAME.inter holds all. Of such parts nothing is filtered, as in RecBole
     parts: tuple[str, ...] = ()
     list_suffix: str = "_list"  # of the column of histories that such parts may have
+    escaped: tuple[str, ...] = ()  # fields whose ids hold %XX, as ``prepare`` noted beside the files
+    columns_of_source: Mapping[str, str] = dataclasses.field(default_factory=dict)  # names by field
 
     @classmethod
     def of(cls, config: Any) -> Source:
         """Read them from a configuration."""
+        _check(config)
         parts = tuple(config["benchmark_filename"] or ())
+        card = prepared_card(Path(config["data_path"])) if config["interactions"] != "given" else {}
 
         def filtering(key: str) -> Any:
             return None if parts else config[key]
@@ -65,6 +107,8 @@ class Source:
             given=config["interactions"] == "given",
             parts=parts,
             list_suffix=config["LIST_SUFFIX"],
+            escaped=tuple(sorted(card.get("escaped") or ())),
+            columns_of_source=card.get("columns") or {},
         )
 
     def path(self, suffix: str) -> Path:
@@ -111,7 +155,7 @@ class Source:
 
     def read(self, path: Path, columns: Mapping[str, str], ids: Collection[str]) -> pd.DataFrame:
         """Return columns of a file, see :func:`~recbole_hyper.data.atomic.read_atomic`."""
-        return read_atomic(
+        frame = read_atomic(
             path,
             columns,
             ids=ids,
@@ -119,6 +163,15 @@ class Source:
             seq_separator=self.seq_separator,
             encoding=self.encoding,
         )
+        for name in set(ids) & set(frame) & self.escaped_columns:
+            frame[name] = original_ids(pa.array(frame[name], pa.string())).to_pandas()
+        return frame
+
+    @property
+    def escaped_columns(self) -> set[str]:
+        """The columns whose ids hold %XX."""
+        fields = {"user_id": self.user_field, "item_id": self.item_field}
+        return {fields[name] for name in self.escaped}
 
     def nothing_left(self, where: object) -> DataError:
         """Return the error about filters that no interaction passes."""
@@ -186,6 +239,9 @@ class Source:
         if not self.val_interval:
             return
         headers = {suffix: self.header(suffix) for suffix in self.load_col}
+        for columns in headers.values():
+            for name in set(columns) & set(self.val_interval):
+                require_allowed(name, columns[name], self.val_interval[name])
         known = {name for columns in headers.values() for name in columns}
         for name in sorted(set(self.val_interval) - known):
             others = [self.path(suffix) for suffix in ("user", "item") if suffix not in self.load_col]

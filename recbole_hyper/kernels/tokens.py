@@ -116,10 +116,17 @@ def rehash(slots, larger):
 
 @compiled(nogil=True)
 def record_ends(text, separator):
-    """Return the place after each line end of csv ``text`` (bytes) that does not stand in double quotes."""
+    """Find the records of csv ``text`` (bytes), of which values may stand in double quotes.
+
+    Returns the place after each line end that stands in no quotes; how many values their quotes close as they should,
+    before a separator or a line end, how many not, whether the last is not closed, and where that begins; and where the
+    first begins that runs over a line end and is not closed as it should, -1 for none.
+    """
     ends = np.empty(np.sum(text == 10), np.int64)
     count = 0
-    quoted, fresh, skipped = False, True, False
+    quoted, fresh, skipped, across = False, True, False, False
+    begun, first = 0, -1
+    closed, others = 0, 0
     for place in range(len(text)):
         byte = text[place]
         if quoted:
@@ -129,13 +136,26 @@ def record_ends(text, separator):
                 # two quotes in a row stand for one
                 skipped = place + 1 < len(text) and text[place + 1] == 34
                 quoted = skipped
+                if not quoted and place + 1 < len(text):
+                    after = text[place + 1]
+                    if after == separator or after == 10 or after == 13:
+                        closed += 1
+                    else:
+                        others += 1
+                        if across and first < 0:
+                            first = begun
+                elif not quoted:
+                    closed += 1
+            elif byte == 10:
+                across = True
             fresh = False
         elif byte == 34 and fresh:
-            quoted = True
+            quoted, across, begun = True, False, place
+            fresh = False
         elif byte == 10:
             ends[count] = place + 1
             count += 1
             fresh = True
         else:
             fresh = byte == separator
-    return ends[:count]
+    return ends[:count], (closed, others, quoted, begun), first

@@ -15,7 +15,7 @@ from recbole_hyper.evaluation.segments import check_segments, segment_table, seg
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.options import RANKING
 from recbole_hyper.runs.load import load_model, read_finished, read_run
-from recbole_hyper.runs.new_data import PROTOCOL, as_split, new_cases, read_file
+from recbole_hyper.runs.new_data import PROTOCOL, as_split, new_cases
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.validation import rank
@@ -68,14 +68,15 @@ def evaluate(
     check_segments(segments)
     if since is not None and data is None:
         raise ConfigError(f"since={since!r} goes with data, a file of new interactions")
-    frame = None if data is None else data if isinstance(data, pd.DataFrame) else read_file(data)
+    if isinstance(data, str | Path) and not Path(data).is_file():
+        raise ConfigError(f"--data={str(data)!r} is no file; csv or parquet with users, items and times is needed")
     content = {**_with_changes(before, changes), "save_cases": False, "log_wandb": False}
     config, dataset, split = read_finished(output_dir, content, data_set="data_path" in changes)
     model, refitted = load_model(config, dataset, split)
     # counted over the training part, as the run does, whether it was refit or not
     training = dataset.restrict(split.store, split.train_lengths)
-    if frame is not None:
-        split = as_split(split, new_cases(config, split, frame, since))
+    if data is not None:
+        split = as_split(split, new_cases(config, split, data, since))
     valid, test = evaluations(split, training)
     outcome: dict[str, Any] = {}
     items = Path(config["data_path"]) / f"{config['dataset']}.item"
@@ -91,9 +92,10 @@ def evaluate(
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, **outcome}
     name = _file_name(config["eval_args"]["mode"], changes)
-    if frame is not None:
+    if data is not None:
         label = Path(data).stem if isinstance(data, str | Path) else "frame"
-        what = [int(pd.util.hash_pandas_object(frame).sum()), since, changes]
+        came = file_digest(Path(data)) if isinstance(data, str | Path) else int(pd.util.hash_pandas_object(data).sum())
+        what = [came, since, changes]
         name = f"evaluation_new_data-{label}-{digest(what)}.json"
     file = Path(output_dir) / name
     write_json(file, result)

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.data.times import in_unit, unit_of_times
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.scorers import learns_users
-from recbole_hyper.serving.histories import Histories, read_histories, seconds
+from recbole_hyper.serving.histories import Histories, column_names, read_histories
+from recbole_hyper.serving.inputs import read_history_file
 from recbole_hyper.types import Cases, Split
 
 logger = logging.getLogger("recbole_hyper")
@@ -30,39 +33,34 @@ class NewData:
     counts: dict[str, int | float | str]
 
 
-def read_file(path: str | Path) -> pd.DataFrame:
-    """Read a table of interactions, parquet or csv with any separator; ConfigError where the file is missing."""
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"--data={str(path)!r} is no file; csv or parquet with users, items and times is needed")
-    if file.suffix == ".parquet":
-        return pd.read_parquet(file)
-    frame = pd.read_csv(file, sep=None, engine="python", dtype=str)
-    # the heads of atomic files name a type
-    return frame.rename(columns={head: str(head).split(":", 1)[0] for head in frame.columns})
+def new_cases(
+    config: Any, split: Split, source: str | Path | pd.DataFrame, since: str | float | None = None
+) -> NewData:
+    """Return a case for each interaction of ``source`` after ``since``, with everything earlier as its history.
 
-
-def new_cases(config: Any, split: Split, frame: pd.DataFrame, since: str | float | None = None) -> NewData:
-    """Return a case for each interaction of ``frame`` after ``since``, with everything earlier as its history.
-
-    The history has the interactions of the run's data and those of the frame that are earlier; of equal times those of
-    the run come first, then the frame's in the order of their rows. An interaction that the run's data hold already
+    The history has the interactions of the run's data and those of the source that are earlier; of equal times those of
+    the run come first, then the source's in the order of their rows. An interaction that the run's data hold already
     (user, item and time) is none of the new ones. Left out, and counted, are interactions with items that the model
     does not know, those without any earlier interaction, and those of new users where the model learns users.
 
     Args:
         config, split: of the finished run.
-        frame: a table with the columns of user, item and time, by the run's names or usual ones.
+        source: a file or a frame with the columns of user, item and time, by the run's names or usual ones.
         since: time (a number as in the data, or a date); None for the newest time that the run's data hold.
 
     Raises:
         ConfigError: a table without users, items or times, a date that is none, or a table without a new interaction.
     """
     store = split.store
+    own = column_names(config, store)
+    unit = unit_of_times(store.times)
     try:
-        read = read_histories(frame, (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["TIME_FIELD"]))
-        start = float(store.times.max()) if since is None else float(seconds(np.array([since]))[0])
-        times = None if read.times is None else seconds(read.times)
+        if isinstance(source, str | Path):
+            read = read_history_file(Path(source), own, unit=unit)
+        else:
+            read = read_histories(source, own, unit=unit)
+        start = float(store.times.max()) if since is None else float(in_unit(pa.array([since]), unit)[0])
+        times = read.times
     except ValueError as error:
         raise ConfigError(f"--data: {error}") from error
     if times is None:

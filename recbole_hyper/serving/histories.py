@@ -1,7 +1,8 @@
-"""Ids and histories in the form that a caller has them: lists, Series, frames, Arrow, polars; read and checked once."""
+"""Ids and histories in the form that a caller has them: lists, Series, frames, files; read and checked once."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -10,10 +11,25 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from recbole_hyper.data.prepare.frames import FIELDS, fitting
+from recbole_hyper.data.ids import column_of_values, natural, text_array
+from recbole_hyper.data.rows import Frame
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.tables import Table, open_table
+from recbole_hyper.data.times import in_unit
+from recbole_hyper.errors import DataError
 
 LISTS = "a list of lists of item ids"
+# further names of the columns of each field, such as those of the run
+Names = Mapping[str, Collection[str]]
+
+
+def column_names(config: Any, store: SequenceStore) -> dict[str, set[str]]:
+    """Return what the columns of a table are called that goes on from a run's data: by its keys, and by its source."""
+    keys = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD", "timestamp": "TIME_FIELD"}
+    return {field: {config[key], *store.columns_of(field)} for field, key in keys.items()}
 
 
 @dataclass(frozen=True)
@@ -23,66 +39,80 @@ class Histories:
     Attributes:
         names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
         named: whether ``names`` are users.
-        times: when, beside ``codes``, as they were given; None where nobody said.
+        times: when, beside ``codes``, in the unit of the run; None where nobody said.
+        order: what the rows of a table were sorted by, in words.
     """
 
     names: npt.NDArray[Any]
     named: bool
     offsets: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int64]
-    tokens: npt.NDArray[np.str_]
-    times: npt.NDArray[Any] | None = None
+    tokens: npt.NDArray[Any]
+    times: npt.NDArray[np.float64] | None = None
+    order: str = ""
 
 
-def read_histories(values: Any, fields: tuple[str, str, str], times: Any = None) -> Histories:
+def read_histories(values: Any, own: Names, times: Any = None, unit: str | None = None) -> Histories:
     """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
 
-    Histories are oldest first; the rows of a table are sorted by its time where it has one. ``fields`` are the names of
-    the columns of user, item and time in the data of the run. ``times`` of the items are in the form of ``values``; a
-    table has its own. ValueError for one text where a list is needed, an entry that is no id, a set (it has no order),
-    a table without a column for users and one for items, or with a time that is missing; times of other histories.
+    Histories are oldest first; the rows of a table are sorted by its time where it has one. ``own`` are the names of
+    the columns of user, item and time in the data of the run, and ``unit`` that of its times. ``times`` of the items
+    are in the form of ``values``; a table has its own. ValueError for one text where a list is needed, an entry that is
+    no id, a set (it has no order), a table without a column for users and one for items, or with a time that is
+    missing; times of other histories.
     """
-    values = _pandas(values)
-    if isinstance(values, pd.DataFrame):
+    if hasattr(values, "to_arrow"):  # polars, without importing it
+        values = values.to_arrow()
+    if is_table(values):
         if times is not None:
-            raise ValueError(f"times: the table has its own; put them into its column {fields[2]!r}")
-        return _of_table(values, fields)
+            name = next(iter(own.get("timestamp", ())), "timestamp")
+            raise ValueError(f"times: the table has its own; put them into its column {name!r}")
+        return of_table(open_table(Frame(values, "histories"), own=own, optional=("timestamp",)), unit)
     if isinstance(values, Mapping):
         names, lists = _array(ids("histories", values)), list(values.values())
     else:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            values = values.to_pylist()
         lists = listed("histories", values, LISTS)
         names = np.arange(len(lists))
     rows = [history(f"histories[{at}]", one) for at, one in enumerate(lists)]
     offsets = np.cumsum([0, *map(len, rows)])
-    tokens = np.array(list(chain(*rows)), dtype=str)
+    tokens = text_array(chain(*rows))
     named = isinstance(values, Mapping)
     when = None if times is None else _times(times, list(values) if named else None, np.diff(offsets))
-    return Histories(names, named, offsets, np.arange(len(tokens)), tokens, when)
+    moments = None if when is None else in_unit(_moments(when), unit)
+    return Histories(names, named, offsets, np.arange(len(tokens)), tokens, moments)
 
 
-def seconds(times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return times as float64: numbers and texts of numbers as they are, dates and ISO text as Unix seconds.
+def is_table(values: Any) -> bool:
+    """Return whether ``values`` are a pandas DataFrame, or an Arrow table or batch."""
+    return isinstance(values, pd.DataFrame | pa.Table | pa.RecordBatch)
 
-    ValueError for all else.
-    """
-    if pd.api.types.infer_dtype(times) == "string":
-        with suppress(ValueError):
-            times = times.astype(str).astype(np.float64)
-    if times.dtype.kind not in "iufM":
-        try:
-            texts = pd.Series(times).replace(" UTC$", "Z", regex=True)  # as BigQuery writes them
-            times = pd.to_datetime(texts, format="ISO8601", utc=True).dt.tz_localize(None).to_numpy()
-        except (ValueError, TypeError) as error:
-            cause = str(error).partition(". ")[0]  # pandas goes on with arguments of its own
-            raise ValueError(f"times: numbers or dates are needed ({cause})") from error
-    if times.dtype.kind == "M":
-        if np.isnat(times).any():
-            raise ValueError(f"times: {int(np.isnat(times).sum())} are missing")
-        return times.astype("datetime64[us]").astype(np.int64) / 1e6
-    found = times.astype(np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError(f"times: {int((~np.isfinite(found)).sum())} are not finite")
-    return found
+
+def of_table(table: Table, unit: str | None = None) -> Histories:
+    """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
+    found, columns = table.whole(unit), table.columns
+    assert found.users is not None
+    assert found.items is not None
+    users, items = (column.combine_chunks().dictionary_encode() for column in (found.users, found.items))
+    codes, item_codes = np.asarray(users.indices), np.asarray(items.indices)
+    order = np.arange(len(codes))
+    if found.times is not None:
+        order = np.argsort(found.times, kind="stable")
+    order = order[np.argsort(codes[order], kind="stable")]
+    names = text_array(users.dictionary)
+    if isinstance(table.source, Frame) and len(names):  # as they were given
+        _, first = np.unique(codes, return_index=True)
+        given = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
+        names = natural(given.take(pa.array(first))) if len(given) == len(codes) else names
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))]).astype(np.int64)
+    where = (
+        f"by the column {columns['timestamp']!r}" if "timestamp" in columns else "as the rows are: no column of times"
+    )
+    times = None if found.times is None else found.times[order]
+    return Histories(
+        names, True, offsets, item_codes[order].astype(np.int64), text_array(items.dictionary), times, where
+    )
 
 
 def _times(times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -102,67 +132,45 @@ def _times(times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64]) -
     return np.array(list(chain(*rows))) if rows else np.zeros(0)
 
 
+def _moments(values: npt.NDArray[Any]) -> pa.Array:
+    try:
+        column = column_of_values(values)
+    except DataError as error:
+        raise DataError(f"times: numbers or dates are needed ({error})") from error
+    if column is None:
+        raise DataError("times: numbers or dates are needed")
+    return column.combine_chunks()
+
+
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
     """Return original ids as given, in any iterable, Series, column of Arrow or polars; ValueError for all else."""
-    values = _pandas(values)
-    if isinstance(values, pd.DataFrame):
-        if len(values.columns) != 1:
-            raise ValueError(f"{name} is a table of {len(values.columns)} columns; give the one with the ids")
-        values = values.iloc[:, 0]
-    if getattr(getattr(values, "dtype", None), "kind", "O") in "iuU" and np.ndim(values) == 1:
-        return np.asarray(values)
-    return _array(ids(name, values))
+    values = values.to_arrow() if hasattr(values, "to_arrow") else values
+    if is_table(values):
+        columns = Frame(values, name).names
+        if len(columns) != 1:
+            raise ValueError(f"{name} is a table of {len(columns)} columns; give the one with the ids")
+        return _natural(name, Frame(values, name).rows({"id": columns[0]}).columns["id"])
+    try:
+        column = column_of_values(values)
+    except DataError as error:
+        raise ValueError(f"{name}, {error}") from error
+    return _array(ids(name, values)) if column is None else _natural(name, column.combine_chunks())
 
 
-def _pandas(values: Any) -> Any:
-    """Return what Arrow and polars hold as pandas has it; anything else as it is."""
-    if hasattr(values, "to_arrow"):  # polars, without importing it
-        values = values.to_arrow()
-    return values.to_pandas() if hasattr(values, "to_pandas") else values
+def _natural(name: str, column: pa.Array) -> npt.NDArray[Any]:
+    if pa.types.is_boolean(column.type) and len(column):
+        raise ValueError(f"{name} holds {column[0].as_py()!r}, which is no id; ids are text or numbers")
+    if (row := pc.index(pc.is_null(column, nan_is_null=True), True).as_py()) >= 0:
+        raise ValueError(f"{name}, row {row} (from 0), holds {column[row].as_py()!r}, which is no id; drop such rows")
+    try:
+        return natural(column)
+    except DataError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _array(values: list[Any]) -> npt.NDArray[Any]:
     # mixed ids stay what they are; an empty column of texts has the type that pandas gives one of texts
     return np.array(values, dtype=object if values else str)
-
-
-def _of_table(table: pd.DataFrame, fields: tuple[str, str, str]) -> Histories:
-    user, item, time = (column_of(table.columns, *names) for names in zip(fields, FIELDS[:3], strict=True))
-    if user is None or item is None:
-        missing = fields[0] if user is None else fields[1]
-        raise ValueError(
-            f"histories: the table has no column {missing!r}; it has {', '.join(map(str, table.columns))}; needed are "
-            f"{fields[0]} and {fields[1]}, and {fields[2]} unless the rows are in time order"
-        )
-    for column in filter(None, (user, item, time)):
-        bad = np.flatnonzero(table[column].isna())
-        if len(bad):
-            raise ValueError(f"histories: {len(bad)} rows have no {column} (first: row {bad[0]})")
-    codes, names = pd.factorize(table[user])
-    order = np.arange(len(table))
-    if time is not None:
-        when = table[time].to_numpy()
-        # as text, 10 comes before 9, and 01.02. before 15.01.
-        when = when if when.dtype.kind in "iufM" else seconds(when)
-        order = np.argsort(when, kind="stable")
-    order = order[np.argsort(codes[order], kind="stable")]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
-    items, tokens = pd.factorize(table[item])
-    times = None if time is None else when[order]
-    users, known = read_ids(f"histories[{user!r}]", names), read_ids(f"histories[{item!r}]", tokens)
-    return Histories(users, True, offsets, items[order], known.astype(str), times)
-
-
-def column_of(names: Iterable[Any], own: str, field: str) -> str | None:
-    """Return the column of a field (user_id, item_id, timestamp): the run's ``own`` name, else a known one, else None.
-
-    ValueError where several fit.
-    """
-    texts = [name for name in names if isinstance(name, str)]
-    found = [name for name in texts if name == own] or fitting(field, texts)
-    if len(found) > 1:
-        raise ValueError(f"the columns {' and '.join(found)} could each be the {field}; call one of them {own}")
-    return found[0] if found else None
 
 
 def ids(name: str, values: Any) -> list[str | int | float]:

@@ -15,17 +15,18 @@ import pyarrow as pa
 import torch
 
 from recbole_hyper.config.parts import reads_times
+from recbole_hyper.data.columns import fitting
 from recbole_hyper.data.histories import whole_histories
 from recbole_hyper.data.ids import Ids
-from recbole_hyper.data.prepare.values import guessed_time_format, to_seconds
 from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, whole
 from recbole_hyper.evaluation.ranking import Scorer, rows_of_a_block, scores_of
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
 from recbole_hyper.serving.catalogue import Catalogue
-from recbole_hyper.serving.histories import Histories, column_of, read_histories, read_ids, seconds
+from recbole_hyper.serving.histories import Histories, column_names, read_histories, read_ids
 from recbole_hyper.serving.rules import Plan, Rules, select
 from recbole_hyper.types import Cases
 
@@ -69,7 +70,9 @@ class Recommender:
         self.differences = list(changed)
         self.catalogue = Catalogue(store.item_tokens, counts, catalogue, self._vectors)
         self._items, self._users = self.catalogue.ids, Ids(store.user_tokens)
-        self._fields = (config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["TIME_FIELD"])
+        # what the columns of a table are called that goes on from the run's data, and the unit of its times
+        self.names = column_names(config, store)
+        self.unit = unit_of_times(store.times)
         self._score = make_scorer(model, config)
         self._reads_times, self._warned = reads_times(config), False
         self._budget = int(config["ranking_memory_budget"])
@@ -181,7 +184,9 @@ class Recommender:
         """
         table = table.to_arrow() if hasattr(table, "to_arrow") else table
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
-        name = item_column or column_of(table.column_names, self._fields[1], "item_id") or self._fields[1]
+        name = item_column or next(
+            iter(fitting("item_id", table.column_names, self.names["item_id"])), self.config["ITEM_ID_FIELD"]
+        )
         self.catalogue = self.catalogue.with_columns(table, name)
 
     def query(
@@ -265,7 +270,9 @@ class Recommender:
         return self._known(query, self.store.times[places] if self._reads_times else None)
 
     def _of_histories(self, histories: Any, unknown: str, times: Any = None) -> Query:
-        read = read_histories(histories, self._fields, times)
+        read = histories
+        if not isinstance(histories, Histories):
+            read = read_histories(histories, self.names, times, self.unit)
         numbers = self._items.find(read.tokens)
         known = self._is_known(numbers)
         if unknown == "error":
@@ -288,15 +295,11 @@ class Recommender:
             if not self._warned:
                 logger.warning(
                     "%s reads times, and histories came without: all their items count as chosen at one moment; give "
-                    "times=, or a table with a column %s", self.config["model"], self._fields[2],
+                    "times=, or a table with a column %s", self.config["model"], self.config["TIME_FIELD"],
                 )  # fmt: skip
                 self._warned = True
             return None
-        found = seconds(read.times)
-        if self.config["interactions"] != "given":
-            return found
-        column = pa.array(found)  # the run's own were taken from a frame in this way
-        return to_seconds(column, guessed_time_format(column) or "unix")[0]
+        return read.times
 
     def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         allowed = self.catalogue.allowed

@@ -167,8 +167,8 @@ def test_recboles_own_dataset_takes_lines_of_another_width(
     from recbole.config import Config
     from recbole.data import create_dataset
 
-    from recbole_hyper.data.atomic import DataError
     from recbole_hyper.data.dataset import FeatureDataset
+    from recbole_hyper.errors import DataError
 
     monkeypatch.setattr("sys.argv", ["test"])
     folder = tmp_path / "uneven"

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.atomic import DataError, header, read_atomic
+from recbole_hyper.data.atomic import header, read_atomic
 from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset
+from recbole_hyper.errors import DataError
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = {"user_id": "token", "item_id": "token", "timestamp": "float"}

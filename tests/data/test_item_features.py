@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from recbole_hyper.config import Config
-from recbole_hyper.data.atomic import DataError
 from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset
 from recbole_hyper.data.item_features import ItemFeatures
+from recbole_hyper.errors import DataError
 from tests.conftest import SMALL, cycle_rows, write_inter
 
 NAMES = ["genres", "year", "price", "text"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper.config import Config
+from recbole_hyper.data.formats import formats
 from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.formats import formats
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 SETTINGS = read_yaml(properties_folder() / "datasets.yaml")

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.prepare import pipeline, writer
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.formats import Layout
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
-from recbole_hyper.data.prepare.sources import SourceFile
-from recbole_hyper.errors import NoSpaceError
+from recbole_hyper.errors import DataError, NoSpaceError
 
 
 def part(path: Path, user: Any, item: Any, time: Any, **more: Any) -> None:
@@ -72,7 +71,7 @@ def test_ids_that_are_numbers_in_one_part_and_text_in_another_become_text(tmp_pa
 def test_a_part_without_a_column_is_named(tmp_path: Path) -> None:
     part(tmp_path / "in" / "0.parquet", ["a"], ["x"], [1])
     pq.write_table(pa.table({"user": ["a"], "thing": ["x"], "time": [1]}), tmp_path / "in" / "1.parquet")
-    with pytest.raises(PrepareError, match=r"1\.parquet has no column item, which other parts have"):
+    with pytest.raises(DataError, match=r"1\.parquet has no column item, which other parts have"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -98,7 +97,7 @@ def test_a_damaged_part_is_named_and_nothing_is_written(which: int, damage: str,
     data = path.read_bytes()
     other = data[:100] + b"\xff" * 3000 + data[3100:]
     path.write_bytes({"cut off": data[: len(data) // 2], "empty": b"", "other bytes": other}[damage])
-    with pytest.raises(PrepareError, match=rf"part-{which}\.parquet is cut off, damaged"):
+    with pytest.raises(DataError, match=rf"part-{which}\.parquet is cut off, damaged"):
         prepare("mine", source=tmp_path / "in", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -125,7 +124,7 @@ def test_a_source_that_changes_while_it_is_read_writes_nothing(
     original = getattr(place, name)
     with monkeypatch.context() as patch:
         patch.setattr(place, name, append)
-        with pytest.raises(PrepareError, match="changed while it was read; nothing was written"):
+        with pytest.raises(DataError, match="changed while it was read; nothing was written"):
             prepare("mine", source=source, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

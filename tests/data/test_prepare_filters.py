@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recbole_hyper.data import filters
 from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare import recipe as filters
-from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
 from recbole_hyper.data.prepare.statistics import Published, describe, notes, rows
+from recbole_hyper.errors import DataError
 from tests.reference import filters as reference
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=120)
@@ -50,7 +50,7 @@ def test_counting_distinct_partners_equals_the_sce_papers_filter(
     left = reference.distinct_single_pass(pairs, min_user, min_item)
     arguments = {"method": "single_pass", "min_user": min_user, "min_item": min_item, "count": "distinct"}
     if not left:
-        with pytest.raises(PrepareError, match="removes all"):
+        with pytest.raises(DataError, match="removes all"):
             filters.filtered(*codes(pairs), **arguments)  # type: ignore[arg-type]
     else:
         mask = filters.filtered(*codes(pairs), **arguments)  # type: ignore[arg-type]
@@ -176,14 +176,14 @@ def test_steps_are_counted_in_order() -> None:
     ],
 )
 def test_nothing_left_is_an_error(recipe: Recipe, message: str) -> None:
-    with pytest.raises(PrepareError, match=message):
+    with pytest.raises(DataError, match=message):
         apply(interactions(ROWS), recipe)
 
 
 def test_a_threshold_needs_ratings() -> None:
     data = interactions(ROWS)
     data.ratings = None
-    with pytest.raises(PrepareError, match="needs ratings"):
+    with pytest.raises(DataError, match="needs ratings"):
         apply(data, Recipe(threshold=3.0))
 
 

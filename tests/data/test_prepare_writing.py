@@ -14,14 +14,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recbole_hyper.cli import main
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.ids import Tokens, escaped, unescaped
 from recbole_hyper.data.prepare import catalogue, pipeline, writer
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.interactions import Interactions, Tokens
+from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.pipeline import prepare
-from recbole_hyper.data.prepare.sources import SourceFile
-from recbole_hyper.data.prepare.writer import safe_tokens, write_interactions
+from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
+from recbole_hyper.errors import DataError
 from recbole_hyper.files import replaced
 
 RAW = "1\t10\t5\t100\n1\t20\t4\t90\n2\t10\t3\t80\n"
@@ -126,7 +129,7 @@ def test_a_file_that_prepare_has_not_written_is_not_replaced_unasked(raw: Path, 
     path = tmp_path / "mine" / "mine.inter"
     path.parent.mkdir()
     path.write_text("my own work")
-    with pytest.raises(PrepareError, match="--overwrite"):
+    with pytest.raises(DataError, match="--overwrite"):
         prepared(raw, tmp_path)
     assert path.read_text() == "my own work"
     assert run("mine", f"--source={raw}", "--format=movielens-tab", f"--output={tmp_path}", "--overwrite") == 0
@@ -135,7 +138,7 @@ def test_a_file_that_prepare_has_not_written_is_not_replaced_unasked(raw: Path, 
 
 def test_an_output_that_cannot_be_written_is_told_before_reading(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PrepareError, match="no folder that can be written to"):
+    with pytest.raises(DataError, match="no folder that can be written to"):
         prepare("mine", source=tmp_path / "not there", format="csv", output=tmp_path / "file")
 
 
@@ -150,19 +153,29 @@ def one(user: str, item: str, time: float, rating: float | None = None) -> Inter
     [
         (one("1", "2", 978_300_760.0), "1\t2\t978300760"),
         (one("1", "2", 978_300_760.25, 4.6), "1\t2\t4.6\t978300760.25"),
+        (one("1", "2", 978_300_760.25, np.nan), "1\t2\t\t978300760.25"),
         (one("a\tb", 'say "x"', -5.0), "a%09b\tsay %22x%22\t-5"),
         (one("NaN", "Zoë %", 1.5e18), "%4EaN\tZoë %\t1.5e+18"),
     ],
 )
 def test_values_as_text(data: Interactions, line: str, tmp_path: Path) -> None:
     path = tmp_path / "x.inter"
+    data.user_tokens, _ = escaped(data.user_tokens, NO_IDS)
+    data.item_tokens, _ = escaped(data.item_tokens, NO_IDS)
     write_interactions(data, path)
     assert path.read_text().splitlines()[1] == line
 
 
-def test_two_tokens_that_become_one_are_refused() -> None:
-    with pytest.raises(PrepareError, match="two different names"):
-        safe_tokens(pa.array(["NA", "%4EA"]))
+@given(
+    st.lists(st.one_of(st.text(), st.sampled_from(["NA", "%4EA", "%22", '"', "a\tb%0A", "[PAD]", "%254"])), unique=True)
+)
+def test_ids_that_were_escaped_come_back_and_stay_different(tokens: list[str]) -> None:
+    tokens = [token for token in tokens if token and "\0" not in token]
+    written, count = escaped(pa.array(tokens, pa.string()), NO_IDS)
+    assert len(set(written.to_pylist())) == len(tokens)
+    assert not any(set(token) & set('"\t\r\n') or token in NO_IDS for token in written.to_pylist())
+    assert count == sum(bool(set(token) & set('"\t\r\n')) or token in NO_IDS for token in tokens)
+    assert (unescaped(written) if count else written).to_pylist() == tokens
 
 
 def test_large_files_are_written_in_pieces_that_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +219,7 @@ def test_a_published_5_core_file_is_not_filtered_again_and_repeats_are_dropped_a
     whole = tmp_path / "whole"
     whole.mkdir()
     (whole / "Office_Products.json").write_text((tmp_path / "Office_Products_5.json").read_text())
-    with pytest.raises(PrepareError, match="removes all 5 interactions"):
+    with pytest.raises(DataError, match="removes all 5 interactions"):
         prepare("office", source=whole, output=tmp_path / "out")
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
 from recbole_hyper.data import table
-from recbole_hyper.data.atomic import DataError
 from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, read_dataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.table import read_table
+from recbole_hyper.errors import DataError
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]

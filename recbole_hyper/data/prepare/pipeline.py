@@ -12,23 +12,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from recbole_hyper.data.prepare import catalogue, formats, guess
+from recbole_hyper.data import formats, guess
+from recbole_hyper.data.archives import SourceFile, contents, parts_of, pick
+from recbole_hyper.data.columns import FIELDS
+from recbole_hyper.data.ids import escaped
+from recbole_hyper.data.malformed import Malformed
+from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
-from recbole_hyper.data.prepare.errors import Malformed, PrepareError
 from recbole_hyper.data.prepare.interactions import CHECKS, Interactions, read
 from recbole_hyper.data.prepare.recipe import Recipe, apply
-from recbole_hyper.data.prepare.sources import SourceFile, contents, pick
 from recbole_hyper.data.prepare.statistics import Statistics, describe
-from recbole_hyper.data.prepare.writer import write_interactions
-from recbole_hyper.errors import did_you_mean
+from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
+from recbole_hyper.data.source import CARD
+from recbole_hyper.data.tables import open_table
+from recbole_hyper.data.where import parse_where
+from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import replaced, write_json
 from recbole_hyper.recbole_files import recbole_folder
 
 MAX_MALFORMED = 0.001
-CARD = "SOURCE.json"
+ORDERS = ("time", "file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +59,8 @@ def prepare(
     format: str | None = None,
     layout: formats.Layout | None = None,
     changes: dict[str, Any] | None = None,
+    where: str | None = None,
+    order: str = "time",
     max_malformed: float = MAX_MALFORMED,
     overwrite: bool = False,
     progress: bool | None = None,
@@ -65,46 +75,67 @@ def prepare(
         format: raw format; None takes the one that the catalogue names for the file, else the file's own looks.
         layout: columns, separator, header and time format of generic formats; what is left out is guessed and said.
         changes: fields of ``catalogue.Recipe`` to set instead of the catalogue's.
+        where: condition that rows fulfil, see :mod:`recbole_hyper.data.where`; None takes all.
+        order: ``time``, or ``file``: no times are read, and the order of a user's rows is that of the source.
         max_malformed: largest accepted share of unreadable lines.
         overwrite: replace a file that prepare has not written itself.
         progress: show progress bars; None shows them on a terminal only.
         say: told what is going on, a line at a time.
 
     Raises:
-        PrepareError: wrong arguments, unreadable sources, nothing left, or counts that the catalogue forbids.
+        DataError: wrong arguments, unreadable sources, nothing left, or counts that the catalogue forbids.
     """
     entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
     _check_target(path, overwrite)
+    condition = None if where is None else parse_where(where)
+    if order not in ORDERS:
+        raise DataError(f"order={order!r} is unknown; allowed: {', '.join(ORDERS)}")
     with contextlib.ExitStack() as stack:
         if source is None:
             say(entry.licence)
             source = catalogue.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
-        file, candidate = choose(entry, Path(source), format)
+        file, candidate = choose(entry, Path(source), format, timed=order == "time")
         before = file.state()
         recipe = _recipe(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
+        rated = recipe.threshold is not None or "rating" in ((layout or formats.Layout()).columns or {})
+        table = open_table(
+            file,
+            layout,
+            format=candidate.format,
+            fields=FIELDS if order == "time" else tuple(name for name in FIELDS if name != "timestamp"),
+            optional=() if rated and recipe.threshold is None else ("rating",),
+            others=condition.columns if condition else (),
+        )
+        table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
         given = formats.find(candidate.format).set(layout, candidate.format)
-        form = guess.completed(file, given)
-        options = guess.told(given, form) if given.own else []
+        options = guess.told(given, table.form) if given.own else []
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
-        data = read(file, form, malformed, progress)
-        if malformed.count:
-            say(
-                f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}"
-            )
+        data = read(table, malformed, condition, progress)
+        _tell_read(data, malformed, say)
         data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(candidate.user_prefix)}", "")
-        if form.check:
-            CHECKS[form.check](data)
+        if table.form.refusing and order == "time":
+            CHECKS[table.form.refusing](data)
         data, steps = apply(data, recipe)
-        result = Prepared(path, describe(data), entry, tuple(steps), malformed, form.positions)
+        positions = table.form.positions or order == "file"
+        result = Prepared(path, describe(data), entry, tuple(steps), malformed, positions)
         _check_counts(entry, result.statistics)
-        card = _card(result, file, candidate, recipe)
+        card = _card(result, file, candidate, recipe) | {"columns": table.columns, "where": where}
         file.check_unchanged(before)
-        _write(data, path, card, progress)
+        _write(data, path, card, progress, say)
     return result
+
+
+def _tell_read(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
+    if malformed.count:
+        say(f"{malformed.count:,} lines could not be read and were left out; the first ones:\n{malformed.listing()}")
+    if data.ratings is not None and (blank := int(np.isnan(data.ratings).sum())):
+        say(f"{blank:,} ratings are no numbers and are left blank")
+        if blank == len(data):
+            data.ratings = None
 
 
 def _recipe(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Recipe:
@@ -148,30 +179,44 @@ def _version() -> str:
     return "unknown"
 
 
-def _write(data: Interactions, path: Path, card: dict[str, Any], progress: bool | None) -> None:
+def _write(
+    data: Interactions, path: Path, card: dict[str, Any], progress: bool | None, say: Callable[[str], None]
+) -> None:
     """Write the file and its card: both under temporary names, and both complete before either takes its place."""
     hidden = None if progress is None else not progress
+    data.user_tokens, card["escaped"] = _safe(data.user_tokens, "user", {}, say)
+    data.item_tokens, card["escaped"] = _safe(data.item_tokens, "item", card["escaped"], say)
     with replaced(path.with_name(CARD)) as card_part, replaced(path) as part:
         with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
             card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
         write_json(card_part, card)
 
 
+def _safe(
+    tokens: pa.Array, kind: str, before: dict[str, int], say: Callable[[str], None]
+) -> tuple[pa.Array, dict[str, int]]:
+    """Return ids as the file holds them, and how many of a kind are not written as they are."""
+    safe, count = escaped(tokens, NO_IDS)
+    if count:
+        say(f"{count:,} {kind} ids hold what RecBole's reader would lose and are written with %XX; runs read them back")
+    return safe, before | ({f"{kind}_id": count} if count else {})
+
+
 def _entry(name: str, *, has_source: bool) -> Entry:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise PrepareError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', since it names a folder")
+        raise DataError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', since it names a folder")
     entry = catalogue.entries().get(name)
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
         hint = did_you_mean(name, catalogue.entries(), " Did you mean ")
-        raise PrepareError(
+        raise DataError(
             f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
             "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
         )
     if not entry.package:
         get = f"get {entry.get} ({entry.address}) and give it by --source=FILE_OR_FOLDER"
-        raise PrepareError(f"{name} cannot be fetched by itself: {get}")
+        raise DataError(f"{name} cannot be fetched by itself: {get}")
     return entry
 
 
@@ -179,29 +224,32 @@ def _check_target(path: Path, overwrite: bool) -> None:
     """Refuse, before the long work, a place that cannot be written to or holds someone else's file."""
     place = next(parent for parent in path.absolute().parents if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise PrepareError(f"{place} is no folder that can be written to; give another one by --output")
+        raise DataError(f"{place} is no folder that can be written to; give another one by --output")
     if path.exists() and not path.with_name(CARD).exists() and not overwrite:
-        raise PrepareError(f"{path} exists and was not written by prepare; give --overwrite to replace it")
+        raise DataError(f"{path} exists and was not written by prepare; give --overwrite to replace it")
 
 
-def choose(entry: Entry, source: Path, format: str | None) -> tuple[SourceFile, Candidate]:
-    """Find the raw file in ``source`` and how to read it; PrepareError where no file fits, or its format is open."""
+def choose(entry: Entry, source: Path, format: str | None, timed: bool = True) -> tuple[SourceFile, Candidate]:
+    """Find the raw file in ``source`` and how to read it; DataError where no file fits, or its format is open."""
     files = contents(source)
     if format is not None:
         own = [candidate for candidate in entry.sources if candidate.format == format]
         patterns = [pattern for candidate in own for pattern in candidate.files]
-        file = files[0] if len(files) == 1 else pick(files, [*patterns, *formats.find(format).files])
+        generic = bool(formats.find(format).own)
+        file = files[0] if len(files) == 1 else parts_of(source, files) if generic and not own else None
+        file = file or pick(files, [*patterns, *formats.find(format).files])
         if file is None:
-            raise PrepareError(f"{source} holds several files, none named as {format} files are; give the file itself")
+            raise DataError(f"{source} holds several files, none named as {format} files are; give the file itself")
         return file, own[0] if own else Candidate(format, (), done="all" if format == "atomic" else "nothing")
     usual = Candidate("atomic", (f"{entry.name}.inter", "*.inter"), done="all")
     for candidate in (*entry.sources, usual):
         if file := pick(files, candidate.files):
             return file, candidate
-    if len(files) == 1 and not entry.sources:
-        return files[0], Candidate(guess.format_of(files[0]), ())
+    file = files[0] if len(files) == 1 else parts_of(source, files)
+    if file is not None and not entry.sources:
+        return file, Candidate(guess.format_of(file, timed), ())
     wanted = ", ".join(f"{name} ({c.format})" for c in (*entry.sources, usual) for name in c.files)
-    raise PrepareError(
+    raise DataError(
         f"{source} holds no file known for {entry.name}; looked for {wanted}. For a file of another name say how to "
         f"read it by --format=NAME ({', '.join(sorted(formats.formats()))})"
     )
@@ -213,7 +261,7 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
     expected = entry.published[0]
     found = (statistics.users, statistics.items, statistics.interactions)
     if found != (expected.users, expected.items, expected.interactions):
-        raise PrepareError(
+        raise DataError(
             f"{entry.name} must have {expected.users:,} users, {expected.items:,} items and "
             f"{expected.interactions:,} interactions; the source has {found[0]:,}, {found[1]:,} and {found[2]:,}. "
             "The file is incomplete or another version; fetch it again. Nothing was written"

@@ -4,14 +4,12 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from recbole_hyper.data.prepare.errors import PrepareError
-from recbole_hyper.data.prepare.interactions import Codes, Interactions
-from recbole_hyper.data.prepare.values import to_seconds
-
-Mask = npt.NDArray[np.bool_]
+from recbole_hyper.data.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
+from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.times import to_seconds
+from recbole_hyper.errors import DataError
 
 # dates without a time of day, as ``seconds`` reads them, and the unit of time that they name
 _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
@@ -33,15 +31,15 @@ class Recipe:
     duplicates_after_filter: bool = False  # drop repeats only after the filter, which then counts them
 
     def check(self) -> None:
-        """Raise PrepareError for a value that is not allowed; cheap, so that it comes before the reading."""
+        """Raise DataError for a value that is not allowed; cheap, so that it comes before the reading."""
         allowed = {"duplicates": DUPLICATES, "filter": ("none", *FILTERS), "count": COUNTS}
         for key, values in allowed.items():
             if getattr(self, key) not in values:
-                raise PrepareError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(values)}")
+                raise DataError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(values)}")
         if self.min_user < 0 or self.min_item < 0:
-            raise PrepareError(f"min_user={self.min_user}, min_item={self.min_item}: give 0 or more")
+            raise DataError(f"min_user={self.min_user}, min_item={self.min_item}: give 0 or more")
         if self.filter == "none" and (self.min_user or self.min_item):
-            raise PrepareError("min_user and min_item need --filter=k_core or --filter=single_pass")
+            raise DataError("min_user and min_item need --filter=k_core or --filter=single_pass")
         for bound in (self.since, self.until):
             if bound is not None:
                 seconds(bound)
@@ -50,7 +48,7 @@ class Recipe:
 def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
     """Order the interactions and drop what the recipe drops, in place; return also the rows left after each step.
 
-    PrepareError where a step leaves nothing.
+    DataError where a step leaves nothing.
     """
     steps = [("read", len(data))]
 
@@ -59,7 +57,7 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
         data.keep(rows)
         steps.append((label, len(data)))
         if len(data) == 0:
-            raise PrepareError(f"{label} leaves none of {before:,} interactions; {advice}")
+            raise DataError(f"{label} leaves none of {before:,} interactions; {advice}")
 
     if recipe.since is not None:
         keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
@@ -67,7 +65,7 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
         keep(data.times <= seconds(recipe.until, last=True), f"until {recipe.until}", "give a later --until")
     if recipe.threshold is not None:
         if data.ratings is None:
-            raise PrepareError(f"threshold={recipe.threshold} needs ratings, but the source has none")
+            raise DataError(f"threshold={recipe.threshold} needs ratings, but the source has none")
         keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
     data.sort()
     numbers = {"min_user": recipe.min_user, "min_item": recipe.min_item}
@@ -83,7 +81,7 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
 
 
 def seconds(text: str, *, last: bool = False) -> float:
-    """Return the Unix seconds of a date, a date with a time of day (UTC), or a number; PrepareError for anything else.
+    """Return the Unix seconds of a date, a date with a time of day (UTC), or a number; DataError for anything else.
 
     ``last``: of a day or a month without a time of day, return the last moment instead of the first.
     """
@@ -97,73 +95,4 @@ def seconds(text: str, *, last: bool = False) -> float:
                 return float(values[0])
             following = np.datetime64(int(values[0]), "s").astype(f"datetime64[{unit}]") + 1
             return float(np.nextafter(float(following.astype("datetime64[s]").astype(np.int64)), -np.inf))
-    raise PrepareError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")
-
-
-def _counts(codes: Codes) -> npt.NDArray[np.int64]:
-    from recbole_hyper.kernels import pairs
-
-    return pairs.counts(codes, int(codes.max(initial=-1)) + 1)
-
-
-def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
-    """Return the (n,) mask of the largest subset of rows in which every user and item, codes from 0, has enough rows.
-
-    Users with fewer than ``min_user`` rows and items with fewer than ``min_item`` are removed in turns until none
-    is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
-    item_inter_num_interval give).
-    """
-    from recbole_hyper.kernels import pairs
-
-    return pairs.core(users, items, _counts(users), _counts(items), min_user, min_item)
-
-
-def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
-    """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter).
-
-    Afterwards some items may have fewer than ``min_item`` rows again. Arguments and result as for ``k_core``.
-    """
-    kept = (_counts(items) >= min_item)[items]
-    counts = np.bincount(users[kept], minlength=int(users.max(initial=-1)) + 1)
-    return kept & (counts >= min_user)[users]
-
-
-FILTERS = {"k_core": k_core, "single_pass": single_pass}
-COUNTS = ("interactions", "distinct")
-
-
-def filtered(
-    users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
-) -> Mask:
-    """Return the rows, grouped by user, that stay under the filter ``method``; PrepareError where none does.
-
-    ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
-    repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
-    """
-    rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
-    some_users, some_items = users[rows], items[rows]
-    mask = FILTERS[method](some_users, some_items, min_user=min_user, min_item=min_item)
-    if not mask.any():
-        limits = f"users >= {min_user}, items >= {min_item} {count}"
-        raise PrepareError(
-            f"the filter {method} ({limits}) removes all {len(users):,} interactions; lower --min_user or --min_item"
-        )
-    if count == "distinct":
-        # a pair stays exactly if its user and its item do
-        good_users = np.bincount(some_users[mask], minlength=int(users.max()) + 1) > 0
-        good_items = np.bincount(some_items[mask], minlength=int(items.max()) + 1) > 0
-        mask = good_users[users] & good_items[items]
-    return mask
-
-
-DUPLICATES = ("keep", "first", "last")
-
-
-def repeated(users: Codes, items: Codes, keep: str) -> Mask:
-    """Return the rows to drop so that each (user, item) pair occurs once: all but its ``first`` or ``last`` row.
-
-    The rows must be grouped by user.
-    """
-    from recbole_hyper.kernels import pairs
-
-    return pairs.repeated(users, items, int(items.max(initial=-1)) + 1, keep == "last")
+    raise DataError(f"time {text!r} is no date (2019-01-31 or 2019-01-31 10:20:30) and no number of Unix seconds")

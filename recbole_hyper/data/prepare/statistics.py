@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from recbole_hyper.data.filters import repeated
 from recbole_hyper.data.prepare.interactions import Interactions
-from recbole_hyper.data.prepare.recipe import repeated
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import contextlib
 import fnmatch
 import gzip
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 from tqdm import tqdm
 
-from recbole_hyper.data.prepare.errors import PrepareError
+from recbole_hyper.errors import DataError
 from recbole_hyper.files import file_digest
 
 # what decompressors and Arrow raise over bytes that are not theirs; zipfile, over a password, a bare RuntimeError
@@ -31,14 +32,14 @@ State = list[tuple[int, int, int]]
 
 @contextlib.contextmanager
 def whole(name: object) -> Iterator[None]:
-    """Turn whatever is raised over bytes that cannot be unpacked into one PrepareError with the file's ``name``."""
+    """Turn whatever is raised over bytes that cannot be unpacked into one DataError with the file's ``name``."""
     try:
         yield
     except (*_DAMAGED, OSError) as error:
         # the system's own errors have numbers; a decompressor's have none
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise PrepareError(
+        raise DataError(
             f"{name} is cut off, damaged or packed in a way that cannot be undone here ({error}); fetch it again, or "
             "unpack it by another program and give the file itself"
         ) from error
@@ -79,17 +80,16 @@ class SourceFile:
         return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
     def check_unchanged(self, before: State) -> None:
-        """Raise PrepareError where the file is no longer what it was."""
+        """Raise DataError where the file is no longer what it was."""
         if self.state() != before:
-            raise PrepareError(
-                f"{self} changed while it was read; nothing was written, run it again when it is complete"
-            )
+            raise DataError(f"{self} changed while it was read; nothing was written, run it again when it is complete")
 
     @contextlib.contextmanager
-    def open(self, *, progress: bool | None = None) -> Iterator[BinaryIO]:
+    def open(self, *, progress: bool | None = None, encoding: str | None = None) -> Iterator[BinaryIO]:
         """Open for reading, decompressed, with a progress bar over the bytes on disk (of a zip: over those inside).
 
-        ``progress`` shows or hides the bar; None shows it on a terminal only.
+        ``progress`` shows or hides the bar; None shows it on a terminal only. Text of another ``encoding`` comes as
+        UTF-8.
         """
         with whole(self), contextlib.ExitStack() as stack:
 
@@ -111,7 +111,32 @@ class SourceFile:
                     tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r:*"))
                     stream = stack.enter_context(cast(BinaryIO, tar.extractfile(self.member)))
             unpack = _COMPRESSED.get(Path(self.name.lower()).suffix)
-            yield cast(BinaryIO, unpack(stream)) if unpack else stream
+            plain = cast(BinaryIO, unpack(stream)) if unpack else stream
+            yield plain if encoding in (None, "utf-8") else cast(BinaryIO, Recoded(plain, str(encoding), str(self)))
+
+
+class Recoded:
+    """A stream of text in some encoding, read as UTF-8; DataError, with the line, for bytes that are not in it."""
+
+    def __init__(self, stream: BinaryIO, encoding: str, name: str) -> None:
+        self._stream, self._name, self._line = stream, name, 1
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read(self, size: int) -> bytes:
+        """Return about ``size`` bytes, none at the end."""
+        while True:
+            data = self._stream.read(size)
+            try:
+                text = self._decoder.decode(data, final=not data).removeprefix("\ufeff" if self._line == 1 else "")
+            except UnicodeDecodeError as error:
+                line = self._line + error.object.count(b"\n", 0, error.start)
+                raise DataError(
+                    f"{self._name}, line {line}: the byte 0x{error.object[error.start]:02x} is not in {error.encoding} "
+                    f"({error.reason}); give the file's --encoding"
+                ) from error
+            self._line += text.count("\n")
+            if text or not data:
+                return text.encode("utf-8", "surrogatepass")
 
 
 def _members(path: Path) -> list[SourceFile]:
@@ -137,12 +162,12 @@ def contents(source: Path) -> list[SourceFile]:
     """List the raw files that ``source`` (a file, an archive or a folder) offers, in the order of their names.
 
     A folder whose files are all parquet, but for those that begin with a dot or with _, is one file with parts.
-    PrepareError where there is no file, or an archive cannot be read.
+    DataError where there is no file, or an archive cannot be read.
     """
     if not source.exists():
-        raise PrepareError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
+        raise DataError(f"--source={source} does not exist; give a file, a zip or tar archive, or a folder")
     if not (source.is_file() or source.is_dir()):
-        raise PrepareError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
+        raise DataError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
     if source.is_file():
         found = _members(source) if source.name.lower().endswith(_ARCHIVES) else [SourceFile(source)]
     else:
@@ -154,12 +179,26 @@ def contents(source: Path) -> list[SourceFile]:
         found = [file for path in plain for file in (SourceFile(path), *_members(path))]
     if not found:
         kind = "folder" if source.is_dir() else "archive"
-        raise PrepareError(f"--source={source} is a {kind} without files; give the file that was downloaded")
+        raise DataError(f"--source={source} is a {kind} without files; give the file that was downloaded")
     return found
 
 
+def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
+    """Return a folder of text files with one ending and one first line, or of json lines, as a file with parts."""
+    plain = [file for file in files if file.member is None and not file.name.startswith("_")]
+    endings = {"".join(Path(file.name.lower()).suffixes[-2:]) for file in plain}
+    if not source.is_dir() or len(plain) < 2 or len(endings) != 1 or len(plain) != len(files):
+        return None
+    heads = []
+    for file in plain:
+        with file.open(progress=False) as stream:
+            heads.append(stream.read(1 << 16).split(b"\n", 1)[0].strip())
+    alike = len(set(heads)) == 1 or all(head.startswith(b"{") for head in heads)
+    return SourceFile(source, parts=tuple(plain)) if alike and all(heads) else None
+
+
 def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | None:
-    """Return the file that fits the first pattern that any file fits, or None; PrepareError where several fit it.
+    """Return the file that fits the first pattern that any file fits, or None; DataError where several fit it.
 
     A plain file wins over the same file inside an archive.
     """
@@ -168,7 +207,7 @@ def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | N
         fitting = [file for file in fitting if file.member is None] or fitting
         if len(fitting) > 1:
             listed = ", ".join(str(file) for file in fitting[:5])
-            raise PrepareError(f"{len(fitting)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")
+            raise DataError(f"{len(fitting)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")
         if fitting:
             return fitting[0]
     return None

@@ -1,14 +1,12 @@
-"""What a user can put right: the error of data preparation, and the count of lines that cannot be read."""
+"""Lines that cannot be read: how many, and which are the first."""
 
 from __future__ import annotations
+
+from recbole_hyper.errors import DataError
 
 SHOWN = 5
 # past this many unreadable lines, more than half of everything, the file is of another format
 HOPELESS = 10_000
-
-
-class PrepareError(ValueError):
-    """What came, what is allowed, what to do; the command prints it without a traceback."""
 
 
 class Malformed:
@@ -19,7 +17,7 @@ class Malformed:
 
     def __init__(self, name: str, max_share: float = 1.0) -> None:
         if not 0 <= max_share <= 1:
-            raise PrepareError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
+            raise DataError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
         self.name = name
         self.max_share = max_share
         self.count = 0
@@ -33,7 +31,7 @@ class Malformed:
             self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
 
     def merge(self, piece: Malformed) -> None:
-        """Add the counts of the next piece; PrepareError where most of a long file cannot be read."""
+        """Add the counts of the next piece; DataError where most of a long file cannot be read."""
         self.count += piece.count
         self.good += piece.good
         self.examples = (self.examples + sorted(piece.examples))[:SHOWN]
@@ -45,13 +43,30 @@ class Malformed:
         return "\n".join(f"  line {line}: {reason}: {text!r}" for line, reason, text in self.examples)
 
     def check(self) -> None:
-        """Raise PrepareError where the share of unreadable lines is above the accepted one, or nothing was read."""
+        """Raise DataError where the share of unreadable lines is above the accepted one, or nothing was read."""
         total = self.count + self.good
         if self.count > self.max_share * total:
-            raise PrepareError(
+            raise DataError(
                 f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
                 f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
                 "Check that the file is of the format named by --format, or accept more by --max_malformed=SHARE"
             )
         if self.good == 0:
-            raise PrepareError(f"{self.name} holds no interactions; check that the download is complete")
+            raise DataError(f"{self.name} holds no interactions; check that the download is complete")
+
+
+class Refused(Malformed):
+    """What takes no unreadable line: the first is an error, which names the ``place`` of a line."""
+
+    def __init__(self, name: str, place: str = "line {}") -> None:
+        super().__init__(name)
+        self.place = place
+
+    def add(self, line: int, reason: str, text: str) -> None:
+        """Raise DataError."""
+        raise DataError(f"{self.name}, {self.place.format(line)}: {reason}" + (f": {text[:120]!r}" if text else ""))
+
+    def skip(self, line: int) -> None:
+        """Count a row that is left out, and keep the first of its line numbers."""
+        self.count += 1
+        self.examples = sorted([*self.examples, (line, "", "")])[:1]

@@ -5,11 +5,12 @@ columns as the file has them, with the number of each row's line. The values are
 """
 
 import ast
+import codecs
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
-from recbole_hyper.data.prepare.blocks import Block
-from recbole_hyper.data.prepare.errors import Malformed, PrepareError
-from recbole_hyper.data.prepare.formats import Format
-from recbole_hyper.data.prepare.values import as_mask, as_text
+from recbole_hyper.data.blocks import LONGEST, Block
+from recbole_hyper.data.formats import Format
+from recbole_hyper.data.ids import as_mask, as_text
+from recbole_hyper.data.malformed import Malformed
+from recbole_hyper.errors import DataError
 
 Columns = dict[str, pa.Array]
+_SKIPPED = re.compile(r"[\s,]*")
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
 
 
@@ -52,7 +55,10 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
         malformed.add(int(block.numbers(np.asarray(wrong[-1:]))[0]), reason, row.text)
         return "skip"
 
-    quoted = form.kind == "csv" and form.separator != "::"
+    if block.ends is None and b"\r" in data and data.count(b"\r") > data.count(b"\r\n"):
+        line = block.first + data.count(b"\n", 0, next(re.finditer(rb"\r(?!\n)", data)).start())
+        raise DataError(f"{malformed.name}, line {line}: there is a carriage return inside the line")
+    quoted = form.quoted
     try:
         table = pacsv.read_csv(
             pa.BufferReader(data),
@@ -72,7 +78,7 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
             ),
         )
     except pa.ArrowInvalid as error:
-        raise PrepareError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
+        raise DataError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
     found = {field: _joined(table.column(name)) for field, name in columns.items()}
     if separator == ";":  # where it stands for the comma, that is often the decimal point
         decimals = {
@@ -97,6 +103,7 @@ def _kept(columns: Columns, lines: npt.NDArray[np.int64], rows: npt.NDArray[np.b
     return Rows({field: column.filter(mask) for field, column in columns.items()}, lines[rows])
 
 
+_DEEP = b"[" * 500  # Arrow's parser is recursive, and has no limit of its own
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
 
@@ -107,7 +114,10 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
     """
     data, columns = block.data, form.columns or {}
     count = data.count(b"\n") + (not data.endswith(b"\n"))
+    nested = any("." in key for key in columns.values()) or _DEEP in data
     try:
+        if nested:
+            raise ValueError("not for Arrow")
         first = json.loads(data[: data.find(b"\n") + 1] or data)
         types = {key: _TYPES.get(type(first.get(key)), pa.string()) for key in columns.values()}
         numbers = [columns[field] for field in ("timestamp", "rating") if field in columns]
@@ -117,7 +127,7 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
         table = pajson.read_json(pa.BufferReader(data), read, parse)
         if len(table) == count:  # with another count than lines, the rows could not be numbered
             return Rows({f: _joined(table.column(key)) for f, key in columns.items()}, block.numbers(np.arange(count)))
-    except (ValueError, AttributeError, pa.ArrowException):
+    except (ValueError, AttributeError, RecursionError, pa.ArrowException):
         pass
     return _evaluated(block, np.arange(count), json.loads, columns, malformed)
 
@@ -125,31 +135,63 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
 def _evaluated(
     block: Block, rows: npt.NDArray[np.integer], load: Callable[[str], Any], columns: Mapping[str, str], bad: Malformed
 ) -> Rows:
-    """Read some lines one by one by ``load``; a value that is neither text nor number becomes null."""
+    """Read some lines one by one by ``load``; a value that is neither text nor number becomes null.
+
+    A key ``events.id`` is one of an object inside, and of a list of objects one of each. A list is a row for each
+    entry, beside which the other fields are repeated.
+    """
     found: dict[str, list[str | None]] = {field: [] for field in columns}
-    kept = []
+    kept: list[int] = []
     for row, line in zip(rows, block.lines().take(pa.array(rows)).to_pylist(), strict=True):
         if not line.strip():
             continue
         try:
-            value = load(line.decode("utf-8").strip())
+            # a byte that is not UTF-8 is a fault of the value that holds it, not of the line
+            value = load(line.decode("utf-8", "surrogateescape").strip())
             if not isinstance(value, dict):
                 raise ValueError("not a mapping")
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            values = {field: _at(value, key) for field, key in columns.items()}
+            if "." not in columns.get("user_id", "") and isinstance(values.get("user_id"), list):
+                values["user_id"] = None
+            lengths = {len(one) for one in values.values() if isinstance(one, list)}
+            if len(lengths) > 1:
+                raise ValueError(f"lists of {' and '.join(map(str, sorted(lengths)))} entries")
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             kind = "JSON object" if load is json.loads else "dictionary"
-            bad.add(int(block.first + row), f"no {kind}", line.decode("utf-8", "backslashreplace"))
+            reason = str(error) if str(error).startswith("lists of") else f"no {kind}"
+            bad.add(int(block.first + row), reason, line.decode("utf-8", "backslashreplace"))
             continue
-        kept.append(row)
-        for field, key in columns.items():
-            found[field].append(_plain(value.get(key)))
+        count = lengths.pop() if lengths else 1
+        kept += [int(row)] * count
+        for field, one in values.items():
+            found[field] += [_plain(entry) for entry in one] if isinstance(one, list) else [_plain(one)] * count
     arrays = {field: pa.array(values, pa.string()) for field, values in found.items()}
     return Rows(arrays, block.numbers(np.asarray(kept, np.int64)))
+
+
+def _at(value: Any, key: str) -> Any:
+    """Return what stands under a key, or under its parts between the dots, of every entry of a list."""
+    if isinstance(value, list):
+        return [_at(entry, key) for entry in value]
+    if not isinstance(value, dict):
+        return None
+    first, dot, rest = key.partition(".")
+    return _at(value.get(first), rest) if dot and key not in value else value.get(key)
 
 
 def _plain(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return text if not isinstance(value, str) or text.isascii() or _encodes(text) else None
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -224,3 +266,60 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
     items = pc.list_flatten(pc.list_slice(split, 1))
     columns = {"user_id": users, "item_id": items, "timestamp": pa.array(positions.astype(np.float64))}
     return Rows(columns, np.repeat(block.numbers(good), lengths))
+
+
+def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
+    """``impression, user, time, history, shown`` with tabs between: what was clicked (``N12-1``) of what was shown."""
+    found: dict[str, list[str]] = {"user_id": [], "item_id": [], "timestamp": []}
+    kept: list[int] = []
+    for row, line in enumerate(as_text(block.lines()).to_pylist()):
+        if line is None or not line:
+            continue
+        values = line.split("\t")
+        if len(values) != 5:
+            malformed.add(block.first + row, f"{len(values)} values instead of 5", line)
+            continue
+        clicked = [item.removesuffix("-1") for item in values[4].split() if item.endswith("-1")]
+        kept += [row] * len(clicked)
+        found["item_id"] += clicked
+        found["user_id"] += [values[1]] * len(clicked)
+        found["timestamp"] += [values[2]] * len(clicked)
+    arrays = {field: pa.array(values, pa.string()) for field, values in found.items()}
+    return Rows(arrays, block.numbers(np.asarray(kept, np.int64)))
+
+
+def array_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the entries of a JSON array as lines, in pieces; DataError, with its number, for one that is none."""
+    decoder, text, number = json.JSONDecoder(), "", 0
+    read, begun, lines = codecs.getreader("utf-8-sig")(stream, "surrogateescape"), False, []
+    while True:
+        piece = read.read(1 << 20)
+        text, at = text + piece, 0
+        while True:
+            at = _SKIPPED.match(text, at).end()  # type: ignore[union-attr]
+            if not begun:
+                if text[at : at + 1] not in ("[", ""):
+                    raise DataError(f"{name} is no JSON array")
+                begun, at = text[at : at + 1] == "[", at + 1
+                continue
+            if text[at : at + 1] in ("]", ""):
+                break
+            try:
+                _, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                if piece and len(text) - at < LONGEST:
+                    break
+                raise DataError(f"{name}: entry {number + 1} of the array cannot be read ({error})") from error
+            if end == len(text) and piece:
+                break  # a number may go on
+            # no line end stands inside a text of JSON
+            lines.append(text[at:end].replace("\n", " ").replace("\r", " "))
+            number, at = number + 1, end
+        if lines:
+            yield ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+            lines = []
+        if not piece:
+            if not text[at:].startswith("]"):
+                raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
+            return
+        text = text[at:]

@@ -1,0 +1,146 @@
+"""Which library should read tables: seconds, memory, and how exactly each one tells of lines that cannot be read.
+
+    python benchmarks/bench_engines.py [--rows=4000000] [--output=results/bench_engines.json]
+
+The generated csv has four columns (user, item, rating, time) as text. Every library reads all four as text, numbers the
+users and items by first appearance, and hands over numpy arrays; each does so in a process of its own. The faults are
+small files, and the answer is what the library says of them by itself. polars and duckdb are no dependencies: they are
+measured where they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing import Process
+from pathlib import Path
+from typing import Any
+
+FAULTS = {
+    "a line too long": b"user,item,time\na,b,1\nc,d,2,9\ne,f,3\n",
+    "a line too short": b"user,item,time\na,b,1\nc,d\ne,f,3\n",
+    "a quote inside": b'user,item,time\na,b,1\n5" disk,d,2\n"e,f,3\ng,h,4\n',
+    "a quoted line end": b'user,item,time\na,"b\nb",1\nc,d,2,9\ne,f,3\n',
+    "Latin-1 in another column": b"user,item,time,text\na,b,1,x\nc,d,2,caf\xe9\ne,f,3,x\n",
+    "ids 007, NA and empty": b"user,item,time\n007,NA,1\n,null,2\n",
+}
+
+
+def write_csv(path: Path, rows: int) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    draw = np.random.default_rng(3)
+    columns = {
+        "user": [f"u{number:09}" for number in (rows // 10 * draw.random(rows) ** 2).astype(int).tolist()],
+        "item": [f"i{number:07}" for number in (rows // 20 * draw.random(rows) ** 3).astype(int).tolist()],
+        "rating": draw.integers(1, 6, rows),
+        "time": draw.integers(1_000_000_000, 1_500_000_000, rows),
+    }
+    pacsv.write_csv(pa.table(columns), path, pacsv.WriteOptions(quoting_style="none", quoting_header="none"))
+
+
+def pyarrow(path: Path, faults: list[str]) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    def skip(row: Any) -> str:
+        faults.append(f"line {row.number}: {row.actual_columns} values instead of {row.expected_columns}")
+        return "skip"
+
+    names = path.open(encoding="latin-1").readline().strip().split(",")
+    wanted = [name for name in names if name != "text"]
+    convert = pacsv.ConvertOptions(
+        include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()), strings_can_be_null=False
+    )
+    parse = pacsv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True)
+    table = pacsv.read_csv(path, pacsv.ReadOptions(use_threads=False), parse, convert)
+    codes = [table.column(name).dictionary_encode().unify_dictionaries() for name in ("user", "item")]
+    return [*([chunk.indices.to_numpy() for chunk in code.chunks] for code in codes), table.num_rows]
+
+
+def polars(path: Path, faults: list[str]) -> list[Any]:
+    import polars as pl
+
+    frame = pl.read_csv(path, infer_schema=False)
+    with_codes = [frame[name].cast(pl.Categorical).to_physical().to_numpy() for name in ("user", "item")]
+    return [*with_codes, len(frame)]
+
+
+def duckdb(path: Path, faults: list[str]) -> list[Any]:
+    import duckdb as db
+
+    connection = db.connect()
+    read = "read_csv(?, all_varchar=true, header=true, delim=',', store_rejects=true, nullstr='\\N')"
+    table = connection.execute(f"select * from {read}", [str(path)]).to_arrow_table()
+    rejected = connection.execute("select line, error_type, error_message from reject_errors order by line").fetchall()
+    faults += [f"line {line}: {kind} {text.splitlines()[0]}" for line, kind, text in rejected]
+    codes = [table.column(name).dictionary_encode() for name in ("user", "item")]
+    return [*codes, table.num_rows]
+
+
+ENGINES: dict[str, Callable[[Path, list[str]], list[Any]]] = {"pyarrow": pyarrow, "polars": polars, "duckdb": duckdb}
+
+
+def step(engine: str, path: Path) -> dict[str, Any]:
+    faults: list[str] = []
+    start = time.perf_counter()
+    try:
+        found = {"rows": ENGINES[engine](path, faults)[-1]}
+    except Exception as error:  # what the library says is what is measured
+        found = {"error": " ".join(str(error).split())[:160]}
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {**found, "told": faults, "seconds": round(seconds, 2), "peak_gb": round(peak, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=lambda text: int(float(text)), default=4_000_000)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--step", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.step:
+        print(json.dumps(step(arguments.step, arguments.file)))
+        return
+    results: dict[str, Any] = {
+        "load": round(os.getloadavg()[0], 1),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        files = {}
+        for name, data in FAULTS.items():
+            files[name] = Path(folder) / f"{len(files)}.csv"
+            files[name].write_bytes(data)
+        files[f"{arguments.rows} rows"] = Path(folder) / "rows.csv"
+        # in a process of its own: a child's peak begins with its parent's memory
+        write = Process(target=write_csv, args=(files[f"{arguments.rows} rows"], arguments.rows))
+        write.start()
+        write.join()
+        for name, path in files.items():
+            for engine in ENGINES:
+                command = [sys.executable, __file__, f"--step={engine}", f"--file={path}"]
+                run = subprocess.run(command, capture_output=True, text=True, check=False)
+                found = (
+                    json.loads(run.stdout) if run.returncode == 0 else {"error": run.stderr.strip().splitlines()[-1]}
+                )
+                results.setdefault(name, {})[engine] = found
+                print(f"{name:28}{engine:10}{found}", flush=True)
+    results["command"] = " ".join(["python", "benchmarks/bench_engines.py", *sys.argv[1:]])
+    if arguments.output:
+        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

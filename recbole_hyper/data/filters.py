@@ -1,0 +1,101 @@
+"""Which interactions stay: enough of each user and item, one of each pair, values in intervals."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.errors import ConfigError, DataError
+
+Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+
+
+_NUMBER = r"\s*[+-]?(?:inf|[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+\.)\s*"
+_INTERVALS = re.compile(rf"\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*(?:;\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*)*")
+
+
+def require_allowed(name: str, kind: str, allowed: Any) -> None:
+    """Raise ConfigError where ``val_interval`` allows a column what no value of its type (token, float) can be."""
+    if kind == "float" and not (isinstance(allowed, str) and _INTERVALS.fullmatch(allowed)):
+        raise ConfigError(
+            f"val_interval: {name}={allowed!r} is no interval; write '[3,inf)', or several with ';' between"
+        )
+    if kind == "token" and not (
+        isinstance(allowed, list | tuple | set) and all(not isinstance(v, list) for v in allowed)
+    ):
+        raise ConfigError(
+            f"val_interval: {name}={allowed!r}: of a column of tokens a list is needed, such as ['a', 'b']"
+        )
+
+
+def _counts(codes: Codes) -> npt.NDArray[np.int64]:
+    from recbole_hyper.kernels import pairs
+
+    return pairs.counts(codes, int(codes.max(initial=-1)) + 1)
+
+
+def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
+    """Return the (n,) mask of the largest subset of rows in which every user and item, codes from 0, has enough rows.
+
+    Users with fewer than ``min_user`` rows and items with fewer than ``min_item`` are removed in turns until none
+    is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
+    item_inter_num_interval give).
+    """
+    from recbole_hyper.kernels import pairs
+
+    return pairs.core(users, items, _counts(users), _counts(items), min_user, min_item)
+
+
+def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
+    """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter).
+
+    Afterwards some items may have fewer than ``min_item`` rows again. Arguments and result as for ``k_core``.
+    """
+    kept = (_counts(items) >= min_item)[items]
+    counts = np.bincount(users[kept], minlength=int(users.max(initial=-1)) + 1)
+    return kept & (counts >= min_user)[users]
+
+
+FILTERS = {"k_core": k_core, "single_pass": single_pass}
+COUNTS = ("interactions", "distinct")
+
+
+def filtered(
+    users: Codes, items: Codes, *, method: str, min_user: int, min_item: int, count: str = "interactions"
+) -> Mask:
+    """Return the rows, grouped by user, that stay under the filter ``method``; DataError where none does.
+
+    ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
+    repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
+    """
+    rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
+    some_users, some_items = users[rows], items[rows]
+    mask = FILTERS[method](some_users, some_items, min_user=min_user, min_item=min_item)
+    if not mask.any():
+        limits = f"users >= {min_user}, items >= {min_item} {count}"
+        raise DataError(
+            f"the filter {method} ({limits}) removes all {len(users):,} interactions; lower --min_user or --min_item"
+        )
+    if count == "distinct":
+        # a pair stays exactly if its user and its item do
+        good_users = np.bincount(some_users[mask], minlength=int(users.max()) + 1) > 0
+        good_items = np.bincount(some_items[mask], minlength=int(items.max()) + 1) > 0
+        mask = good_users[users] & good_items[items]
+    return mask
+
+
+DUPLICATES = ("keep", "first", "last")
+
+
+def repeated(users: Codes, items: Codes, keep: str) -> Mask:
+    """Return the rows to drop so that each (user, item) pair occurs once: all but its ``first`` or ``last`` row.
+
+    The rows must be grouped by user.
+    """
+    from recbole_hyper.kernels import pairs
+
+    return pairs.repeated(users, items, int(items.max(initial=-1)) + 1, keep == "last")

@@ -1,0 +1,304 @@
+"""Any table to columns with known meaning, in blocks of bounded memory: users, items, times, ratings and others.
+
+A table is a file or a folder (csv and the like, json, parquet, the formats of public data sets), or a frame of pandas,
+polars or Arrow. What a caller does not say of it, its names and first rows tell; see :mod:`recbole_hyper.data.guess`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data import guess, times
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.blocks import Block, mapped
+from recbole_hyper.data.columns import FIELDS
+from recbole_hyper.data.formats import Format, Layout, find
+from recbole_hyper.data.ids import MISSING_IDS, as_mask, as_text, holds_nul, id_fault, to_strings
+from recbole_hyper.data.malformed import Malformed, Refused
+from recbole_hyper.data.rows import Frame, Rows, Source, parsed, pieces
+from recbole_hyper.data.where import Where
+from recbole_hyper.errors import DataError
+
+logger = logging.getLogger("recbole_hyper")
+
+Mask = npt.NDArray[np.bool_]
+_NO_TIME = "no finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
+_SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Good rows of a block: ids as text, Unix seconds, ratings, and the other columns that were named, as they came.
+
+    What a table does not have is None.
+    """
+
+    users: pa.Array | None
+    items: pa.Array | None
+    times: npt.NDArray[np.float64] | None
+    ratings: npt.NDArray[np.float32] | None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source, and all that is known of its form.
+
+    Attributes:
+        blank_ratings: whether a rating that cannot be read is left blank, or makes the row unreadable.
+    """
+
+    source: Source
+    form: Format
+    blank_ratings: bool = False
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The column of each field that the table has."""
+        return {name: column for name, column in (self.form.columns or {}).items() if name in FIELDS}
+
+    def blocks(
+        self, malformed: Malformed, where: Where | None = None, progress: bool | None = None
+    ) -> Iterator[Checked]:
+        """Yield the good rows that fulfil ``where``, in order; the others are counted.
+
+        DataError for a damaged file, too many rows that cannot be read, or none that can.
+        """
+
+        def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
+            own = malformed if isinstance(malformed, Refused) else Malformed(malformed.name)
+            rows = chosen(parsed(piece, self.form, own), where)
+            return own, check(rows, self.form, own, blank_ratings=self.blank_ratings)
+
+        for own, block in mapped(work, pieces(self.source, self.form, progress)):
+            if own is not malformed:
+                malformed.merge(own)
+            yield block
+        if not isinstance(malformed, Refused):
+            malformed.check()
+
+    def whole(self, unit: str | None = "unix") -> Checked:
+        """Return all rows in one, times in ``unit``, or in that of the table where it is None or they are no dates.
+
+        Rows of a csv file without an id are left out, with a warning. DataError, which names the row, for one that
+        cannot be read.
+        """
+        by_row = isinstance(self.source, Frame) or self.form.kind == "parquet"
+        refused = Refused(str(self.source), "row {} (from 0)" if by_row else "line {}")
+        found = list(self.blocks(refused))
+        if refused.count:
+            logger.warning(
+                "%s: %d rows without an id are left out (the first: line %d); --missing_ids=keep keeps such as NA",
+                self.source, refused.count, refused.examples[0][0],
+            )  # fmt: skip
+        users, items = (
+            None
+            if name not in self.columns
+            else pa.chunked_array([getattr(block, part) for block in found], pa.string())
+            for name, part in (("user_id", "users"), ("item_id", "items"))
+        )
+        moments = [block.times for block in found if block.times is not None]
+        joined = np.concatenate(moments) if moments else None
+        if joined is not None and unit is not None and times.unit_of_times(joined) is not None:
+            joined = joined * times.UNITS[unit]
+        names = found[0].others if found else {}
+        others = {name: pa.chunked_array([one.others[name] for one in found]) for name in names}
+        return Checked(users, items, joined, None, others)
+
+
+def open_table(
+    source: Source,
+    layout: Layout | None = None,
+    *,
+    format: str | None = None,
+    fields: Collection[str] = FIELDS[:3],
+    optional: Collection[str] = ("rating",),
+    own: Mapping[str, Collection[str]] | None = None,
+    others: Collection[str] = (),
+    alone: bool = False,
+) -> Table:
+    """Return a table with all that its layout leaves open found out from the source itself.
+
+    Args:
+        source: a file, a folder with parts, or a frame.
+        layout: what the caller says of it.
+        format: of a file, by the name in formats.yaml; None finds it out.
+        fields: the fields that are read, of ``columns.FIELDS``; those that are ``optional`` may be missing.
+        own: further names of the columns of each field, which come first.
+        others: names of other columns that are read as well.
+        alone: whether the only column of a table is the field, whatever its name.
+
+    Raises:
+        DataError: no table, a column that is missing, two that fit equally, times of no known format.
+    """
+    if isinstance(source, Frame):
+        form = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
+    else:
+        name = format or guess.format_of(source, timed="timestamp" in fields and "timestamp" not in optional)
+        form = find(name).set(layout, name)
+    wanted = guess.Wanted(tuple(fields), tuple(optional), own or {}, tuple(others), alone)
+    return Table(source, guess.completed(source, form, wanted), blank_ratings="rating" in optional)
+
+
+def read_columns(source: SourceFile) -> pa.Table:
+    """Return all columns of a file, those of a text as text; DataError where it is no table."""
+    name = guess.format_of(source, timed=False)
+    form = guess.completed(source, find(name), guess.Wanted(fields=()))
+    table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
+    found = table.whole().others
+    if not found:
+        return pa.table({one: pa.array([], pa.string()) for one in form.names})
+    return pa.table({one: _as_text(found[one]) for one in form.names})
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of bytes, as texts come, as text without blanks around it; others as they are."""
+    if not pa.types.is_binary(column.type):
+        return column
+    return pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
+
+
+def chosen(rows: Rows, where: Where | None) -> Rows:
+    """Return the rows that fulfil a condition; DataError, with the line, for a value that it cannot compare."""
+    if where is None or not len(rows.lines):
+        return rows
+    keep = where.mask({name: rows.columns[guess.OTHER + name] for name in where.columns})
+    mask = pa.array(keep)
+    return Rows({name: column.filter(mask) for name, column in rows.columns.items()}, rows.lines[keep], rows.part)
+
+
+def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Checked:
+    """Return the rows whose values can all be read; the others are counted as malformed."""
+    columns = rows.columns
+    good: dict[str, Mask] = {}
+    texts: dict[str, pa.Array] = {}
+    for name in ("user_id", "item_id"):
+        if name in columns:
+            texts[name], good[name] = id_texts(columns[name], form)
+    moments = None
+    if "timestamp" in columns:
+        moments, good["timestamp"] = _seconds(rows, form, malformed)
+    ratings: npt.NDArray[np.float32] | None = None
+    if "rating" in columns:
+        numbers, readable = times.to_numbers(columns["rating"])
+        ratings = np.where(readable, numbers, np.nan).astype(np.float32)
+        if not blank_ratings:
+            good["rating"] = readable
+    kept = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
+    malformed.good += int(np.count_nonzero(kept))
+    others = {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
+    if not kept.all():
+        for row in np.flatnonzero(~kept):
+            bad = next(name for name in _SHORT if name in good and not good[name][row])
+            _tell(rows, int(row), bad, form, malformed)
+        mask = pa.array(kept)
+        texts = {name: text.filter(mask) for name, text in texts.items()}
+        others = {name: column.filter(mask) for name, column in others.items()}
+        moments = None if moments is None else moments[kept]
+        ratings = None if ratings is None else ratings[kept]
+    others = {name.removeprefix(guess.OTHER): column for name, column in others.items()}
+    return Checked(texts.get("user_id"), texts.get("item_id"), moments, ratings, others)
+
+
+def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
+    """Return ids as text, and which are some: of files without blanks around, of csv files no words for none."""
+    if form.kind == "frame":
+        texts = as_text(values)
+        good = as_mask(pc.greater(pc.binary_length(texts), 0))
+    else:
+        texts, good = to_strings(values)
+    if form.missing_ids == "drop":
+        good &= ~as_mask(pc.is_in(texts, value_set=pa.array(MISSING_IDS)))
+    if holds_nul(texts):
+        good &= ~as_mask(pc.match_substring(texts, "\0"))
+    return texts, good
+
+
+def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArray[np.float64], Mask]:
+    """Return Unix seconds; DataError where a unit that was guessed cannot be that of all."""
+    values, unit = rows.columns["timestamp"], form.time_format or "unix"
+    seconds, good = times.to_seconds(values, unit)
+    if unit in times.UNITS and "time_format" in form.guessed and not pa.types.is_temporal(values.type):
+        numbers = seconds * times.UNITS[unit]
+        if (row := times.mixed_units(np.where(good, numbers, 0.0), unit)) >= 0:
+            other = times.unit_of(abs(numbers[row]))
+            read = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
+            column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
+            raise DataError(
+                f"{_where(rows, row, malformed)}: {value} in {column!r} is {' and '.join(read)}: the times are in more "
+                "than one unit; write all in one, or give the option"
+            )
+    return seconds, good
+
+
+def _where(rows: Rows, row: int, malformed: Malformed) -> str:
+    place = malformed.place if isinstance(malformed, Refused) else "line {}"
+    return f"{rows.part or malformed.name}, {place.format(int(rows.lines[row]))}"
+
+
+def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
+    """Count a row that cannot be read, with the reason."""
+    value, column = rows.columns[bad][row].as_py(), (form.columns or {}).get(bad)
+    if isinstance(malformed, Refused):
+        if bad in ("user_id", "item_id") and form.missing_ids == "drop" and _is_missing(value):
+            malformed.skip(int(rows.lines[row]))
+            return
+        if bad == "timestamp":
+            malformed.add(int(rows.lines[row]), f"{_shown(value)} in {column!r} is {_NO_TIME}", "")
+        if isinstance(value, bytes) and not _utf8(value):
+            malformed.add(int(rows.lines[row]), f"the id in {column!r} is {value!r}, not UTF-8; give --encoding", "")
+        fault = id_fault(value.decode() if isinstance(value, bytes) else value)
+        malformed.add(int(rows.lines[row]), f"the id in {column!r} is {fault}; drop such rows", "")
+    shown = [
+        rows.columns[name][row].as_py()
+        for name in ("user_id", "item_id", "rating", "timestamp")
+        if name in rows.columns
+    ]
+    text = "\t".join(one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else str(one) for one in shown)
+    reason = _SHORT[bad]
+    if any(isinstance(one, bytes) and not _utf8(one) for one in shown):
+        reason = "not UTF-8; give the file's --encoding"
+    elif form.missing_ids == "drop" and bad in ("user_id", "item_id") and value and _is_missing(value):
+        reason += " (--missing_ids=keep takes such words for ids)"
+    malformed.add(int(rows.lines[row]), f"{rows.part}: {reason}" if rows.part else reason, text)
+
+
+def _is_missing(value: Any) -> bool:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return text is None or (isinstance(text, str) and text.strip() in ("", *MISSING_IDS))
+
+
+def _shown(value: Any) -> str:
+    return repr(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
+
+
+def _utf8(value: bytes) -> bool:
+    return as_text(pa.array([value], pa.binary())).null_count == 0
+
+
+def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> tuple[pa.Table, dict[str, str]]:
+    """Return a frame's user_id (string), item_id (string) and timestamp (float64 seconds), and their columns' names.
+
+    A frame is a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream; ``columns``
+    names the column of a field, and others are found by their names, as in files. Ids that are numbers become their
+    decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or Unix seconds, milli-, micro- or
+    nanoseconds, told apart by their size. Rows stay in order and count from 0. DataError: no such frame, a column is
+    missing or two fit equally, an id is null, a row has no finite time.
+    """
+    fields = FIELDS[:3]
+    if unknown := sorted(set(columns or {}) - set(fields)):
+        raise DataError(f"columns: {', '.join(unknown)} is no field; fields: {', '.join(fields)}")
+    table = open_table(Frame(frame), Layout(columns=columns))
+    found = table.whole()
+    if found.items is None or not len(found.items):
+        raise DataError("the frame holds no interactions")
+    content = {"user_id": found.users, "item_id": found.items, "timestamp": pa.array(found.times)}
+    return pa.table(content), table.columns

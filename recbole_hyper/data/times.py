@@ -1,0 +1,210 @@
+"""Times as they come, numbers, dates or text, to Unix seconds; their format, and whether it can be right."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data.ids import Good, as_mask, is_text, to_strings
+from recbole_hyper.errors import DataError
+
+Seconds = npt.NDArray[np.float64]
+
+# times that are numbers: how many of them make a second
+UNITS = {"unix": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
+_LATEST = 1e11  # the year 5138 in seconds, March 1973 in the next smaller unit, of which larger numbers are
+# interactions between these are taken as they are read: 1990, and a day from now
+_EARLIEST = 631_152_000.0
+_DAY = 86_400.0
+# smaller numbers are steps or positions, and no dates
+_STEPS = 100_000
+_MONTH, _DAYS, _HOURS, _SIXTY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12][0-9]|3[01])", r"([01][0-9]|2[0-3])", r"[0-5][0-9]"
+# dates, and moments, that are written as numbers
+_COMPACT = {
+    rf"^(19|20)[0-9]{{2}}{_MONTH}{_DAYS}{more}$": "%Y%m%d" + form
+    for more, form in (("", ""), (rf"{_HOURS}{_SIXTY}", "%H%M"), (rf"{_HOURS}{_SIXTY}{_SIXTY}", "%H%M%S"))
+}
+# those that may be something else
+_SHORT = {rf"^(19|20)[0-9]{{2}}{_MONTH}$": "%Y%m", rf"^[0-9]{{2}}{_MONTH}{_DAYS}$": "%y%m%d"}
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+def to_numbers(values: pa.Array) -> tuple[Seconds, Good]:
+    """Return float64 numbers and which entries are finite numbers."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    try:
+        text = values.cast(pa.string()) if pa.types.is_binary(values.type) else values
+        numbers = text.cast(pa.float64(), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        text, _ = to_strings(values)
+        readable = pc.match_substring_regex(text, _NUMBER)
+        numbers = pc.if_else(readable, text, pa.scalar(None, pa.string())).cast(pa.float64())
+    result = numbers.to_numpy(zero_copy_only=False)
+    return result, np.isfinite(result)
+
+
+def unit_of(moment: float) -> str:
+    """Return the unit of a Unix time by its size: a name in ``UNITS``."""
+    return next((name for name, unit in UNITS.items() if moment <= _LATEST * unit), "unix_ns")
+
+
+def unit_of_times(times: npt.NDArray[Any]) -> str | None:
+    """Return the unit in which most of ``times`` are dates from 1990 to tomorrow; None where they are steps or such."""
+    sample = np.asarray(times[:: max(1, len(times) // 10_000)], dtype=np.float64)
+    if not len(sample):
+        return None
+    middle = float(np.median(sample))
+    unit = unit_of(abs(middle))
+    return unit if _likely(np.array([middle / UNITS[unit]]))[0] else None
+
+
+def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
+    """Return the Unix seconds of numbers, text or Arrow timestamps (without a zone UTC), and which entries are times.
+
+    ``time_format``, which timestamps need not, is ``unix`` (seconds), ``unix_ms``, ``unix_us`` or ``unix_ns``, ``iso``
+    (2019-01-31, 2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime (``%m %d, %Y``); else DataError.
+    """
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("s"))
+    if pa.types.is_timestamp(values.type):
+        return _from_timestamps(values)
+    if pa.types.is_boolean(values.type) or pa.types.is_time(values.type) or pa.types.is_duration(values.type):
+        raise DataError(f"times of the type {values.type} are no moments; give dates, or Unix seconds or milliseconds")
+    if time_format in UNITS:
+        numbers, good = to_numbers(values)
+        return (numbers if time_format == "unix" else numbers / UNITS[time_format]), good
+    if time_format != "iso" and "%" not in time_format:
+        known = ", ".join(UNITS)
+        raise DataError(
+            f"time_format={time_format!r} is unknown; allowed: {known}, iso, or a pattern such as '%m %d, %Y'"
+        )
+    text, _ = to_strings(values)
+    if time_format == "iso":
+        try:
+            return _from_timestamps(pc.replace_substring_regex(text, "( UTC|Z)$", "").cast(pa.timestamp("us")))
+        except pa.ArrowInvalid:
+            pass  # one unreadable entry spoils Arrow's cast of the whole column; pandas marks it alone
+        text = pc.replace_substring_regex(text, " UTC$", "Z")
+    elif not any(mark in time_format for mark in ".-:/ "):
+        text = _without_point(text)
+    form = "ISO8601" if time_format == "iso" else time_format
+    parsed = pd.to_datetime(pd.Series(text.to_pylist(), dtype=object), format=form, errors="coerce", utc=True)
+    return _from_timestamps(pa.array(parsed.dt.tz_convert(None)))
+
+
+def _from_timestamps(values: pa.Array) -> tuple[Seconds, Good]:
+    good = as_mask(pc.is_valid(values))
+    # microseconds fit float64 exactly until the year 2255
+    micros = pc.fill_null(values.cast(pa.timestamp("us", tz=values.type.tz), safe=False).cast(pa.int64()), 0)
+    return micros.to_numpy(zero_copy_only=False).astype(np.float64) / 1e6, good
+
+
+def _without_point(text: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(text, r"^([0-9]+)\.0*$", r"\1")
+
+
+def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
+    """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does.
+
+    20190131, 201901311020 and 20190131102030 are days and moments: as Unix time they would be of August 1970 and the
+    like. Numbers below 100,000 are steps, and stay as they are. DataError, which names the ``column`` and every
+    reading, for other numbers that would be before 1990 or after tomorrow, and for truth values.
+    """
+    seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
+    if len(good) and good.mean() >= 0.5:
+        text = _without_point(to_strings(values)[0])
+        for written, form in _COMPACT.items():
+            if as_mask(pc.match_substring_regex(text, written)).mean() >= 0.5:
+                return form
+        middle = float(np.median(np.abs(seconds[good])))
+        unit = unit_of(middle)
+        if middle >= _STEPS and not _likely(np.array([middle / UNITS[unit]]))[0]:
+            raise _ambiguous(column, text, seconds, good, unit)
+        return unit
+    _, good = to_seconds(values, "iso")
+    return "iso" if len(good) and good.mean() >= 0.5 else None
+
+
+def _numeric(values: pa.Array) -> bool:
+    return not (pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type))
+
+
+def _likely(seconds: Seconds) -> Good:
+    return (seconds >= _EARLIEST) & (seconds <= time.time() + _DAY)
+
+
+def _ambiguous(column: str, text: pa.Array, numbers: Seconds, good: Good, unit: str) -> DataError:
+    """Return the error about numbers that are unlikely dates, with all that they may be."""
+    middle = int(np.argsort(np.where(good, np.abs(numbers), np.inf))[int(good.sum()) // 2])
+    example = text[middle].as_py()
+    readings = [(unit, numbers[middle] / UNITS[unit])]
+    for written, form in _SHORT.items():
+        if as_mask(pc.match_substring_regex(text, written)).mean() >= 0.5:
+            moment, readable = to_seconds(text.slice(middle, 1), form)
+            readings += [(form, moment[0])] * bool(readable[0])
+    listed = ", ".join(f"{day(moment)} by --time_format={form}" for form, moment in readings)
+    return DataError(
+        f"the times in {column!r}, such as {example}, are unlikely dates: {listed}; say which is right by the option "
+        "(of a frame, make the column one of datetimes)"
+    )
+
+
+def mixed_units(numbers: Seconds, unit: str) -> int:
+    """Return the first of the numbers that is a date from 1990 to tomorrow in another unit only, -1 where none is."""
+    unlikely = ~_likely(numbers / UNITS[unit]) & (np.abs(numbers) >= _STEPS)
+    if unlikely.any():
+        for other in UNITS:
+            if other != unit and len(rows := np.flatnonzero(unlikely & _likely(numbers / UNITS[other]))):
+                return int(rows[0])
+    return -1
+
+
+def day(seconds: float) -> str:
+    """Return the moment as text, such as 2019-01-31; the number itself where it is beyond the calendar."""
+    try:
+        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"second {seconds:g}"
+    return moment.strftime("%Y-%m-%d" if seconds % _DAY == 0 else "%Y-%m-%d %H:%M:%S")
+
+
+def in_unit(values: pa.Array, unit: str | None) -> Seconds:
+    """Return times of any form in the ``unit`` of a run; where that is None (steps), numbers as they are.
+
+    DataError for dates where a run has steps, and for what is missing or no time.
+    """
+    if values.null_count:
+        raise DataError(f"times: {values.null_count} are missing")
+    sample, form = values.slice(0, 10_000), None
+    if _numeric(values):
+        numbers, good = to_numbers(values)
+        if not is_text(values.type) or (len(good) and good.mean() >= 0.5):
+            if not good.all():
+                raise DataError(f"times: {int((~good).sum())} are not finite")
+            if unit is None or not _dated(sample):
+                return numbers
+            form = guessed_time_format(sample)
+    seconds, good = to_seconds(values, form or "iso")
+    if not good.all():
+        row = int(np.flatnonzero(~good)[0])
+        raise DataError(f"times: numbers or dates are needed; {values[row].as_py()!r} (row {row}, from 0) is neither")
+    if unit is None:
+        raise DataError("times: the run was trained on steps, not on dates; give numbers like those")
+    return seconds * UNITS[unit]
+
+
+def _dated(sample: pa.Array) -> bool:
+    """Return whether numbers are dates, in any unit or as 20190131."""
+    try:
+        form = guessed_time_format(sample)
+    except DataError:
+        return False
+    return form not in UNITS or unit_of_times(to_numbers(sample)[0]) is not None
