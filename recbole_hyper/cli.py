@@ -1,6 +1,7 @@
 """The command line: the only place that reads sys.argv. A subcommand is a module of recbole_hyper.commands."""
 
 import argparse
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -25,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
     try:
-        return int(arguments.main(arguments) or 0)
+        with _trusted(arguments):
+            return int(arguments.main(arguments) or 0)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -37,6 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
+
+
+def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Return the block in which the code of a run's folder runs that the command line trusts."""
+    if not hasattr(arguments, "trust_plugins"):
+        return contextlib.nullcontext()
+    from recbole_hyper.runs.plugin_files import trusting
+
+    return trusting(arguments.plugins, everything=arguments.trust_plugins)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

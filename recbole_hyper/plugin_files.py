@@ -47,6 +47,11 @@ def load(file: Path) -> ModuleType:
     return module
 
 
+def is_loaded(file: Path) -> bool:
+    """Return whether ``file`` has been run in this process."""
+    return f"{_name(file.parent)}.{file.stem.replace('.', '_')}" in sys.modules
+
+
 def modules_of(module: ModuleType) -> list[ModuleType]:
     """Return ``module`` and the modules of its folder that it, or one of them, imported from."""
     found, pending = {module.__name__: module}, [module]
@@ -65,12 +70,16 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 def _package(folder: Path) -> str:
     """Return the name of the package that ``folder`` is, made where it is not there."""
-    name = PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
+    name = _name(folder)
     if name not in sys.modules:
         package = ModuleType(name, f"The Python files of {folder}.")
         package.__path__ = [str(folder)]
         sys.modules[name] = package
     return name
+
+
+def _name(folder: Path) -> str:
+    return PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:8]
 
 
 def _forget_short_names() -> None:

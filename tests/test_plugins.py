@@ -89,7 +89,9 @@ def test_the_loss_of_the_readme_learns_from_outside_the_checkout(walk: Path, tmp
     assert (result["config"]["loss_type"], result["config"]["gamma"]) == ("focal", 1.5)
     assert result["config"]["plugins"] == [str(own / "my_parts.py")]
     # the folder names the file, so that the run loads again from anywhere
-    model = load(own / "run").model
+    with pytest.raises(ConfigError, match=r"names the plugin .*my_parts\.py: .* --trust_plugins"):
+        load(own / "run")
+    model = load(own / "run", trust_plugins=True).model
     assert model.loss.gamma == 1.5
 
 
@@ -132,7 +134,9 @@ def test_a_run_of_a_model_by_its_path_is_found_by_another_process(
     # as another process begins
     registry._registry["models"].pop("Theirs", None)
     monkeypatch.delitem(sys.modules, "their_models")
-    assert type(load(tmp_path / "run").model).__name__ == "Theirs"
+    with pytest.raises(ConfigError, match=r"names the module 'their_models': .* --trust_plugins"):
+        load(tmp_path / "run")
+    assert type(load(tmp_path / "run", trust_plugins=True).model).__name__ == "Theirs"
 
 
 def test_a_model_of_a_plugin_is_found_by_the_name_it_registered(cycle: Path, tmp_path: Path) -> None:

@@ -24,6 +24,13 @@ def files(text: str) -> list[str]:
     return config_files(text)
 
 
+def add_run(parser: argparse.ArgumentParser, about: str = "output_dir of the run") -> None:
+    """Add the folder of a run, and what of the code that it names may run."""
+    parser.add_argument("run", help=about)
+    parser.add_argument("--plugins", type=words, default=[], help="Python files that the run was trained with")
+    parser.add_argument("--trust_plugins", action="store_true", help="run the Python files that the folder names")
+
+
 def add_dataset(parser: argparse.ArgumentParser, keys: str = "keys", *, required: bool = False) -> None:
     """Add the options that name a data set, and files with ``keys``."""
     about, several = "folder below data_path that holds NAME.inter; ml-100k is built in", "separated by spaces"

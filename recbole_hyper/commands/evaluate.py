@@ -2,14 +2,14 @@
 
 import argparse
 
-from recbole_hyper.commands import words
+from recbole_hyper.commands import add_run, words
 
 HELP = "rank a finished run again: other candidates, metrics, segments, or new interactions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a setting of the ranking."""
-    parser.add_argument("run", help="output_dir of the run")
+    add_run(parser)
     parser.add_argument("--data", help="csv or parquet of newer interactions, which become the test cases")
     parser.add_argument("--since", help="date or time from which on they are; default: the newest of the run's data")
     about = "such as history_length,item_popularity,user.new,item.COLUMN: each metric per segment"

@@ -2,11 +2,13 @@
 
 import argparse
 
+from recbole_hyper.commands import add_run
+
 HELP = "write a finished run as an ONNX graph, a torch program, or item vectors for a vector database"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="output_dir of the run")
+    add_run(parser)
     parser.add_argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx")
     parser.add_argument(
         "--output", required=True, help="file: .onnx, .pt2, or .npy or .parquet; a .json of that name joins it"

@@ -2,11 +2,13 @@
 
 import argparse
 
+from recbole_hyper.commands import add_run
+
 HELP = "describe a finished run: data, metrics, curves, item vectors against popularity, nearest items"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="output_dir of the run")
+    add_run(parser)
     parser.add_argument("--output", help="folder of the figures and of items.csv; default: inspect/ in RUN")
 
 

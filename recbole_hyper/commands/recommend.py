@@ -5,14 +5,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.commands import options_of, words
+from recbole_hyper.commands import add_run, options_of, words
 
 HELP = "recommend items from a finished run: to a file for any number of users, or a few as a table"
 _SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="output_dir of the run")
+    add_run(parser)
     parser.add_argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet")
     parser.add_argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time")
     parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")

@@ -2,13 +2,13 @@
 
 import argparse
 
-from recbole_hyper.commands import options_of
+from recbole_hyper.commands import add_run, options_of
 
 HELP = "serve a finished run over HTTP: recommend, similar, score, metrics, and a page that shows what it knows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="output_dir of the run, or a link to it")
+    add_run(parser, "output_dir of the run, or a link to it")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
     parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")

@@ -2,11 +2,13 @@
 
 import argparse
 
+from recbole_hyper.commands import add_run
+
 HELP = "list the items that a finished run holds most like the given ones"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="output_dir of the run")
+    add_run(parser)
     parser.add_argument("items", nargs="+", metavar="ITEM", help="original item id")
     parser.add_argument("--k", type=int, default=10, help="neighbours of each (default 10)")
 

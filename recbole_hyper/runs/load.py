@@ -12,6 +12,7 @@ from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
 from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
+from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
@@ -28,7 +29,7 @@ class StoredConfig(Config):
         """Ask for no atomic file."""
 
 
-def load(output_dir: str | Path, *, unfinished: bool = False) -> Recommender:
+def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
     """Load a finished run as a :class:`Recommender`; its folder is enough, on any machine with the package.
 
     What is not as it was in the run is logged: the version of the package, a data set that changed or is gone. A run
@@ -36,15 +37,19 @@ def load(output_dir: str | Path, *, unfinished: bool = False) -> Recommender:
 
     Args:
         output_dir: folder of the run.
+        trust_plugins: run the Python files and import the modules that the folder names; without it only those that
+            have run in this process (see :mod:`recbole_hyper.runs.plugin_files`).
         unfinished: take a run without a result too, such as one that was stopped in training, with the best weights so
             far; ``differences`` then names their epoch.
 
     Raises:
-        ConfigError: no run there, one without a result, one of a newer format, or a model that needs features which no
-            folder holds.
+        ConfigError: no run there, one without a result, one of a newer format, code that is not trusted, or a model
+            that needs features which no folder holds.
         CheckpointError: weights or data that are missing, damaged, or do not belong together.
     """
-    content, finished = read_run(output_dir), (Path(output_dir) / RESULT).is_file()
+    with trusting(everything=trust_plugins):
+        content = read_run(output_dir)
+    finished = (Path(output_dir) / RESULT).is_file()
     if not finished and not unfinished:
         raise ConfigError(
             f"{output_dir} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
@@ -85,9 +90,12 @@ def identity(output_dir: str | Path) -> dict[str, str]:
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder, to be read and not continued; ConfigError for none."""
+    """Return the configuration that a run wrote into its folder, to be read and not continued.
+
+    ConfigError for none, and for one that names code which is not trusted.
+    """
     folder = Path(output_dir)
-    return {**read_begun(folder), "output_dir": str(folder), "resume": False}
+    return {**with_trusted_plugins(folder, read_begun(folder)), "output_dir": str(folder), "resume": False}
 
 
 def read_finished(

@@ -18,6 +18,7 @@ def recommend(
     times: Iterable[Iterable[float]] | None = None,
     k: int = 10,
     exclude_seen: bool | None = None,
+    trust_plugins: bool = False,
 ) -> pd.DataFrame:
     """Recommend items from a finished run, for known users (with all they did) or for any histories of item ids.
 
@@ -28,6 +29,7 @@ def recommend(
         users: original user ids, any iterable; None with ``sequences``.
         sequences: histories of original item ids, oldest first, any iterable of iterables.
         times: of the items of ``sequences``, for a model that reads times; see ``Recommender.recommend``.
+        trust_plugins: see :func:`recbole_hyper.load`.
         k, exclude_seen: items per user; leave out what the history holds, None as the run's evaluation did.
 
     Returns:
@@ -44,7 +46,7 @@ def recommend(
     whole("k", k)
     if exclude_seen is not None:
         flag("exclude_seen", exclude_seen)
-    found = load(output_dir).recommend(
+    found = load(output_dir, trust_plugins=trust_plugins).recommend(
         named, given, k, exclude_seen, unknown="error", cold="popular" if given is None else "error", times=times
     )
     return found.drop(columns="popular")

@@ -1,0 +1,88 @@
+"""A run's folder is data: opening one runs no code that the user did not name."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recbole_hyper import load, recommend, run
+from recbole_hyper.cli import main
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import file_digest, write_json
+from recbole_hyper.runs.plugin_files import trusting
+
+
+@pytest.fixture
+def foreign(random_data: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Return the folder of a run that names a plugin, the plugin, and the file that is there when it has run."""
+    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "topk": [5], "valid_metric": "NDCG@5"}
+    run("Pop", "random", config_dict=keys)
+    marker, plugin = tmp_path / "it ran", tmp_path / "parts.py"
+    plugin.write_text(f"open({str(marker)!r}, 'a').close()\n")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "plugins": [str(plugin)]}))
+    write_json(tmp_path / "run" / "plugins.json", {str(plugin): file_digest(plugin)})
+    return tmp_path / "run", plugin, marker
+
+
+@pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "inspect", "similar"])
+def test_commands_refuse_code_that_a_folder_names(
+    command: str, foreign: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, plugin, marker = foreign
+    more = {"similar": ["i1"], "export": [f"--output={folder.parent / 'graph.onnx'}"]}
+    assert main([command, str(folder), *more.get(command, [])]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {folder} names the plugin {plugin}: opening a run runs no code")
+    assert "--trust_plugins" in said
+    assert not marker.exists()
+
+
+def test_code_that_is_trusted_runs(foreign: tuple[Path, Path, Path]) -> None:
+    folder, _, marker = foreign
+    with pytest.raises(ConfigError, match="names the plugin"):
+        load(folder)
+    with pytest.raises(ConfigError, match="names the plugin"):
+        recommend(folder, ["u1"])
+    assert not marker.exists()
+    assert main(["inspect", str(folder), "--trust_plugins"]) == 0
+    assert marker.exists()
+    # it has run: nothing more can happen
+    load(folder)
+
+
+def test_a_file_of_the_users_own_runs_in_the_place_of_one_with_its_digest(foreign: tuple[Path, Path, Path]) -> None:
+    folder, plugin, marker = foreign
+    mine = folder.parent / "mine" / "parts.py"
+    mine.parent.mkdir()
+    shutil.copy(plugin, mine)
+    other = folder.parent / "other.py"
+    other.write_text("pass\n")
+    assert main(["inspect", str(folder), f"--plugins={other}"]) == 1
+    plugin.write_text("raise SystemExit('the file of the folder ran')\n")
+    shutil.copy(mine, plugin)
+    assert main(["inspect", str(folder), f"--plugins={mine}"]) == 0
+    assert marker.exists()
+    with trusting([mine]):
+        assert load(folder).config["plugins"] == [str(mine)]
+
+
+def test_a_module_that_a_folder_names_is_not_imported(
+    foreign: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, marker = foreign
+    (folder.parent / "their_module.py").write_text(f"open({str(marker)!r}, 'a').close()\n")
+    monkeypatch.syspath_prepend(folder.parent)
+    config = folder / "config.yaml"
+    content = {**yaml.safe_load(config.read_text()), "plugins": None}
+    for named in ({"loss_type": "their_module:Loss"}, {"eval_args": {"split": {"their_module:Split": 1}}}):
+        config.write_text(yaml.safe_dump({**content, **named}))
+        with pytest.raises(ConfigError, match="names the module 'their_module'"):
+            load(folder)
+        assert not marker.exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.py does not exist"), trusting([tmp_path / "nowhere.py"]):
+        pass
