@@ -25,9 +25,11 @@ from recbole_hyper.config import Config
 from recbole_hyper.config.binding import config_files
 from recbole_hyper.config.parts import PARTS
 from recbole_hyper.report.differences import canonical, read_settings
-from recbole_hyper.yaml_files import properties_folder, read_yaml
+from recbole_hyper.yaml_files import read_yaml
 
 HERE = Path(__file__).parent
+# Okabe and Ito: told apart by colour-blind readers
+REACHED, BELOW = "#0072B2", "#D55E00"
 ROW_KEYS = {"row", "label", "runs", "published", "verdict"}
 FILES = {"global timepoint": "global_timepoint", "temporal users": "temporal_users"}
 SHOWN = {"ndcg@5": "NDCG@5", "hit@5": "HR@5", "ndcg@10": "NDCG@10", "hit@10": "HR@10"}
@@ -96,7 +98,7 @@ def row_text(row: dict[str, Any], metrics: list[str]) -> str:
 def prefix_lines() -> list[str]:
     """Return the lines of the table of the noisy-prefix runs, from prefix_table.csv."""
     lines = []
-    defaults = read_yaml(properties_folder() / "prefix" / "prefix.yaml")
+    defaults = read_yaml(HERE.parent / "examples" / "noisy_prefix" / "settings.yaml")
     with (HERE / "prefix_table.csv").open() as file:
         runs = list(csv.DictReader(file))
     of_setting: dict[tuple[str, ...], list[dict[str, str]]] = {}
@@ -116,7 +118,7 @@ def prefix_lines() -> list[str]:
         published = {"Ganea et al.": run["ganea_2018_test"], "the report": run["report_table_1"]}
         published = {name: float(value) for name, value in published.items() if value}
         share = accuracy / max(published.values())
-        words = ["recbole-hyper prefix"]
+        words = ["python -m examples.noisy_prefix"]
         for key, value in run.items():
             if (key in defaults and yaml.safe_load(value.lower()) != defaults[key]) or key == "noise":
                 words.append(f"--{key}={value}")
@@ -143,12 +145,13 @@ def section(title: str, about: str, head: list[str], rows: list[str]) -> list[st
     return [*above, "| " + " | ".join(head) + " |", "|---" * len(head) + "|", *rows]
 
 
-def draw(groups: list[dict[str, Any]], file: Path) -> None:
-    """Draw ours over the published value, a dot for each NDCG@10 (or MRR, or NDCG@5, where that is what is published).
+def points(groups: list[dict[str, Any]]) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
+    """Return (label, ours, interval or None, published) of each published cell, by table and metric.
 
-    Of several runs at one cell, ways of training the same parts, the best on validation is drawn.
+    A cell's metric is NDCG@10, or MRR or NDCG@5 where that is what is published. Of several runs at one cell, ways of
+    training the same parts, the best on validation is taken.
     """
-    drawn: dict[tuple[Any, ...], tuple[float, Any]] = {}
+    best: dict[tuple[Any, ...], tuple[float, tuple[str, str], tuple[Any, ...]]] = {}
     for group in groups:
         for row in group["rows"]:
             results, published = row["results"], row.get("published", {})
@@ -156,34 +159,59 @@ def draw(groups: list[dict[str, Any]], file: Path) -> None:
             if metric is None:
                 continue
             ours, valid = (statistics.fmean(result[part][metric] for result in results) for part in ("test", "valid"))
-            bounds = interval(results, metric) or (ours, ours)
-            point = (f"{group['short']}: {row.get('label', row['row'])}", ours, bounds, published[metric])
-            parts = tuple(str(results[0]["config"].get(key)) for key in PARTS)
-            cell = (group["short"], *parts, *published.items())
-            if cell not in drawn or valid > drawn[cell][0]:
-                drawn[cell] = (valid, point)
-    points = [point for _, point in drawn.values()]
-    points.reverse()
-    figure, axes = plt.subplots(figsize=(8, 0.18 * len(points) + 0.7), layout="constrained")
-    for place, (_, ours, (low, high), published) in enumerate(points):
-        # reached: not below the published value beyond what four digits round away
-        color = "#2166ac" if ours >= published - 5e-5 else "#b2182b"
-        axes.plot([low / published, high / published], [place, place], color=color, lw=1.5)
-        axes.plot(ours / published, place, "o", color=color, ms=5)
-    axes.axvline(1, color="#888888", lw=1)
-    axes.grid(axis="x", color="#dddddd", lw=0.6)
-    axes.set_axisbelow(True)
-    axes.set_yticks(range(len(points)), [name for name, *_ in points], fontsize=7.5)
-    axes.set_ylim(-0.7, len(points) - 0.3)
-    axes.set_xlabel("ours / published, test NDCG@10, MRR or NDCG@5; bars: 95 % intervals", fontsize=8)
-    axes.tick_params(axis="x", labelsize=8)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(file, dpi=130)
+            point = (row.get("label", row["row"]), ours, interval(results, metric), published[metric])
+            cell = (group["short"], *(str(results[0]["config"].get(key)) for key in PARTS), *published.items())
+            if cell not in best or valid > best[cell][0]:
+                best[cell] = (valid, (group["short"], SHOWN.get(metric, metric)), point)
+    panels: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for _, panel, point in best.values():
+        panels.setdefault(panel, []).append(point)
+    return panels
 
 
-def main() -> None:
-    """Write the table and the figure."""
+def draw(groups: list[dict[str, Any]], file: Path) -> None:
+    """Draw ours over the published value, a panel for each table and metric."""
+    panels = points(groups)
+    columns = 2
+    # panels of like length share a row
+    ordered = sorted(panels.items(), key=lambda entry: -len(entry[1]))
+    lines = [ordered[start : start + columns] for start in range(0, len(ordered), columns)]
+    heights = [0.24 * len(line[0][1]) + 0.75 for line in lines]
+    figure = plt.figure(figsize=(11, sum(heights) + 0.6), layout="constrained")
+    axes = figure.subplots(len(lines), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+    for line, own in zip(lines, axes, strict=True):
+        for axis in own[len(line) :]:
+            axis.set_visible(False)
+        for ((table, metric), cells), axis in zip(line, own, strict=False):
+            for place, (_, ours, bounds, published) in enumerate(cells):
+                # reached: not below the published value beyond what four digits round away
+                colour = REACHED if ours >= published - 5e-5 else BELOW
+                if bounds:
+                    axis.plot([bound / published for bound in bounds], [place, place], color=colour, lw=1.5)
+                axis.plot(ours / published, place, "o", color=colour, ms=5)
+            axis.axvline(1, color="#888888", lw=1)
+            axis.grid(axis="x", color="#dddddd", lw=0.6)
+            axis.set_axisbelow(True)
+            axis.set_yticks(range(len(cells)), [name for name, *_ in cells], fontsize=8)
+            axis.set_ylim(len(cells) - 0.5, -0.5)
+            axis.set_title(table, fontsize=9, loc="left")
+            axis.set_xlabel(f"ours / published, test {metric}", fontsize=8)
+            axis.tick_params(axis="x", labelsize=8)
+            axis.spines[["top", "right"]].set_visible(False)
+    handles = [
+        plt.Line2D([], [], color=REACHED, marker="o", ls="", label="at or above the published value"),
+        plt.Line2D([], [], color=BELOW, marker="o", ls="", label="below it"),
+        plt.Line2D([], [], color="#444444", lw=1.5, label="95 % interval over users (one seed that kept it)"),
+        plt.Line2D(
+            [], [], color="#444444", marker="o", ls="", label="dot alone: mean of several seeds, or no interval kept"
+        ),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+    figure.savefig(file, dpi=110)
+
+
+def text() -> tuple[str, list[dict[str, Any]]]:
+    """Return cells.md, and the groups of cells.yaml with their results."""
     content = yaml.safe_load((HERE / "cells.yaml").read_text())
     for row in (row for group in content["groups"] for row in group["rows"]):
         if unknown := row.keys() - ROW_KEYS:
@@ -198,8 +226,14 @@ def main() -> None:
     title = "Noisy prefixes (hyperbolic neural networks report; Ganea et al., 2018)"
     lines += section(title, content["prefix"], ["task", "geometry", "test accuracy, %", "validation"], prefix_lines())
     lines += ["", "## Not reached", "", content["missing"].strip(), ""]
-    (HERE / "cells.md").write_text("\n".join(lines))
-    draw(content["groups"], HERE / "cells.png")
+    return "\n".join(lines), content["groups"]
+
+
+def main() -> None:
+    """Write the table and the figure."""
+    content, groups = text()
+    (HERE / "cells.md").write_text(content)
+    draw(groups, HERE / "cells.png")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,177 @@
+"""Differences between models, and README's results, from the result files: claims.md, and README between two marks.
+
+    python results/claims.py
+
+claims.yaml and published.yaml name the runs and the published rows; every figure is computed here.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scipy import stats
+
+from recbole_hyper.evaluation.results import costs
+from recbole_hyper.evaluation.tables import Table
+
+HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+BEGIN, END = "<!-- results: python results/claims.py -->", "<!-- end of results -->"
+TABLE = {
+    "amazon-beauty-sequences": ("Amazon Beauty", "amazon-beauty-sequences_FMLPRecCE_auto"),
+    "amazon-sports-sequences": ("Amazon Sports", "amazon-sports-sequences_FMLPRecCE_auto"),
+    "ml-1m": ("MovieLens-1M", "ml-1m_FMLPRecCE_start"),
+}
+SEEDS = ("", "_seed2021", "_seed2022")
+NOTE = (
+    "Differences of test means. Several seeds: 95 % interval and p-value of Welch's test over the seeds, for these\n"
+    "users; p-values are for one difference each. One seed: nothing is said of other seeds."
+)
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return the result file of a run."""
+    return json.loads((HERE / f"runs/{name}.json").read_text())
+
+
+def short(value: float) -> str:
+    """Return a metric with four digits and no leading 0."""
+    return f"{value:.4f}".replace("0.", ".", 1)
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign."""
+    return f"{value:+.4f}".replace("0.", ".", 1)
+
+
+def difference(row: dict[str, Any], metric: str) -> dict[str, Any]:
+    """Return the difference of two groups of runs, and what can be said of it."""
+    groups = [[read(name) for name in row[side]] for side in ("first", "second")]
+    keys = ("data_fingerprint", "protocol", "eval_args", "exclude_seen")
+    splits = {str([run[key] for key in keys]) for group in groups for run in group}
+    assert len(splits) == 1, f"{row['row']}: runs of {len(splits)} splits"
+    first, second = ([run["test"][metric] for run in group] for group in groups)
+    mean = statistics.fmean(first) - statistics.fmean(second)
+    found = {"row": row["row"], "seeds": min(len(first), len(second)), "difference": mean}
+    if found["seeds"] == 1:
+        return {**found, "interval": "one seed", "p": "one seed"}
+    test = stats.ttest_ind(first, second, equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    p = f"{test.pvalue:.2f}" if test.pvalue >= 0.01 else "< .01"
+    return {**found, "interval": f"{signed(low)} to {signed(high)}", "p": p}
+
+
+def claims() -> dict[str, list[dict[str, Any]]]:
+    """Return the differences of claims.yaml by title."""
+    groups = yaml.safe_load((HERE / "claims.yaml").read_text())
+    return {group["title"]: [difference(row, group["metric"]) for row in group["rows"]] for group in groups}
+
+
+def claims_text() -> str:
+    """Return claims.md."""
+    parts = ["# Differences, with their seeds", "", NOTE]
+    for title, rows in claims().items():
+        columns = ["row", "seeds", "difference", "interval", "p"]
+        text = Table(rows, columns, forms={"difference": "+.4f"}).markdown().strip()
+        parts += ["", f"## {title}", "", text]
+    return "\n".join(parts) + "\n"
+
+
+def published(dataset: str, metric: str = "ndcg@10") -> list[dict[str, Any]]:
+    """Return the published rows on the protocol of README's table, the best first."""
+    rows = yaml.safe_load((HERE / "published.yaml").read_text())[dataset]
+    return sorted((row for row in rows if "apart" not in row), key=lambda row: -row[metric])
+
+
+def seeds_of(dataset: str) -> list[dict[str, Any]]:
+    """Return the runs of README's row of a data set."""
+    return [read(f"{TABLE[dataset][1]}{seed}") for seed in SEEDS]
+
+
+def result_lines() -> list[str]:
+    """Return the lines of README's first table."""
+    lines = []
+    for dataset, (title, _) in TABLE.items():
+        runs = seeds_of(dataset)
+        cells = []
+        for metric in ("ndcg@10", "hit@10"):
+            values = [run["test"][metric] for run in runs]
+            low, high = runs[0]["test_intervals"][metric]
+            cells.append(
+                f"{short(statistics.fmean(values))} ± {short(statistics.stdev(values))} ({short(low)}-{short(high)})"
+            )
+        best, *rest = published(dataset)
+        names = [f"{best['model']} {short(best['ndcg@10'])}, {short(best['hit@10'])}"]
+        names += [f"{row['model']} {short(row['ndcg@10'])}, {short(row['hit@10'])}" for row in rest[:2]]
+        minutes = statistics.fmean(costs(run)["train_seconds"] or 0.0 for run in runs) / 60
+        lines.append(f"| {title} | {cells[0]} | {cells[1]} | {minutes:.0f} | {'; '.join(names)} |")
+    return lines
+
+
+def said(rows: list[dict[str, Any]], name: str) -> str:
+    """Return a difference with its test, or with 'one seed'."""
+    row = next(row for row in rows if row["row"] == name)
+    p = row["p"] if row["p"].startswith("<") else f"= {row['p'].replace('0.', '.', 1)}"
+    seeds = "one seed" if row["seeds"] == 1 else f"p {p}, {row['seeds']} seeds"
+    return f"{signed(row['difference'])} at {name} ({seeds})"
+
+
+def readme_part() -> str:
+    """Return the part of README between its marks: readme_template.md with its figures."""
+    timed, alone, beauty, sports, _ = claims().values()
+    figures = {f"timed_{d}": said(timed, f"d {d}") for d in (16, 32, 64)}
+    figures |= {f"alone_{d}": said(alone, f"d {d}") for d in (32, 64)}
+    figures |= {f"beauty_{d}": said(beauty, f"d {d}") for d in (8, 64)}
+    figures |= {f"sports_{d}": said(sports, f"d {d}") for d in (16, 32)}
+    rows = yaml.safe_load((HERE / "published.yaml").read_text())["ml-1m"]
+    apart = next(row for row in rows if "apart" in row)
+    figures["apart"] = f"{short(apart['ndcg@10'])}, {short(apart['hit@10'])}"
+    template = (HERE / "readme_template.md").read_text()
+    return f"{BEGIN}\n\n{template.format(rows=chr(10).join(result_lines()), **figures)}\n{END}"
+
+
+def draw(file: Path) -> None:
+    """Draw README's figure: one panel for each data set, a row for each published model, ours on top."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    figure, panels = plt.subplots(1, len(TABLE), figsize=(9, 2.5), layout="constrained")
+    for axes, (dataset, (title, _)) in zip(panels, TABLE.items(), strict=True):
+        runs, others = seeds_of(dataset), published(dataset)[:5]
+        names = ["FMLPRecCE (ours)", *(row["model"].replace("with sampled softmax", "(sampled)") for row in others)]
+        low, high = runs[0]["test_intervals"]["ndcg@10"]
+        axes.plot([low, high], [0, 0], color="#0072B2", lw=2)
+        axes.plot(statistics.fmean(run["test"]["ndcg@10"] for run in runs), 0, "o", color="#0072B2", ms=7)
+        axes.plot([row["ndcg@10"] for row in others], range(1, len(names)), "o", color="#777777", ms=6)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.get_yticklabels()[0].set_fontweight("bold")
+        axes.invert_yaxis()
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("test NDCG@10", fontsize=8)
+        axes.tick_params(axis="x", labelsize=8)
+        axes.grid(axis="x", color="#dddddd", lw=0.6)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.margins(x=0.08)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("blue: mean of three seeds, bar: 95 % interval over users; grey: published, one seed", fontsize=8)
+    figure.savefig(file, dpi=110)
+
+
+def main() -> None:
+    """Write claims.md, the figure, and the part of README."""
+    (HERE / "claims.md").write_text(claims_text())
+    text = README.read_text()
+    before, rest = text.split(BEGIN, 1)
+    README.write_text(before + readme_part() + rest.split(END, 1)[1])
+    draw(HERE / "first.png")
+
+
+if __name__ == "__main__":
+    main()
