@@ -54,6 +54,12 @@ class OwnModel(Model, metaclass=ModelClass):
     def complete(self) -> None:
         """Compute what a weights file that was read does not hold; by default it holds all."""
 
+    def choose(self, cases: Cases) -> None:
+        """Choose what a model does not learn but finds on the validation ``cases``, before they are ranked."""
+
+    def choose_as(self, other: "OwnModel") -> None:
+        """Take over what another model of this class chose, for a refit, which has no validation."""
+
     def item_vectors(self) -> Tensor | None:
         """Return the vectors (n_items, d) that states are scored against, None where the model has none."""
         return None

@@ -22,7 +22,7 @@ Int64 = npt.NDArray[np.int64]
 #: shares of the memory and decays that are tried
 SHARES = tuple(round(0.1 * step, 1) for step in range(10))
 DECAYS = (0.4, 0.6, 0.8, 0.9, 1.0)
-# how much more an item is asked that was counted often; flat from 0.4 to 0.6 on the validation of Beauty
+# how much more an item is asked that was counted often; flat from 0.4 to 0.6 on the validation of Amazon Beauty
 _EVIDENCE = 0.5
 # ranks beyond this one count nothing where shares are compared
 _DEPTH = 10

@@ -314,6 +314,8 @@ def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) 
     init_seed(config["seed"], config["reproducibility"])
     folder.mkdir(exist_ok=True)
     trainer, loader, _ = _prepared(config, data, split, split.refit_lengths, folder)
+    if isinstance(trainer.model, OwnModel):
+        trainer.model.choose_as(selecting.model)
     trainer.epochs = selecting.best_epoch + 1
     trainer.wandblogger.log_as(REFIT)
     validated = [row for row in selecting.history if metric in row and selecting.is_validated(row["epoch"])]

@@ -13,6 +13,7 @@ from recbole.utils import ModelType, early_stopping
 
 from recbole_hyper.files import write_csv
 from recbole_hyper.kernels.clock import Stopwatch
+from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.random_numbers import random_state, restore_random_state
 from recbole_hyper.training.averaging import WeightAverage, build_average
 from recbole_hyper.training.checkpoint import (
@@ -148,6 +149,8 @@ class Training:
         """Rank validation with what would be kept of the model; returns (score, metrics)."""
         watch = Stopwatch()
         with PeakMemory(self.device) as memory, self._averaged():
+            if isinstance(self.model, OwnModel):
+                self.model.choose(valid.cases)
             result = self.measure(valid, show_progress)
         found = {"seconds": watch.seconds(), **result}
         self.seconds["valid"] += found["seconds"]

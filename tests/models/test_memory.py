@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.pair_counts import pair_counts
-from recbole_hyper.models.item_memory import DECAYS, SHARES, ItemMemory, Trials, log_mixture, newest_first
-from recbole_hyper.models.memory import held_out
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.models.item_memory import DECAYS, SHARES, ItemMemory, Mixture, Trials, log_mixture, newest_first
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.build import build
+from recbole_hyper.training.checkpoint import read_weights
 from recbole_hyper.types import Cases
 from tests.conftest import LEARN, SMALL
 from tests.data.test_pair_counts import store_of
@@ -97,16 +100,6 @@ def test_newest_first() -> None:
     assert found.tolist() == [[3, 2, 1], [4, 0, 0]]
 
 
-def test_few_targets_are_held_out_and_always_the_same() -> None:
-    lengths = np.random.default_rng(0).integers(0, 40, 3000)
-    held = held_out(lengths, seed=1)
-    assert (lengths[held] >= 3).all()
-    assert held.sum() == int(0.02 * np.maximum(lengths - 1, 0).sum())
-    assert (held == held_out(lengths, seed=1)).all()
-    assert held_out(np.full(10**6, 50), seed=1).sum() == 2048
-    assert held_out(np.array([2, 1, 0]), seed=1).sum() == 0
-
-
 @pytest.mark.parametrize("keys", [{}, {"encoder": "transformer", "geometry": "poincare", "loss_type": "bce"}])
 def test_learns_the_planted_walk(keys: dict[str, Any], walk: Path, tmp_path: Path) -> None:
     given_keys = {**LEARN, "data_path": str(walk), "output_dir": str(tmp_path / "run"), **keys}
@@ -130,8 +123,6 @@ def test_a_loaded_run_scores_as_the_run_did(walk: Path, tmp_path: Path) -> None:
     dataset = SequenceDataset(config)
     split = make_split(dataset.store, config)
     loaded = load(tmp_path / "run")
-    assert not loaded.model.mixture.isnan().any()
-    assert loaded.model._earlier is None  # nothing was found anew
     made, _, _ = build(config, dataset, split, split.train_lengths)
     made.load_state_dict(loaded.model.state_dict())
     expected = made.eval().case_scorer(config)(split.test)
@@ -165,41 +156,45 @@ def test_a_case_is_scored_by_the_newest_items_of_its_history(random_data: Path) 
     """The scorer of the ranking, which reads whole histories, agrees with RecBole's interface, which reads batches."""
     model, config, dataset, (split, _) = made_of(random_data)
     model.eval()
-    model.mixture.copy_(torch.tensor([0.5, 0.6]))
+    model.mixture = Mixture(0.5, 0.6)
     batch = dataset.build()[1].inter_feat
     found = model.case_scorer(config)(split.valid)
     torch.testing.assert_close(found[:, 1:], model.full_sort_predict(batch)[:, 1:], rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_held_out_is_neither_trained_on_nor_counted(random_data: Path) -> None:
-    model, config, _, (split, loader) = made_of(random_data)
-    held = model._held_out
-    assert len(held) > 0
-    store = split.store
-    trained = [set() for _ in range(store.n_rows)]
-    for batch in loader:
-        for user, targets in zip(batch["user_id"].tolist(), batch["target_list"].tolist(), strict=True):
-            trained[int(np.flatnonzero(store.users == user)[0])] |= set(targets)
-    assert all(int(target) not in trained[row] for row, target in zip(held.rows, held.targets, strict=True))
-    model.case_scorer(config)
-    lengths = split.train_lengths.copy()
-    lengths[held.rows] -= 1
-    earlier, _ = pair_counts(store, lengths, window=8, neighbours=200)
-    later, _ = pair_counts(store, split.train_lengths, window=8, neighbours=200)
-    assert (model._earlier.counts != earlier).nnz == 0
-    assert (model._memory.counts != later).nnz == 0
+def test_validation_chooses_what_is_best_on_its_cases(random_data: Path) -> None:
+    model, config, _, (split, _) = made_of(random_data)
+    model.choose(split.valid)
+    chosen = model.mixture
+    scores = {}
+    for share, decay in itertools.product(SHARES, DECAYS):
+        model.mixture = Mixture(share, decay)
+        ranks = rank_cases(model.case_scorer(config), split.valid, n_items=split.store.n_items, k=10).ranks
+        scores[share, decay] = np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0).mean()
+    assert scores[chosen] == pytest.approx(max(scores.values()), abs=1e-6)
 
 
-def test_the_mixture_is_found_anew_after_training_alone(random_data: Path) -> None:
-    model, config, _, (_, loader) = made_of(random_data)
-    model.case_scorer(config)
-    found = model.mixture.clone()
-    assert not found.isnan().any()
-    model.mixture.fill_(0.25)
-    model.case_scorer(config)
-    assert (model.mixture == 0.25).all()
-    model.train()
-    model.calculate_loss(next(iter(loader)))
-    model.case_scorer(config)
-    assert torch.equal(model.mixture, found)
-    assert model.training
+def test_a_refit_takes_what_validation_chose(random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "run"), "refit": True, "epochs": 1}
+    run("FMLPRecMemory", "random", config_dict=keys)
+    selected, _ = read_weights(tmp_path / "run" / "model.safetensors")
+    refit, _ = read_weights(tmp_path / "run" / "refit" / "model.safetensors")
+    assert torch.equal(selected["choice"], refit["choice"])
+    assert not torch.equal(selected["item_embedding.weight"], refit["item_embedding.weight"])
+
+
+def test_averaged_weights_keep_what_was_chosen_for_them(
+    random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="recbole_hyper")
+    keys = {
+        **SMALL,
+        "data_path": str(random_data),
+        "output_dir": str(tmp_path / "run"),
+        "ema_decay": 0.9,
+        "eval_step": 1,
+    }
+    result = run("FMLPRecMemory", "random", config_dict=keys)
+    log = caplog.text
+    chosen = re.findall(r"memory: share (\S+), decay (\S+);", log)[result["best_epoch"]]
+    assert load(tmp_path / "run").model.mixture == tuple(float(value) for value in chosen)
