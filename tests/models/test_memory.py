@@ -183,10 +183,7 @@ def test_a_refit_takes_what_validation_chose(random_data: Path, tmp_path: Path) 
     assert not torch.equal(selected["item_embedding.weight"], refit["item_embedding.weight"])
 
 
-def test_averaged_weights_keep_what_was_chosen_for_them(
-    random_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="recbole_hyper")
+def test_averaged_weights_keep_what_was_chosen_for_them(random_data: Path, tmp_path: Path) -> None:
     keys = {
         **SMALL,
         "data_path": str(random_data),
@@ -195,6 +192,6 @@ def test_averaged_weights_keep_what_was_chosen_for_them(
         "eval_step": 1,
     }
     result = run("FMLPRecMemory", "random", config_dict=keys)
-    log = caplog.text
+    log = (tmp_path / "run" / "run.log").read_text(encoding="utf-8")
     chosen = re.findall(r"memory: share (\S+), decay (\S+);", log)[result["best_epoch"]]
     assert load(tmp_path / "run").model.mixture == tuple(float(value) for value in chosen)
