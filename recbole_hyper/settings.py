@@ -107,6 +107,12 @@ _declare(
         "adam skips items without gradient in a step (sampled losses, sce, large catalogues)",
     ),
     ("train_batch_size", OPEN, "int >= 1 or auto", "sequences (not rows) in a batch"),
+    (
+        "init_from",
+        None,
+        "str or ~",
+        "folder of a finished run whose weights a new one starts from, items and users matched by id",
+    ),
     ("num_workers", 1, "int >= 1", "processes of data-parallel training, started by Ray Train"),
     ("train_windows", "all", "all, last or random", "every interaction a target; the last L; one random window"),
     ("drop_last", False, "bool", "leave out the last, smaller batch of an epoch"),

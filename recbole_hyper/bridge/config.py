@@ -34,6 +34,7 @@ RUN_ONLY = {
 REFUSED = {
     "resume": ((None, False), "give the checkpoint to trainer.resume_checkpoint(file)"),
     "refit": ((None, False), "recbole_hyper.run trains the final model on train + validation"),
+    "init_from": ((None,), "recbole_hyper.run starts from the weights of an earlier run"),
     "num_workers": ((None, 1), "recbole_hyper.run trains in more processes"),
 }
 

@@ -32,6 +32,9 @@ class ItemColumn:
     # where there is none. Row 0 is padding and holds nothing
     values: npt.NDArray
     size: int  # number of codes, 0 among them, or the width
+    # of tokens (size - 1,) text, the token of each code from 1; of numbers (2,) float64, what is taken off and what it
+    # is then divided by. None in the folder of a run of an earlier version
+    meaning: npt.NDArray | None = None
 
     @property
     def of_tokens(self) -> bool:
@@ -68,6 +71,8 @@ class ItemFeatures:
         folder.mkdir(parents=True, exist_ok=True)
         for number, column in enumerate(self.columns):
             write_array(folder / f"{number}.npy", column.values)
+            if column.meaning is not None:
+                write_array(folder / f"{number}-meaning.npy", column.meaning)
         meta = [{"name": column.name, "kind": column.kind, "size": column.size} for column in self.columns]
         write_json(folder / _META, {"columns": meta})
 
@@ -75,8 +80,12 @@ class ItemFeatures:
     def load(cls, folder: Path) -> ItemFeatures:
         """Read what :meth:`save` wrote."""
         meta = read_json(folder / _META)["columns"]
-        values = [np.load(folder / f"{number}.npy", allow_pickle=False) for number in range(len(meta))]
-        return cls(tuple(ItemColumn(**entry, values=array) for entry, array in zip(meta, values, strict=True)))
+        columns = []
+        for number, entry in enumerate(meta):
+            files = folder / f"{number}.npy", folder / f"{number}-meaning.npy"
+            values, meaning = (np.load(file, allow_pickle=False) if file.is_file() else None for file in files)
+            columns.append(ItemColumn(**entry, values=values, meaning=meaning))
+        return cls(tuple(columns))
 
 
 def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
@@ -152,7 +161,7 @@ def _tokens(rows: _Rows, name: str, kind: str, values: pd.Series) -> ItemColumn:
     table = np.zeros((rows.n_items, max(1, int(lengths.max()))), dtype=np.int32)
     columns = np.arange(len(parts)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     table[np.repeat(rows.numbers, lengths), columns] = codes + 1  # a missing value has code -1
-    return ItemColumn(name, kind, table, len(different) + 1)
+    return ItemColumn(name, kind, table, len(different) + 1, np.asarray(different, dtype=str))
 
 
 def _numbers(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: bool) -> ItemColumn:
@@ -169,10 +178,10 @@ def _numbers(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: 
     numbers = numbers[there] if kind == "float" else numbers
     if len(numbers) < 2 or not (numbers != numbers[0]).any():
         raise rows.fault(name, "has fewer than two different values")
-    if kind == "float" and standardize:
-        numbers = (numbers - numbers.mean()) / numbers.std()
+    moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else (0.0, 1.0)
+    numbers = (numbers - moved[0]) / moved[1]
     if np.abs(numbers).max() > np.finfo(np.float32).max:
         raise rows.fault(name, "has numbers that float32 does not hold")
     table = np.zeros((rows.n_items, numbers.shape[1]), dtype=np.float32)
     table[rows.numbers[there]] = numbers
-    return ItemColumn(name, kind, table, table.shape[1])
+    return ItemColumn(name, kind, table, table.shape[1], np.array(moved))

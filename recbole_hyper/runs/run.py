@@ -39,6 +39,7 @@ from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_r
 from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
+from recbole_hyper.runs.warm_start import Earlier, continuation, start_from
 from recbole_hyper.threads import ONE_AT_WORK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.checkpoint import REFIT
@@ -56,6 +57,10 @@ LONGER = "the best epoch is the last: train longer, as with "
 RESUMED, ANEW = (
     "recbole-hyper run --resume=True --output_dir=%s --epochs=%d",
     "another output_dir than %s and --epochs=%d",
+)
+STARTED = (
+    "warm start from %s: %d items known, %d new, %d users known, %d new; learning_rate %s, at most %d epochs "
+    "(--learning_rate and --epochs change them)"
 )
 SAME_LISTS = (
     "two validation cases share %.0f %% of their %d best items on average: the model gives nearly everyone the same, "
@@ -104,8 +109,12 @@ def run(
     settings = dict(config_dict or {})
     if interactions is not None:
         settings["interactions"] = "given"
-    named = bool(model or settings.get("model") or config_files)
+    named = bool(model or settings.get("model") or config_files or settings.get("init_from"))
     files = [*files_of_resumed_run(settings, named=named), *(config_files or [])]
+    if settings.get("init_from") and len(files) == len(config_files or []):
+        before, changes = continuation(Path(settings["init_from"]), config_files or [])
+        settings = {**changes, **settings, "init_from": str(before.parent.absolute())}
+        files = [before, *files]
     config = with_data(lambda: Config(model, dataset, config_file_list=files, config_dict=settings))
     if interactions is not None:
         read = reader_of(config, interactions)
@@ -214,6 +223,7 @@ def _train_and_test(
         "test_result": outcome["test"],
         "peak_memory_bytes": max(outcome["peak_memory_bytes_per_phase"].values()),
         "parameters": n_learned(model),
+        **({"started_from": trainer.started_from} if trainer.started_from else {}),
         **(_of_parts(model) if isinstance(model, HyperRecommender) else {}),
     }
 
@@ -239,12 +249,17 @@ def _prepared(
     model, batches, training = build(config, data, split, lengths)
     if isinstance(model, HyperRecommender):
         check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
+    started = {}
+    if config["init_from"]:
+        earlier = Earlier.read(Path(config["init_from"]))
+        started = {"run": str(earlier.folder), **start_from(model, training, earlier)}
+        logger.info(STARTED, earlier.folder, *list(started.values())[1:], config["learning_rate"], config["epochs"])
     if isinstance(model, OwnModel):
         batches, loss_of = shared_work(model, batches, int(config["seed"]))
         trainer: Any = Loop(config, model, folder, loss_of)
     else:
         trainer = recbole_training(config, model, folder)
-    trainer.data_fingerprint = split.store.fingerprint()
+    trainer.data_fingerprint, trainer.started_from = split.store.fingerprint(), started
     return trainer, batches, training
 
 

@@ -64,6 +64,7 @@ class Training:
         on_validation: called with (epoch, score) after every validation and its checkpoint.
         plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
             of its own, and lowers the learning rate where that run did.
+        started_from: of a warm start, the earlier run and the numbers of known and new items and users.
         data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
     """
 
@@ -89,6 +90,7 @@ class Training:
         self.on_validation: Callable[[int, float], None] | None = None
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
+        self.started_from: dict[str, Any] = {}
         self._best_other: dict[str, Any] | None = None
         # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
         self._best_by_step: dict[str, torch.Tensor] | None = None

@@ -103,8 +103,8 @@ def _reason(error: Exception) -> str:
 
     failures = error.worker_failures if isinstance(error, WorkerGroupError) else {}
     raised = [one for one in failures.values() if not isinstance(one, RayActorError)]
-    if failures and not raised:
-        return f"worker {min(failures)} was killed, or ran out of memory"
+    if (failures and not raised) or "worker process has died" in str(error):
+        return "a worker was killed, or ran out of memory"
     lines = str(raised[0] if raised else error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
 

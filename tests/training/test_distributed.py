@@ -220,7 +220,7 @@ def test_a_killed_run_on_two_workers_goes_on_to_the_bit(random_data: Path, tmp_p
     whole = run("SASRecBCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
     for rows in (2, 5):
         said = killed(settings(random_data, tmp_path / "parts", **keys, resume=rows > 2), rows)
-        assert re.fullmatch(r"training on 2 workers failed: worker \d was killed.*--output_dir=\S+parts'", said)
+        assert re.fullmatch(r"training on 2 workers failed: a worker was killed.*--output_dir=\S+parts'", said)
         assert not (tmp_path / "parts" / ".workers").exists()
     parts = run(config_dict={"output_dir": str(tmp_path / "parts"), "resume": True})
     assert parts["workers"] == parts["config"]["num_workers"] == 2

@@ -1,0 +1,175 @@
+"""Warm start: a new run on grown data that begins with the weights of an earlier run, items and users matched by id."""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from recbole_hyper.data.dataset import SequenceDataset
+from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json
+from recbole_hyper.models._linear import LinearRecommender
+from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
+from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
+from recbole_hyper.runs.kept import read_kept
+from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
+from recbole_hyper.yaml_files import config_file, read_yaml
+
+logger = logging.getLogger("recbole_hyper")
+
+# of the earlier run's learning rate and best epoch: what a continuation takes where nothing is given
+RATE, EPOCHS = 1 / 2, 1 / 4
+
+
+def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
+    """Return the configuration file of the finished run in ``folder``, and what a run that goes on from it changes.
+
+    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of the epochs that the earlier one took to its
+    best, at least 2; what ``config_files`` give is left out. ConfigError for no finished run.
+    """
+    before = read_begun(folder)
+    if not (folder / RESULT).is_file():
+        raise ConfigError(f"init_from={str(folder)!r}: the run there is not finished, {RESULT} is missing")
+    result = read_json(folder / RESULT)
+    changes = {"output_dir": None, "resume": False, "interactions": "files"}
+    changes["epochs"] = max(2, math.ceil(EPOCHS * (result["best_epoch"] + 1)))
+    if isinstance(before.get("learning_rate"), float | int):
+        changes["learning_rate"] = before["learning_rate"] * RATE
+    given = {key for file in config_files for key in read_yaml(config_file(file))}
+    return folder / CONFIG, {key: value for key, value in changes.items() if key not in given}
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What an earlier run learned: tensors by name, the ids of its items and users, and the columns of its items."""
+
+    folder: Path
+    tensors: dict[str, Tensor]
+    items: npt.NDArray[np.str_]
+    users: npt.NDArray[np.str_]
+    features: ItemFeatures | None
+
+    @classmethod
+    def read(cls, folder: Path) -> "Earlier":
+        """Read the tested weights and the ids of a run; CheckpointError for a folder without one of them."""
+        kept = read_kept(folder)
+        if kept is None:
+            raise CheckpointError(f"init_from: {folder} holds no data of its own (save_data), so no ids of its items")
+        path = folder / REFIT / WEIGHTS if (folder / REFIT / WEIGHTS).is_file() else folder / WEIGHTS
+        tensors, _ = read_weights(path)
+        return cls(folder, tensors, kept.store.item_tokens, kept.store.user_tokens, kept.item_features)
+
+
+@torch.no_grad()
+def start_from(model: Any, data: SequenceDataset, earlier: Earlier) -> dict[str, int]:
+    """Give ``model``, new on ``data``, what ``earlier`` learned; returns the numbers of known and new items and users.
+
+    Rows of items and users are matched by their ids; a new one keeps the values that it was drawn with, but a new item
+    with features starts from these alone. Tokens of features are matched by their text. ConfigError for a model of
+    another kind or size.
+    """
+    if isinstance(model, LinearRecommender):
+        raise ConfigError(f"init_from: {type(model).__name__} is fitted in one step; there is nothing to go on from")
+    rows = {
+        "item": _Rows.matched(earlier.items, data.store.item_tokens),
+        "user": _Rows.matched(earlier.users, data.store.user_tokens),
+    }
+    by_feature = _feature_rows(model, data.item_features, earlier.features)
+    own = model.state_dict()
+    for name in own.keys() - earlier.tensors.keys():
+        raise ConfigError(f"init_from={str(earlier.folder)!r}: the run there has no {name}: it is another model")
+    for name, tensor in own.items():
+        before = earlier.tensors[name]
+        matched = by_feature.get(name) or _rows_of(name, tensor, before, rows)
+        if matched is not None:
+            matched.copy(before, tensor)
+        elif before.shape == tensor.shape:
+            tensor.copy_(before)
+        else:
+            raise ConfigError(
+                f"init_from={str(earlier.folder)!r}: {name} has the shape {tuple(before.shape)} there and "
+                f"{tuple(tensor.shape)} here; give the keys of that run"
+            )
+    for part in model.modules():
+        if isinstance(part, FeaturedEmbedding):
+            part.weight[torch.from_numpy(rows["item"].new)] = 0.0
+    counts = {"known_items": rows["item"].n_known, "new_items": len(rows["item"].new)}
+    return counts | {"known_users": rows["user"].n_known, "new_users": len(rows["user"].new)}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Which row of an earlier table (n_before, ...) each row of a table (n, ...) is, by what the rows are of."""
+
+    n_before: int
+    n: int
+    here: npt.NDArray[np.int64]
+    there: npt.NDArray[np.int64]
+
+    @classmethod
+    def matched(cls, before: npt.NDArray[np.str_], now: npt.NDArray[np.str_]) -> "_Rows":
+        """Match ids; entry 0 of both is padding."""
+        found = Ids(before).find(now[1:])
+        here = np.flatnonzero(found > 0)
+        return cls(len(before), len(now), np.concatenate(([0], here + 1)), np.concatenate(([0], found[here])))
+
+    @property
+    def n_known(self) -> int:
+        return len(self.here) - 1
+
+    @property
+    def new(self) -> npt.NDArray[np.int64]:
+        """The rows that were not there before."""
+        return np.setdiff1d(np.arange(self.n), self.here)
+
+    def copy(self, before: Tensor, now: Tensor) -> None:
+        """Copy the rows that match, and those behind the last id (RecBole's mask) in their order."""
+        now[torch.from_numpy(self.here)] = before[torch.from_numpy(self.there)].to(now.device)
+        if len(now) > self.n:
+            now[self.n :] = before[self.n_before :].to(now.device)
+
+
+def _rows_of(name: str, tensor: Tensor, before: Tensor, rows: Mapping[str, _Rows]) -> _Rows | None:
+    """Return the rows of a table of items or users, None for any other tensor."""
+    named = any(word in name for word in ("item", "user", "offset"))
+    if not tensor.dim() or tensor.shape[1:] != before.shape[1:] or (tensor.shape == before.shape and not named):
+        return None
+    kinds = ("user", "item") if "user" in name else ("item", "user")
+    for kind in kinds:
+        more = len(tensor) - rows[kind].n
+        if more == len(before) - rows[kind].n_before and 0 <= more <= 2:
+            return rows[kind]
+    return None
+
+
+def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | None) -> dict[str, _Rows]:
+    """Return by the name of its weight how the tokens of each column of item features are matched."""
+    found: dict[str, _Rows] = {}
+    if now is None or before is None:
+        return found
+    columns = {column.name: column for column in before.columns}
+    for name, part in model.named_modules():
+        if not isinstance(part, FeaturedEmbedding):
+            continue
+        for number, (feature, column) in enumerate(zip(part.features, now.columns, strict=True)):
+            if not isinstance(feature, NumberFeature) and column.name in columns:
+                meanings = [_tokens(one) for one in (columns[column.name], column)]
+                found[f"{name}.features.{number}.weight"] = _Rows.matched(*meanings)
+    return found
+
+
+def _tokens(column: ItemColumn) -> npt.NDArray[np.str_]:
+    if column.meaning is None:
+        raise CheckpointError(
+            f"the run was trained by an earlier version, which kept no tokens of {column.name!r}: train it again"
+        )
+    return np.concatenate(([""], column.meaning))

@@ -1,0 +1,143 @@
+"""Warm starts: what an earlier run learned, under the ids of grown data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recbole_hyper import load, run
+from recbole_hyper.config import ConfigError
+from tests.conftest import SMALL, write_inter
+
+
+def shop(folder: Path, name: str, items: int, users: int, seed: int = 3) -> list[tuple]:
+    """Write a data set; ids come in another order than in any other of these, and what is bigger holds the smaller."""
+    rows = []
+    for user in range(users):
+        own = np.random.default_rng(user)
+        chosen = own.permutation(items)[: own.integers(5, 12)]
+        rows += [(f"u{user}", f"i{item}", 1000 + 7 * user + step) for step, item in enumerate(chosen)]
+    np.random.default_rng(seed + items).shuffle(rows)
+    write_inter(folder, name, rows)
+    lines = [f"i{item}\tc{item % 4}\t{item / 10}\n" for item in range(items)]
+    np.random.default_rng(items).shuffle(lines)
+    (folder / name / f"{name}.item").write_text("item_id:token\tcategory:token\tprice:float\n" + "".join(lines))
+    return rows
+
+
+def settings(data: Path, out: Path, **more: Any) -> dict[str, Any]:
+    return {**SMALL, "data_path": str(data), "output_dir": str(out), "epochs": 4, "learning_rate": 0.01, **more}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    shop(tmp_path / "data", "monday", 30, 40)
+    shop(tmp_path / "data", "tuesday", 36, 48)
+    return tmp_path / "data"
+
+
+def vectors(folder: Path, name: str = "item_embedding.weight", kind: str = "item") -> dict[str, torch.Tensor]:
+    """Return the rows of a table by original id."""
+    tokens = load(folder).item_ids if kind == "item" else load(folder).user_ids
+    return dict(zip(tokens.tolist(), load_file(folder / "model.safetensors")[name][1:], strict=False))
+
+
+FEATURES = {"selected_features": ["category", "price"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "name"),
+    [
+        ("HSASRecCE", {}, "item_embedding.weight"),
+        ("HSASRecCE", {"reuse_item_embeddings": False}, "head.offset"),
+        ("SASRecCE", {"ema_decay": 0.9}, "item_embedding.weight"),
+        ("SASRecCE", FEATURES, "item_embedding.weight"),
+        ("BPR", {"embedding_size": 8}, "item_embedding.weight"),
+    ],
+)
+def test_a_row_is_that_of_the_same_id(model: str, more: dict, name: str, data: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(model, "monday", config_dict=settings(data, first, **more))
+    keys = {"data_path": str(data), "output_dir": str(second), "init_from": str(first), "learning_rate": 1e-12}
+    result = run(dataset="tuesday", config_dict={**keys, "weight_decay": 0.0})
+    before, now = vectors(first, name), vectors(second, name)
+    assert result["model"] == model
+    assert result["config"]["epochs"] == 2
+    known = set(before) & set(now)
+    assert result["started_from"]["known_items"] == len(known) == len(before)
+    assert result["started_from"]["new_items"] == len(now) - len(before) > 0
+    for item in known:
+        torch.testing.assert_close(now[item], before[item], rtol=0, atol=1e-8)
+    if model == "BPR":
+        users = [vectors(folder, "user_embedding.weight", "user") for folder in (first, second)]
+        for user, vector in users[0].items():
+            torch.testing.assert_close(users[1][user], vector, rtol=0, atol=1e-8)
+
+
+def test_tokens_of_features_are_matched_and_a_new_item_starts_from_them_alone(data: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run("SASRecCE", "monday", config_dict=settings(data, first, **FEATURES))
+    keys = {"data_path": str(data), "output_dir": str(second), "init_from": str(first), "learning_rate": 1e-12}
+    run(dataset="tuesday", config_dict={**keys, "weight_decay": 0.0})
+    before, now = vectors(first), vectors(second)
+    assert all(not now[item].abs().max() > 1e-8 for item in set(now) - set(before))
+    models = load(first).model, load(second).model
+    tables = []
+    for model, folder in zip(models, (first, second), strict=True):
+        tokens = np.load(folder / "data" / "features" / "0-meaning.npy")
+        tables.append(dict(zip(tokens.tolist(), model.item_embedding.features[0].weight[1:], strict=True)))
+    for token, vector in tables[0].items():
+        torch.testing.assert_close(tables[1][token], vector, rtol=0, atol=1e-8)
+
+
+def test_a_continuation_is_shorter_and_slower_unless_it_is_given(data: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    before = run("SASRecCE", "monday", config_dict=settings(data, first, epochs=12, stopping_step=20))
+    keys = {"data_path": str(data), "init_from": str(first)}
+    result = run(dataset="tuesday", config_dict={**keys, "output_dir": str(tmp_path / "second")})
+    assert result["config"]["learning_rate"] == 0.005
+    assert result["config"]["epochs"] == max(2, -(-(before["best_epoch"] + 1) // 4))
+    (tmp_path / "own.yaml").write_text("epochs: 3\n")
+    more = {**keys, "output_dir": str(tmp_path / "third"), "learning_rate": 0.02}
+    own = run(dataset="tuesday", config_files=[tmp_path / "own.yaml"], config_dict=more)
+    assert (own["config"]["epochs"], own["config"]["learning_rate"]) == (3, 0.02)
+    assert "warm start from" in (tmp_path / "third" / "run.log").read_text()
+    # it goes on as what it is
+    longer = run(config_dict={"output_dir": str(tmp_path / "third"), "resume": True, "epochs": 4})
+    whole = {**more, "output_dir": str(tmp_path / "whole"), "epochs": 4}
+    assert run(dataset="tuesday", config_dict=whole)["test"] == longer["test"]
+
+
+def test_a_warm_start_begins_better_than_a_cold_one(tmp_path: Path) -> None:
+    """The cycle is known: its first epoch on more of it loses less than one that starts from nothing."""
+    from tests.conftest import cycle_rows
+
+    write_inter(tmp_path, "cycle", cycle_rows())
+    write_inter(tmp_path, "more", cycle_rows(users=36, items=12))
+    run("SASRecCE", "cycle", config_dict=settings(tmp_path, tmp_path / "first", epochs=10, exclude_seen=False))
+    keys = settings(tmp_path, tmp_path / "cold", epochs=1, exclude_seen=False)
+    run("SASRecCE", "more", config_dict=keys)
+    run(
+        dataset="more", config_dict={**keys, "output_dir": str(tmp_path / "warm"), "init_from": str(tmp_path / "first")}
+    )
+    losses = [pd.read_csv(tmp_path / name / "train.csv")["train_loss"][0] for name in ("warm", "cold")]
+    assert losses[0] < 0.6 * losses[1]
+
+
+def test_what_cannot_be_gone_on_from_is_named(data: Path, tmp_path: Path) -> None:
+    run("SASRecCE", "monday", config_dict=settings(data, tmp_path / "first", epochs=1))
+    keys = {"data_path": str(data), "output_dir": str(tmp_path / "second"), "init_from": str(tmp_path / "first")}
+    with pytest.raises(ConfigError, match=r"has the shape .* there and .* here; give the keys of that run"):
+        run(dataset="tuesday", config_dict={**keys, "hidden_size": 32})
+    with pytest.raises(ConfigError, match="it is another model"):
+        run("HSASRecCE", "tuesday", config_dict={**keys, "geometry": "poincare", "item_bias": True})
+    with pytest.raises(ConfigError, match="fitted in one step"):
+        run("EASER", "tuesday", config_dict=keys)
+    with pytest.raises(ConfigError, match="holds no run"):
+        run(dataset="tuesday", config_dict={**keys, "init_from": str(tmp_path / "nothing")})
