@@ -68,6 +68,7 @@ class Loop(Training):
         valid = valid if valid is not None and len(valid) else None
         if self.epochs == 0:
             self._take_best(-1)
+            self._save_state()
         while not self.finished:
             epoch = len(self.history)
             self.train_epoch(show_progress)
