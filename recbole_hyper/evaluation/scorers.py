@@ -1,4 +1,4 @@
-"""How a model scores the cases of a slice: this project's models by states, RecBole's by their full_sort_predict.
+"""How a model scores the cases of a slice: this project's models by states, RecBole's by full_sort_predict, or predict.
 
 RecBole's general models get the histories folded in where they are functions of a history, and are refused where not.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from recbole.data.interaction import Interaction
+from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import ModelType
 from torch import Tensor
 
@@ -63,9 +64,14 @@ def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
 
 
 def full_sort_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of a model of RecBole by its full_sort_predict."""
+    """Return the scorer of a model of RecBole by its full_sort_predict, or where it has none by its predict."""
     length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
+    rank_all = (
+        model.full_sort_predict
+        if has_full_ranking(model)
+        else _by_predict(model, config, max(1, TOKENS_PER_BATCH // length))
+    )
 
     @torch.no_grad()
     def score(cases: Cases) -> Tensor:
@@ -76,8 +82,28 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
             for column in (config["ITEM_ID_FIELD"], config["TIME_FIELD"]):
                 if column in batch.columns:
                     batch[column].fill_(1)
-            parts.append(model.full_sort_predict(batch.to(device)).view(-1, n_items))
+            parts.append(rank_all(batch.to(device)).view(-1, n_items))
         return torch.cat(parts).to(torch.float32)
+
+    return score
+
+
+def has_full_ranking(model: Any) -> bool:
+    """Return whether a model of RecBole scores all items at one time."""
+    return type(model).full_sort_predict is not AbstractRecommender.full_sort_predict
+
+
+def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
+    """Return what scores all items by ``predict``, ``size`` pairs of a row and an item at a time (NeuMF)."""
+
+    def score(batch: Any) -> Tensor:
+        found = []
+        for start in range(0, len(batch) * model.n_items, size):
+            pair = torch.arange(start, min(start + size, len(batch) * model.n_items), device=config["device"])
+            part = Interaction({name: batch[name][pair // model.n_items] for name in batch.columns})
+            part[config["ITEM_ID_FIELD"]] = pair % model.n_items
+            found.append(model.predict(part).reshape(-1))
+        return torch.cat(found)
 
     return score
 

@@ -27,7 +27,7 @@ from recbole_hyper.evaluation.results import (
     write_cases,
 )
 from recbole_hyper.evaluation.same_lists import SAME, list_overlap
-from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
+from recbole_hyper.evaluation.scorers import fold_in_scorer, has_full_ranking, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.matmul import gpu_precision
@@ -230,7 +230,7 @@ def _train_and_test(
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
     """Return what result.json says of a RecBole model that might read the target; ConfigError for one that does."""
-    if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
+    if isinstance(model, OwnModel) or fold_in_scorer(model) is not None or not has_full_ranking(model):
         return {}
     found = leaks.check(model, config, split.valid if len(split.valid) else split.test)
     return {"leak_check": found} if found else {}

@@ -13,15 +13,17 @@ import pytest
 import recbole
 import torch
 from recbole.data.dataset import SequentialDataset
+from recbole.data.interaction import Interaction
 
-from recbole_hyper import run
+from recbole_hyper import load, run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.loader import PrefixLoader
+from recbole_hyper.evaluation import scorers
 from recbole_hyper.evaluation.scorers import fold_in_scorer, require_known_users
 from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.protocols.base import make_split
-from recbole_hyper.training.build import build
+from recbole_hyper.training.build import build, build_model, read_data
 from recbole_hyper.types import Cases
 from tests.conftest import LEARN, write_inter
 
@@ -220,3 +222,23 @@ def test_global_timepoint_with_refit(model: str, mini: Path, tmp_path: Path) -> 
     result = one_epoch(model, mini, tmp_path / "run", **keys)
     check_run(result, tmp_path / "run")
     assert result["refit_epochs"] == 1
+
+
+@pytest.mark.parametrize("model", ["NeuMF", "NNCF", "ConvNCF"])
+def test_a_model_without_a_full_ranking_is_ranked_by_predict(model: str, random_data: Path, tmp_path: Path) -> None:
+    keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "epochs": 1, "show_progress": False}
+    keys |= {"train_batch_size": 64, "topk": [5], "valid_metric": "NDCG@5"}
+    assert 0 <= run(model, "random", config_dict=keys)["test"]["ndcg@5"] <= 1
+    assert len(load(tmp_path / "run").recommend(users=["u1"], k=3)) == 3
+
+
+def test_scores_by_predict_are_those_of_the_full_ranking(random_data: Path) -> None:
+    config = Config("BPR", "random", config_dict={"data_path": str(random_data)})
+    data, split = read_data(config)
+    model = build_model(config, data, split.store, split.train_lengths)
+    cases = split.test[:4]
+    users = torch.from_numpy(split.store.users[cases.rows].astype("int64"))
+    batch = Interaction({config["USER_ID_FIELD"]: users, config["ITEM_ID_FIELD"]: torch.ones_like(users)})
+    expected = model.full_sort_predict(batch)
+    for size in (1, 7, 10**6):
+        torch.testing.assert_close(scorers._by_predict(model, config, size)(batch), expected)
