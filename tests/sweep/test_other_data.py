@@ -1,0 +1,40 @@
+"""A run that was trained on other data is not cleared and trained again: its validation does not belong to these."""
+
+from pathlib import Path
+
+import pytest
+
+from recbole_hyper import run
+from recbole_hyper.sweep.trial import continued
+from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
+from tests.conftest import SMALL
+
+
+def test_a_trial_on_other_data_is_refused_and_kept(random_data: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / "trial"), "epochs": 1}
+    run("SASRecCE", "random", config_dict=keys)
+    before = (tmp_path / "trial" / "model.safetensors").read_bytes()
+    file = random_data / "random" / "random.inter"
+    header, *rows = file.read_text().splitlines(keepends=True)
+    file.write_text(header + "".join(reversed(rows)))
+
+    def attempt(resume: bool) -> dict:
+        return run("SASRecCE", "random", config_dict={**keys, "epochs": 2, "resume": resume})
+
+    with pytest.raises(OtherDataError, match="trained on other data"):
+        continued(tmp_path / "trial", attempt)
+    assert (tmp_path / "trial" / "model.safetensors").read_bytes() == before
+
+
+def test_a_trial_that_cannot_be_read_starts_anew(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    tried = []
+
+    def attempt(resume: bool) -> dict:
+        tried.append(resume)
+        if resume:
+            raise CheckpointError("damaged")
+        return {"anew": True}
+
+    assert continued(tmp_path, attempt) == {"anew": True}
+    assert tried == [True, False]
