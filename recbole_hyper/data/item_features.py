@@ -82,8 +82,8 @@ class ItemFeatures:
         meta = read_json(folder / _META)["columns"]
         columns = []
         for number, entry in enumerate(meta):
-            files = folder / f"{number}.npy", folder / f"{number}-meaning.npy"
-            values, meaning = (np.load(file, allow_pickle=False) if file.is_file() else None for file in files)
+            values, file = np.load(folder / f"{number}.npy", allow_pickle=False), folder / f"{number}-meaning.npy"
+            meaning = np.load(file, allow_pickle=False) if file.is_file() else None
             columns.append(ItemColumn(**entry, values=values, meaning=meaning))
         return cls(tuple(columns))
 
