@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
     parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
     parser.add_argument("--threshold", type=float, help="smallest rating kept as a positive interaction")
-    parser.add_argument("--duplicates", help="of a repeated (user, item) pair: keep, first or last (in time)")
+    parser.add_argument("--session_gap", help="make a user of each session, cut at pauses longer than 30min, 2h, ...")
+    parser.add_argument("--duplicates", help="of a repeated (user, item) pair: keep, first, last (in time) or exact")
     parser.add_argument("--filter", help="none, k_core (to a fixed point) or single_pass (items, then users)")
     parser.add_argument("--k_core", type=int, help="short for --filter=k_core --min_user=K --min_item=K; 0 for none")
     parser.add_argument("--min_user", type=int, help="fewest interactions of a user")
@@ -77,7 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:
-    keys = ("since", "until", "threshold", "duplicates", "filter", "min_user", "min_item", "count")
+    keys = ("since", "until", "threshold", "session_gap", "duplicates", "filter", "min_user", "min_item", "count")
     changes = {key: getattr(arguments, key) for key in keys if getattr(arguments, key) is not None}
     if arguments.k_core is not None:
         core = arguments.k_core

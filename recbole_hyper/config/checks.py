@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,13 @@ def check_dataset(config: dict[str, Any], root: str, dataset: str, *, of_recbole
             f"the folder holds {', '.join(present) or 'no .inter file'}"
         )
     siblings = sorted(path.parent.name for path in Path(root).glob("*/*.inter")) if Path(root).is_dir() else []
-    hint = did_you_mean(repr(dataset), map(repr, siblings), " Did you mean ", n=1)
+    hint = did_you_mean(repr(dataset), map(repr, ["ml-100k", *siblings]), " Did you mean ", n=1)
+    if (given := Path(dataset)).suffix == ".inter" and given.is_file():
+        hint = f" For this file write --data_path={given.absolute().parent.parent} --dataset={given.parent.name}."
+    elif given.is_file():
+        hint = (
+            f" For a table write recbole-hyper prepare mine --source={shlex.quote(dataset)}, and then --dataset=mine."
+        )
     message = (
         f"dataset {dataset!r} was not found: {file.absolute()} does not exist.{hint}"
         + (f" Datasets there: {', '.join(dict.fromkeys(siblings))}." if siblings else "")

@@ -88,7 +88,7 @@ def filtered(
     return mask
 
 
-DUPLICATES = ("keep", "first", "last")
+DUPLICATES = ("keep", "first", "last", "exact")
 
 
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:

@@ -12,14 +12,15 @@ HOPELESS = 10_000
 class Malformed:
     """Counter of the unreadable lines of the file ``name``, or of a piece of it, which keeps the first ones.
 
-    ``max_share`` is the largest accepted share of them among all lines, 0 to 1.
+    ``max_share`` is the largest accepted share of them among all lines, 0 to 1; ``part`` is the file of a folder.
     """
 
-    def __init__(self, name: str, max_share: float = 1.0) -> None:
+    def __init__(self, name: str, max_share: float = 1.0, part: str = "") -> None:
         if not 0 <= max_share <= 1:
             raise DataError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
         self.name = name
         self.max_share = max_share
+        self.part = part
         self.count = 0
         self.good = 0
         self.examples: list[tuple[int, str, str]] = []
@@ -27,6 +28,7 @@ class Malformed:
     def add(self, line: int, reason: str, text: str) -> None:
         """Count one unreadable line (numbered from 1) and keep it where it is among the first."""
         self.count += 1
+        reason = f"{self.part}: {reason}" if self.part else reason
         if len(self.examples) < SHOWN:
             self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
 

@@ -74,7 +74,7 @@ class Table:
         """
 
         def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
-            own = malformed if isinstance(malformed, Refused) else Malformed(malformed.name)
+            own = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
             rows = chosen(parsed(piece, self.form, own), where)
             return own, check(rows, self.form, own, blank_ratings=self.blank_ratings)
 
@@ -268,7 +268,7 @@ def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) ->
         reason = "not UTF-8; give the file's --encoding"
     elif form.missing_ids == "drop" and bad in ("user_id", "item_id") and value and _is_missing(value):
         reason += " (--missing_ids=keep takes such words for ids)"
-    malformed.add(int(rows.lines[row]), f"{rows.part}: {reason}" if rows.part else reason, text)
+    malformed.add(int(rows.lines[row]), reason, text)
 
 
 def _is_missing(value: Any) -> bool:

@@ -26,6 +26,7 @@ from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.files import digest, read_json
 from recbole_hyper.serving.catalogue import Catalogue
+from recbole_hyper.serving.inputs import read_table
 from recbole_hyper.serving.rules import Plan, select
 
 #: folder of the bundle in that of the run, and the files in it
@@ -272,7 +273,7 @@ def open_bundle(run: Path, own_scorer: Callable[[Path], Scorer], threads: int = 
     vectors = arrays.get("vectors")
     catalogue = Catalogue(store.item_tokens, arrays["counts"], arrays.get("allowed"), lambda: vectors)
     if table is not None:
-        catalogue = catalogue.with_columns(_read_table(table), about["item_field"])
+        catalogue = catalogue.with_columns(read_table(table), about["item_field"])
     scorer: Scorer
     if (folder / GRAPH).is_file():
         scorer = GraphScorer(folder / GRAPH, threads, int(about["max_length"]))
@@ -280,12 +281,3 @@ def open_bundle(run: Path, own_scorer: Callable[[Path], Scorer], threads: int = 
         scorer = own_scorer(run)
     norms = np.empty(0, np.float32) if vectors is None else np.linalg.norm(vectors, axis=1).astype(np.float32)
     return Engine(about, scorer, catalogue, store, norms, read_json(folder / MAP))
-
-
-def _read_table(path: Path) -> pa.Table:
-    """Read a catalogue whose texts stay texts, an id like 007 among them."""
-    if path.suffix == ".parquet":
-        return pa.parquet.read_table(path)
-    names = pa.csv.open_csv(path).schema.names
-    texts = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    return pa.csv.read_csv(path, convert_options=texts)

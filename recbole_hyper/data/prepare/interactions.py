@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,6 +41,27 @@ class Interactions:
             return
         self.users, self.items, self.times = self.users[rows], self.items[rows], self.times[rows]
         self.ratings = None if self.ratings is None else self.ratings[rows]
+
+    def copies(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are equal to one before in user, item, time and rating."""
+        columns = {"user": self.users, "item": self.items, "time": self.times, "rating": self.ratings}
+        named = {name: column for name, column in columns.items() if column is not None}
+        return pd.DataFrame(named, copy=False).duplicated().to_numpy()
+
+    def cut(self, gap: float) -> None:
+        """Make users of the sessions of each user, between which there are more than ``gap`` seconds.
+
+        The rows must be sorted; session 2 of user ``a`` is called ``a#2``.
+        """
+        begins = np.ones(len(self), dtype=bool)
+        begins[1:] = (self.users[1:] != self.users[:-1]) | (np.diff(self.times) > gap)
+        owners = self.users[begins]
+        places = np.arange(len(owners))
+        firsts = np.concatenate([[True], owners[1:] != owners[:-1]])
+        numbers = pa.array(places - np.maximum.accumulate(np.where(firsts, places, 0)) + 1).cast(pa.string())
+        names = self.user_tokens.take(pa.array(owners)).cast(pa.string())
+        self.user_tokens = pc.binary_join_element_wise(names, numbers, "#")
+        self.users = (np.cumsum(begins) - 1).astype(np.int32)
 
     def sort(self) -> None:
         """Group the rows by user and put each user's in time order; ties keep the source's order."""

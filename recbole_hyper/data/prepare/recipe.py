@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from recbole_hyper.data.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
@@ -22,7 +23,9 @@ class Recipe:
     since: str | None = None  # earliest time kept, a date or Unix seconds; None keeps all
     until: str | None = None  # latest time kept, likewise; a day or month without a time of day is included whole
     threshold: float | None = None  # smallest rating kept as a positive interaction; None keeps all
-    # of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time
+    session_gap: str | None = None  # cut users into sessions where they pause for longer, such as 30min
+    # of a repeated (user, item) pair ``keep`` all rows, or only the ``first`` or ``last`` in time; ``exact`` drops rows
+    # that are equal in time and rating too
     duplicates: str = "keep"
     filter: str = "none"  # ``none``, ``k_core`` (to a fixed point) or ``single_pass`` (items once, then users once)
     min_user: int = 0  # fewest interactions of a user
@@ -40,6 +43,8 @@ class Recipe:
             raise DataError(f"min_user={self.min_user}, min_item={self.min_item}: give 0 or more")
         if self.filter == "none" and (self.min_user or self.min_item):
             raise DataError("min_user and min_item need --filter=k_core or --filter=single_pass")
+        if self.session_gap is not None:
+            gap_seconds(self.session_gap)
         for bound in (self.since, self.until):
             if bound is not None:
                 seconds(bound)
@@ -68,16 +73,35 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
             raise DataError(f"threshold={recipe.threshold} needs ratings, but the source has none")
         keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
     data.sort()
+    if recipe.session_gap is not None:
+        data.cut(gap_seconds(recipe.session_gap))
+        steps.append((f"in {len(data.user_tokens):,} sessions, cut at pauses above {recipe.session_gap}", len(data)))
     numbers = {"min_user": recipe.min_user, "min_item": recipe.min_item}
     for drops_repeats in (True, False) if not recipe.duplicates_after_filter else (False, True):
         if drops_repeats and recipe.duplicates != "keep":
-            rows = ~repeated(data.users, data.items, recipe.duplicates)
-            keep(rows, f"{recipe.duplicates} of repeated pairs")
+            rows = ~(
+                data.copies() if recipe.duplicates == "exact" else repeated(data.users, data.items, recipe.duplicates)
+            )
+            keep(
+                rows,
+                "without exact copies" if recipe.duplicates == "exact" else f"{recipe.duplicates} of repeated pairs",
+            )
         elif not drops_repeats and recipe.filter != "none":
             rows = filtered(data.users, data.items, method=recipe.filter, count=recipe.count, **numbers)
             limits = f"users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}"
             keep(rows, f"{recipe.filter}, {limits}")
     return data, steps
+
+
+def gap_seconds(text: str) -> float:
+    """Return the seconds of a duration such as 30min, 2h or 1800; DataError for what is none, or not above 0."""
+    try:
+        gap = float(text) if re.fullmatch(r"[0-9.]+", str(text)) else pd.Timedelta(text).total_seconds()
+    except ValueError as error:
+        raise DataError(f"session_gap={text!r} is no duration; write 30min, 2h, 1d or a number of seconds") from error
+    if not gap > 0:
+        raise DataError(f"session_gap={text!r}: a duration above 0 is needed")
+    return gap
 
 
 def seconds(text: str, *, last: bool = False) -> float:
