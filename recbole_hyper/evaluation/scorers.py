@@ -3,6 +3,7 @@
 RecBole's general models get the histories folded in where they are functions of a history, and are refused where not.
 """
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -163,13 +164,11 @@ def _autoencoder(model: Any) -> Scorer:
     @torch.no_grad()
     def score(cases: Cases) -> Tensor:
         ratings = torch.from_numpy(history_matrix(cases).toarray()).to(model.device)
-        own = model.get_rating_matrix
-        model.get_rating_matrix = lambda user: ratings
-        try:
-            users = torch.zeros(len(cases), dtype=torch.int64, device=model.device)
-            scores = model.full_sort_predict(Interaction({model.USER_ID: users}))
-        finally:
-            model.get_rating_matrix = own
+        # shares the weights of the model and has a history of its own, so that threads do not read each other's
+        reader = copy.copy(model)
+        reader.get_rating_matrix = lambda user: ratings
+        users = torch.zeros(len(cases), dtype=torch.int64, device=model.device)
+        scores = reader.full_sort_predict(Interaction({model.USER_ID: users}))
         return scores.view(len(cases), -1)
 
     return score

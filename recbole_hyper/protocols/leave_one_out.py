@@ -29,8 +29,10 @@ class LeaveOneOut(Protocol):
 
     def check_argument(self) -> None:
         super().check_argument()
-        if self.refit and self.argument != "valid_and_test":
-            raise ProtocolError(f"refit: True needs a validation part, which {{LS: {self.argument}}} does not have")
+        if self.refit and self.argument == "valid_only":
+            raise ProtocolError("refit: True is tested on a test part, which {LS: valid_only} does not have")
+        if self.refit and self.argument == "test_only":
+            raise ProtocolError("refit: True needs a validation part, which {LS: test_only} does not have")
 
     def sizes(self, totals: Int64) -> Int64:
         if str(self.argument) not in PARTS:
