@@ -462,6 +462,8 @@ def test_refit_in_random_order() -> None:
     assert (split.refit_lengths - split.train_lengths)[rows].tolist() == n_valid[rows].tolist()
     with pytest.raises(ProtocolError, match="refit: True needs a validation part"):
         make_split(store, config_of({"LS": "test_only"}, eval_args=random, refit=True))
+    with pytest.raises(ProtocolError, match=r"refit: True is tested on a test part, which \{LS: valid_only\}"):
+        make_split(store, config_of({"LS": "valid_only"}, eval_args=random, refit=True))
 
 
 @given(TRIPLES, st.sampled_from([[0.8, 0.1, 0.1], [0.5, 0.3, 0.2], [1, 1, 1], [6, 0, 4]]))
