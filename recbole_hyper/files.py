@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,12 +71,14 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 def _part_of(path: Path) -> Iterator[Path]:
     """Give the temporary path of this process for ``path``; what any library says of a full disk is NoSpaceError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    # on a shared disk the numbers of another machine's processes say nothing here
+    host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}.*.part"):
         number = left.name.removesuffix(".part").rpartition(".")[2]
         # the part of a process that still runs stays
         if number.isdigit() and not psutil.pid_exists(int(number)):
             _remove(left)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{host}.{os.getpid()}.part")
     try:
         yield part
     except Exception as error:

@@ -238,7 +238,7 @@ def load_plugins(files: str | Iterable[str | Path]) -> list[str]:
             raise ConfigError(f"plugins: {str(file)!r} is no Python file (looked for {path})")
         try:
             modules.append(plugin_files.load(path))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(f"plugins: {path} failed: {type(error).__name__}: {error}") from error
     models.collect(modules)
     return loaded

@@ -83,7 +83,7 @@ _declare(
     ("encoder", OPEN, "part", "turns a history into states"),
     ("geometry", OPEN, "part", "scores states against items"),
     ("loss_type", OPEN, "part", "what is learned from the scores"),
-    ("seed", OPEN, "int >= 0", "of every random number in training"),
+    ("seed", OPEN, "int in [0, 4294967295]", "of every random number in training"),
     ("learner", OPEN, "str", "adam, adamw, sgd, adagrad, rmsprop, riemannian_adam, riemannian_sgd"),
     ("learning_rate", OPEN, "float > 0 or auto", "of the learner"),
     ("adam_betas", [0.9, 0.999], "two floats in [0, 1)", "of adam and adamw"),

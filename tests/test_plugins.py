@@ -169,6 +169,7 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"plugins": "missing.py"}, r"plugins: 'missing.py' is no Python file"),
         ({"plugins": ["broken.py"]}, r"broken.py failed: ZeroDivisionError"),
+        ({"plugins": ["leaves.py"]}, r"leaves.py failed: SystemExit: 3"),
         ({"plugins": ["twice.py"]}, r"losses 'ce' is registered twice"),
         ({"loss_type": "nowhere:Loss"}, r"losses: 'nowhere:Loss' cannot be imported \(No module named 'nowhere'\)"),
         ({"loss_type": "json:dumps"}, r"'json:dumps' is a function, a class is expected"),
@@ -184,6 +185,7 @@ def test_what_is_no_part_is_one_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("1 / 0\n")
+    Path("leaves.py").write_text("import sys\nsys.exit(3)\n")
     Path("twice.py").write_text(
         "from recbole_hyper.registry import register\nfrom recbole_hyper.losses.base import Loss\n"
         "@register('losses', 'ce')\nclass Mine(Loss):\n    pass\n"

@@ -82,7 +82,7 @@ def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]
     found = parse_value(seeds)
     found = list(found) if isinstance(found, list | tuple | range) else [found]
     if not found or not all(SETTINGS["seed"].allows(seed) for seed in found):
-        raise ConfigError(f"seeds={seeds!r}: whole numbers of at least 0 are expected, such as --seeds=1,2,3")
+        raise ConfigError(f"seeds={seeds!r}: whole numbers from 0 to 2**32 - 1 are expected, such as --seeds=1,2,3")
     twice = [seed for seed in found if found.count(seed) > 1]
     if twice:
         raise ConfigError(f"seeds={seeds!r}: {twice[0]} is there twice; each seed is one run")

@@ -66,9 +66,11 @@ def test_each_seed_is_the_run_with_that_seed(
     assert longer["results"][3]["test"] == whole["test"]
 
 
-@pytest.mark.parametrize("given", ["", "1,x", "1,,2", "1.5", "-1", "True", [], [1, True], ["a"], "1,2.0", None])
+@pytest.mark.parametrize(
+    "given", ["", "1,x", "1,,2", "1.5", "-1", "True", [], [1, True], ["a"], "1,2.0", None, "1,4294967296"]
+)
 def test_what_are_no_seeds(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"whole numbers of at least 0 are expected, such as --seeds=1,2,3"):
+    with pytest.raises(ConfigError, match=r"whole numbers from 0 to 2\*\*32 - 1 are expected, such as --seeds=1,2,3"):
         read_seeds(given, {})
 
 
