@@ -148,6 +148,42 @@ def test_a_model_that_only_looks_at_the_column_runs(place: Path) -> None:
     assert run("Harmless", "d", config_dict=keys(place, "Harmless"))["test"] == honest["test"]
 
 
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("WithFeatures", {"load_col": {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "class"]}}),
+        ("TwoLosses", {}),
+        ("Factors", {"factors": 8}),
+        ("GatedAverage", {"loss_type": "BPR", "train_neg_sample_args": {"uniform": 2}}),
+    ],
+)
+def test_what_else_published_models_do(model: str, more: dict[str, Any], place: Path) -> None:
+    items = "".join(f"i{number}\t{'ab'[number % 2]}\n" for number in range(20))
+    (place / "data" / "d" / "d.item").write_text(f"item_id:token\tclass:token\n{items}")
+    result = run(model, "d", config_dict=keys(place, model, plugins="various.py", **more))
+    assert 0 < result["test"]["ndcg@10"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("AsksForMore", "asks for the column 'rating_list'; batches have user_id, item_id"),
+        ("RanksNothing", "has no full_sort_predict, by which all items are ranked"),
+    ],
+)
+def test_what_cannot_be_ranked_is_told_before_training(model: str, says: str, place: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        run(model, "d", config_dict=keys(place, model, plugins="various.py"))
+    assert not (place / "runs" / model / "train.csv").is_file()
+
+
+def test_the_check_changes_no_number(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = run("Crossed", "d", config_dict=keys(place, "Crossed", plugins="various.py"))
+    monkeypatch.setattr("recbole_hyper.bridge.leaks.check", lambda *_: "")
+    other = keys(place, "Crossed", plugins="various.py", output_dir=str(place / "runs" / "unchecked"))
+    assert run("Crossed", "d", config_dict=other)["test"] == checked["test"]
+
+
 def test_recboles_own_models_are_checked_and_stay_as_they_were(place: Path) -> None:
     small = {"plugins": None, "hidden_size": 16, "inner_size": 16, "n_layers": 1}
     result = run("SASRec", "d", config_dict=keys(place, "SASRec", **small))
