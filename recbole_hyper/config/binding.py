@@ -217,6 +217,9 @@ class Config(RecBoleConfig):
         sequential = self.model_class.type == ModelType.SEQUENTIAL
 
         of_files, self.file_of_key = user_files.read_all(files, sequential=sequential)
+        typed, renamed = old_keys.translated(typed, "the command line", sequential=sequential)
+        for text in renamed:
+            logger.warning("%s", text)
         places = {**self.file_of_key, **keys_of_files}
         self.file_of_key = {key: file for key, file in places.items() if key in keys_of_files or key not in typed}
         given = self.external_config_dict = merged(of_files, typed)

@@ -142,6 +142,13 @@ def test_negatives_of_every_release(text: str, distribution: str, number: int, d
         assert batch["item_id"][:size].tolist() == batch["item_id"][rows - size :].tolist()
 
 
+def test_old_names_are_translated_wherever_they_are_given(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = bound(data, "loss_type: BPR\n", train_neg_sample_args={"uniform": 2}, min_user_inter_num=3)
+    assert config["train_neg_sample_args"]["sample_num"] == 2
+    assert config["user_inter_num_interval"] == "[3,inf)"
+    assert caplog.text.count("is of an earlier release of RecBole") == 2
+
+
 @pytest.mark.parametrize("word", ["None", "~", "null"])
 def test_the_word_none_is_null(word: str, data: Path) -> None:
     config = bound(data, f"train_neg_sample_args: {word}\nuser_inter_num_interval: {word}\n")
