@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from recbole.utils import ModelType
 
 from recbole_hyper.data.atomic import PAD, header, read_atomic, typed_header
 from recbole_hyper.data.filters import require_allowed
@@ -51,6 +52,12 @@ def _check(config: Any) -> None:
             raise ConfigError(f"{key}={config[key]!r}: a mapping is needed, such as {example}")
 
 
+def _random_order(config: Any) -> bool:
+    sequential = getattr(config, "model_class", None) is None or config.model_class.type == ModelType.SEQUENTIAL
+    order = config["eval_args"].get("order") if isinstance(config["eval_args"], Mapping) else None
+    return order == "RO" and not sequential
+
+
 @dataclass(frozen=True)
 class Source:
     """Atomic files, their columns, and RecBole's filters; attributes are named as RecBole's keys."""
@@ -75,6 +82,7 @@ class Source:
     # NAME.inter holds all. Of such parts nothing is filtered, as in RecBole
     parts: tuple[str, ...] = ()
     list_suffix: str = "_list"  # of the column of histories that such parts may have
+    random_order: bool = False  # whether interactions are split in random order, by a model without sequences
     escaped: tuple[str, ...] = ()  # fields whose ids hold %XX, as ``prepare`` noted beside the files
     columns_of_source: Mapping[str, str] = dataclasses.field(default_factory=dict)  # names by field
 
@@ -107,6 +115,7 @@ class Source:
             given=config["interactions"] == "given",
             parts=parts,
             list_suffix=config["LIST_SUFFIX"],
+            random_order=_random_order(config),
             escaped=tuple(sorted(card.get("escaped") or ())),
             columns_of_source=card.get("columns") or {},
         )
@@ -187,7 +196,13 @@ class Source:
 
     @property
     def timed(self) -> bool:
-        """Whether times are read; interactions that come in parts may do without, and keep the order of the files."""
+        """Whether times are read.
+
+        Interactions that come in parts may do without, and keep the order of the files; so may those that a model
+        without sequences learns in random order (eval_args: {order: RO}).
+        """
+        if self.random_order and not self.parts:
+            return self.time_field in self.columns("inter")
         return not self.parts or (not self.has_histories and self.time_field in self.columns("inter"))
 
     @property

@@ -71,6 +71,16 @@ def test_without_times_the_order_is_that_of_the_file(name: str, text: str, tmp_p
     assert found == [["a", "x"], ["a", "z"], ["a", "x"], ["b", "y"]]
 
 
+def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    lines = [f"u{n % 7}\ti{n % 5}" for n in range(70)]
+    (tmp_path / "mine" / "mine.inter").write_text("user_id:token\titem_id:token\n" + "\n".join(lines) + "\n")
+    keys = {"data_path": str(tmp_path), "eval_args": {"order": "RO", "split": {"RS": [8, 1, 1]}, "mode": "full"}}
+    assert len(stored(Config("BPR", "mine", config_dict=keys)).items) == 70
+    with pytest.raises(DataError, match="has no column 'timestamp'"):
+        stored(Config("BPR", "mine", config_dict={"data_path": str(tmp_path)}))
+
+
 def test_nested_json_lists_and_arrays(tmp_path: Path) -> None:
     sessions = [{"session": n, "events": [{"aid": 3, "ts": T + 1}, {"aid": 5, "ts": T}]} for n in (1, 2)]
     layout = Layout(columns={"user_id": "session", "item_id": "events.aid", "timestamp": "events.ts"})
