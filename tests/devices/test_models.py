@@ -11,8 +11,8 @@ from recbole_hyper import registry, run
 from recbole_hyper.encoders import base
 from tests.devices.steps import small_keys, step_and_ranking, write_random
 
-# waits of a step. One says how many targets the batch has; FMLPRec and BSARec look twice, for the prefixes too; the others are
-# those of the losses and of the draw of negatives, see test_losses.py
+# waits of a step. One says how many targets the batch has; FMLPRec and BSARec look twice, for the prefixes too; the
+# others are those of the losses and of the draw of negatives, see test_losses.py
 WAITS = {
     **dict.fromkeys(("SASRecBCE", "HSASRec", "gSASRec", "SASRecBCEPlus"), 2),
     "FMLPRec": 3,
