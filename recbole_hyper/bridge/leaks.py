@@ -1,5 +1,6 @@
 """Whether a RecBole model looks at the answer: RecBole hands ``full_sort_predict`` the item that is to be found."""
 
+import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from recbole_hyper.data.loader import case_interaction
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.types import Cases
 
+logger = logging.getLogger("recbole_hyper")
+
 # cases that are ranked again and again
 ROWS = 32
 # rows of another shape inside a model are rounded in another way
@@ -22,13 +25,28 @@ _ROUNDING = 1e-4
 HONEST = "scores depend neither on the target nor on other rows"
 
 
+class LeakError(ConfigError):
+    """A model whose scores depend on what it must not see; the message names the columns that it read."""
+
+
 def check(model: Any, config: Any, cases: Cases) -> str:
     """Rank some ``cases`` with other targets, and with other rows beside them; return what was found, in words.
 
     The model is left as it was, and no random number is drawn. What cannot be ranked yet, as a model that is fitted in
-    training, gives "". ConfigError where scores change, with the columns that were read, and for a model of others'
-    that cannot rank all items or that asks for a column which no batch has.
+    training, gives "". Where scores change, LeakError for a model of others', and a warning for one of RecBole itself,
+    which here sees no target anyway. ConfigError for a model of others' that cannot rank all items or that asks for a
+    column which no batch has.
     """
+    try:
+        return _checked(model, config, cases)
+    except LeakError as leak:
+        if is_third_party(type(model)):
+            raise
+        logger.warning("%s", leak)
+        return str(leak)
+
+
+def _checked(model: Any, config: Any, cases: Cases) -> str:
     if not len(cases):
         return ""
     chosen = cases[np.unique(np.linspace(0, len(cases) - 1, ROWS).astype(np.int64))]
@@ -56,7 +74,7 @@ def check(model: Any, config: Any, cases: Cases) -> str:
             > 10 * noise
         ]
         if read:
-            raise ConfigError(
+            raise LeakError(
                 f"{name} reads {' and '.join(read)} of the case while it ranks: its scores change with the item that "
                 "is to be found, so that its metrics would say nothing; take it out of full_sort_predict"
             )
@@ -79,7 +97,7 @@ def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: f
     if beside(list(columns)) <= limit:
         return
     read = [column for column in columns if beside([column]) > limit] or list(columns)
-    raise ConfigError(
+    raise LeakError(
         f"{type(model).__name__} reads {' and '.join(read)} of other rows while it ranks: the scores of a case change "
         "with the cases that are ranked beside it"
     )

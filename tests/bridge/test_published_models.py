@@ -190,6 +190,22 @@ def test_recboles_own_models_are_checked_and_stay_as_they_were(place: Path) -> N
     assert "neither on the target" in result["leak_check"]
 
 
+def test_a_leak_in_recbole_itself_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on: the target that such a model reads is another item here."""
+    from recbole.model.sequential_recommender.sasrec import SASRec
+
+    honest = SASRec.full_sort_predict
+
+    def leaking(self: Any, interaction: Any) -> Any:
+        bonus = self.item_embedding(interaction["item_id"]) @ self.item_embedding.weight.T
+        return honest(self, interaction) + 1000 * bonus
+
+    monkeypatch.setattr(SASRec, "full_sort_predict", leaking)
+    small = {"plugins": None, "hidden_size": 16, "inner_size": 16, "n_layers": 1}
+    result = run("SASRec", "d", config_dict=keys(place, "SASRec", **small))
+    assert result["leak_check"].startswith("SASRec reads item_id of the case while it ranks")
+
+
 def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:
     other = place / "other"
     other.mkdir()
