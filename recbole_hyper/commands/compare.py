@@ -75,10 +75,10 @@ def main(arguments: argparse.Namespace) -> int:
     paths = [*table.save(folder, "compare"), write_page(table, folder / "compare.html", "Comparison")]
     if len(pairs) > 1:
         paths += pair_table(pairs, metric).save(folder, "compare_pairs")[:1]
+    print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
     if arguments.segments:
         runs = {name: list(by_seed.values()) for name, by_seed in places.items()}
         paths += _segments(runs, arguments.segments, metric, first, part, folder)
-    print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
     print(*paths, sep="\n")
     return 1 if failed else 0
 

@@ -69,7 +69,9 @@ class Table:
     def of(cls, frame: pd.DataFrame, **more: Any) -> "Table":
         """Return the table of a frame, without its deviations and marks as columns, and without what is all missing."""
         shown = [str(name) for name in frame if any(not is_missing(value) and value != "" for value in frame[name])]
-        columns = [name for name in shown if name.rpartition(" ")[2] not in ("std", "mark") or name[:-4] not in shown]
+        columns = [
+            name for name in shown if not (name.endswith((" std", " mark")) and name.rpartition(" ")[0] in shown)
+        ]
         # a column of pandas keeps its whole numbers, a row of pandas does not
         lists = {str(name): [None if is_missing(v) else v for v in frame[name].tolist()] for name in frame}
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]

@@ -39,6 +39,7 @@ from recbole_hyper.report.tables import (
 from recbole_hyper.sweep.trial import FINISHED
 
 METRIC = "ndcg@10"
+SEGMENT_CAPTION = "Segments of at least 30 cases, with 95 % intervals; the table has all."
 # columns of a leaderboard that are said above its table, in these words, where they are constant
 _ONCE = {
     "selected by": "selected by {}",
@@ -155,7 +156,7 @@ def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequ
         table = segments_of_models(runs, names, metric, items=items)
         table.save(page.folder, re.sub(r"[^A-Za-z0-9._-]+", "-", f"segments-{dataset}-{protocol}"))
         page.heading(f"{dataset}: {protocol}")
-        page.draw(segment_figure(table, metric, str(dataset)), "Points with intervals.", "segments", dataset, protocol)
+        page.draw(segment_figure(table, metric, str(dataset)), SEGMENT_CAPTION, "segments", dataset, protocol)
         page.table(table, folded="As a table")
 
 
@@ -217,7 +218,7 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1)) if "p_value" in part else ""
     return Table(
         usual.rows, columns, best=[*shown, "valid", *_UNITS], smaller=[*smaller, *_UNITS], heads=heads,
-        forms={"p_value": "p"}, note=note,
+        forms={"p_value": "p", "train seconds": ",.1f", "peak MiB": ",.0f"}, note=note,
     )  # fmt: skip
 
 

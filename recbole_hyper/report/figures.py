@@ -22,7 +22,7 @@ from recbole_hyper.sweep.trial import FINISHED
 # Okabe and Ito's colours, which colour-blind readers can tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C00")
 MARKERS = "osD^vPX*"
-CURVES = 6
+CURVES, FEW = 6, 30
 PLAIN = "{x:,.8g}"  # numbers at an axis
 STYLE: Any = {
     "figure.dpi": 100,
@@ -156,14 +156,17 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
 
 @mpl.rc_context(STYLE)
 def segment_figure(table: Table, metric: str, title: str) -> Figure:
-    """Draw ``metric`` of each model in each segment with its interval, a panel for each kind of segment."""
+    """Draw ``metric`` of each model in each segment with its interval, a panel for each kind of segment.
+
+    Segments of fewer than ``FEW`` cases are left out, unless no other is there.
+    """
     kinds: dict[str, list[Any]] = {}
-    for row in table.rows:
+    for row in [row for row in table.rows if row["cases"] >= FEW] or table.rows:
         kinds.setdefault(row["by"], []).append(row)
     columns = min(2, len(kinds))
     lines = math.ceil(len(kinds) / columns)
     figure, axes = canvas(5.4 * columns, 3.4 * lines, title, lines, columns, sharey=True, squeeze=False)
-    models = list(dict.fromkeys(row["model"] for row in table.rows))
+    models = sorted({row["model"] for row in table.rows})
     for axis, (kind, rows) in zip(axes.ravel(), kinds.items(), strict=False):
         labels = list(dict.fromkeys(row["segment"] for row in rows))
         for number, model in enumerate(models):
@@ -195,7 +198,7 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
 def coverage_figure(board: pd.DataFrame, metric: str, coverage: str, title: str) -> Figure:
     """Draw test ``metric`` against the share of the catalogue that is recommended, a point for each row of a board."""
     figure, axis = canvas(6.2, 3.8, title)
-    for number, (model, part) in enumerate(board.groupby("model", sort=False)):
+    for number, (model, part) in enumerate(board.groupby("model")):
         colour, marker = _look(number)
         axis.scatter(part[coverage], part[metric], s=40, color=colour, marker=marker, label=legend_text(str(model)))
     axis.set(xlabel=f"{coverage}: share of the items in some list", ylabel=f"test {metric}", xlim=(0, None))

@@ -92,10 +92,13 @@ def test_nothing_is_the_best_where_all_are_equal() -> None:
 
 
 def test_a_frame_as_a_table(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": [0.5, 0.25], "x std": [0.1, None], "n_layers": [1, None], "gone": [None, None]})
+    frame = pd.DataFrame(
+        {"x": [0.5, 0.25], "x std": [0.1, None], "x mark": ["", "†"], "n_layers": [1, None], "gone": [None, None]}
+    )
     made = Table.of(frame.convert_dtypes(), best=["x"])
     assert made.columns == ["x", "n_layers"]
     assert [[c.text for c in row] for row in made.cells()] == [["0.5000", "1"], ["0.2500", "-"]]
+    assert [row[0].mark for row in made.cells()] == ["", "†"]
     paths = made.save(tmp_path, "made")
     assert [path.name for path in paths] == ["made.csv", "made.md", "made.tex"]
     assert pd.read_csv(paths[0])["x"].tolist() == [0.5, 0.25]

@@ -294,6 +294,7 @@ def test_p_values_stand_in_the_report(tmp_path: Path) -> None:
     text = build_report([tmp_path], tmp_path / "report").read_text()
     assert "<sup>†</sup>" in text
     assert "One seed covers other users of these trained models only" in text
+    assert ">ndcg@10 mark<" not in text
     # models with one row list no settings
     assert ">settings<" not in text
 
