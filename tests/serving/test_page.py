@@ -40,7 +40,7 @@ def ask(address: str, body: Any = None) -> Any:
     return json.load(urllib.request.urlopen(request, timeout=60))
 
 
-def until(question: Any, seconds: float = 240.0) -> Any:
+def until(question: Any, seconds: float = 600.0) -> Any:
     """Return the first answer that is something."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
-SHORT = ["--epochs=2", "--hidden_size=16", "--n_layers=1", "--MAX_ITEM_LIST_LENGTH=8", "--show_progress=False"]
+SHORT = ["--epochs=1", "--hidden_size=16", "--n_layers=1", "--MAX_ITEM_LIST_LENGTH=8", "--show_progress=False"]
 
 
 def command(folder: Path, *words: str) -> str:
@@ -44,7 +44,11 @@ def test_a_shops_week(tmp_path: Path) -> None:
     rows = planted.walk_rows()
     users = sorted({row[0] for row in rows})
     items = sorted({row[1] for row in rows})
-    monday, sunday = [row for row in rows if row[0] in users[: len(users) // 2]], rows
+    old = set(users[: len(users) // 2])
+    # a step of a walk is an hour: the last one is tomorrow
+    monday = [row for row in rows if row[0] in old and row[2] < 1006]
+    sunday = [row for row in rows if row[2] < 1008]
+    week = [row for row in rows if row[0] in old and row[2] >= 1006]
     kinds = {item: f"kind{number % 5}" for number, item in enumerate(items)}
     catalogue = [f"{item},{kinds[item]},{number % 3}\n" for number, item in enumerate(items)]
     (tmp_path / "catalogue.csv").write_text("item_id,kind,stock\n" + "".join(catalogue))
@@ -86,6 +90,11 @@ def test_a_shops_week(tmp_path: Path) -> None:
                 "--output_dir=models/sunday", *SHORT)  # fmt: skip
         results = [json.loads((tmp_path / "models" / day / "result.json").read_text()) for day in ("monday", "sunday")]
         assert results[1]["n_users"] > results[0]["n_users"]
+        write_orders(tmp_path / "week.csv", week)
+        write_orders(tmp_path / "tomorrow.csv", [row for row in rows if row[2] >= 1008 and row[0] in old])
+        tomorrow = 1_700_000_000 + 3600 * 1008
+        command(tmp_path, "evaluate", "models/monday", "--data=week.csv", f"--since={tomorrow}")
+        command(tmp_path, "evaluate", "models/sunday", "--data=tomorrow.csv")
         (tmp_path / "models" / "next").symlink_to("sunday")
         (tmp_path / "models" / "next").replace(tmp_path / "models" / "current")
         until(lambda: ask(f"{address}/health")["dataset"] == "sunday")
