@@ -3,13 +3,15 @@
 import argparse
 import contextlib
 import importlib
+import importlib.metadata
 import os
 import pkgutil
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from recbole_hyper import commands
+from recbole_hyper import __version__, commands
 from recbole_hyper.outputs import printable
 from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
 
@@ -52,6 +54,7 @@ def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
+    parser.add_argument("--version", action="version", version=_versions())
     subs: dict[str, argparse.ArgumentParser] = {}
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
@@ -70,6 +73,12 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         parser.error(f"unknown arguments: {' '.join(rest)}")
     arguments.keys = _keys([*rest, *keys], parser)
     return arguments
+
+
+def _versions() -> str:
+    """Return what ``--version`` prints: this package and what it stands on, without importing any of it."""
+    found = [f"{name} {importlib.metadata.version(name)}" for name in ("recbole", "torch", "ray")]
+    return f"recbole-hyper {__version__} ({', '.join(found)}, Python {platform.python_version()})"
 
 
 def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> None:

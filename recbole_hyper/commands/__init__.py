@@ -34,5 +34,5 @@ def add_run(parser: argparse.ArgumentParser, about: str = "output_dir of the run
 def add_dataset(parser: argparse.ArgumentParser, keys: str = "keys", *, required: bool = False) -> None:
     """Add the options that name a data set, and files with ``keys``."""
     about, several = "folder below data_path that holds NAME.inter; ml-100k is built in", "separated by spaces"
-    parser.add_argument("--dataset", required=required, help=about)
+    parser.add_argument("-d", "--dataset", required=required, help=about)
     parser.add_argument("--config_files", type=files, default="", help=f"YAML files with {keys}, {several}")

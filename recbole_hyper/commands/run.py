@@ -9,7 +9,7 @@ HELP = "train a model, select on validation, test once, write result.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key."""
-    parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
+    parser.add_argument("-m", "--model", help="a model of this package, or a general or sequential model of RecBole")
     add_dataset(parser)
     parser.add_argument("--seeds", help="such as 1,2,3: a run with each in output_dir/seed-N, then mean and deviation")
 

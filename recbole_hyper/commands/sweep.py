@@ -10,7 +10,7 @@ HELP = "try the settings of a space, select on validation, test the winner once"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key of all trials."""
-    parser.add_argument("--model", help="a model of this package, or a general or sequential model of RecBole")
+    parser.add_argument("-m", "--model", help="a model of this package, or a general or sequential model of RecBole")
     parser.add_argument("--space", help="search space: a name in properties/sweep, a YAML or a RecBole hyper file")
     parser.add_argument("--budget", default="full", help="full (default), or small: the small space of the file")
     parser.add_argument("--search", default="grid", help="grid (default), random or optuna")

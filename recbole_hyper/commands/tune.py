@@ -10,7 +10,7 @@ HELP = "search the bundled space of a model on validation for a given time, and 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; every other ``--key=value`` is a configuration key of all trials."""
-    parser.add_argument("--model", help="a model of this package but Pop; others need a space")
+    parser.add_argument("-m", "--model", help="a model of this package but Pop; others need a space")
     budget = "of the search: 90s, 30m, 1h30m; default 1h. a winner that was stopped is then trained to its end"
     parser.add_argument("--time_budget", type=duration, default=3600.0, help=budget)
     parser.add_argument("--space", default="tune", help="search space; default: tune, of properties/sweep")

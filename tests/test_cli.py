@@ -1,0 +1,34 @@
+"""RecBole's habits on the command line: -m, -d, and the versions."""
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+import recbole_hyper
+from recbole_hyper import cli
+from recbole_hyper.files import read_json
+
+
+def test_a_run_by_recboles_letters(random_data: Path, tmp_path: Path) -> None:
+    given = [f"--data_path={random_data}", f"--output_dir={tmp_path / 'run'}", "--topk=5", "--valid_metric=NDCG@5"]
+    assert cli.main(["run", "-m", "Pop", "-d", "random", *given]) == 0
+    result = read_json(tmp_path / "run" / "result.json")
+    assert (result["model"], result["dataset"]) == ("Pop", "random")
+
+
+def test_the_versions_of_what_it_stands_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"recbole-hyper {recbole_hyper.__version__} (")
+    for name in ("recbole", "torch"):
+        assert f"{name} {importlib.metadata.version(name)}" in said
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "BPR", "SASRec"])
+def test_no_two_defaults_contradict_each_other(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["keys", model]) == 0
+    defaults = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
+    assert (defaults["repeatable"], defaults["exclude_seen"]) == ("~", "True")
