@@ -1,7 +1,7 @@
 """Sequential recommendation for RecBole: hyperbolic heads, losses for large catalogues, honest evaluation.
 
-Importing this package first makes RecBole work on current numpy, scipy, pandas and torch
-(see :mod:`recbole_hyper.bridge.patches`).
+Importing this package makes RecBole work on current numpy, scipy, pandas and torch, and does nothing else to the
+process; :mod:`recbole_hyper.bridge.patches` lists every patch, and the release that will not need it.
 """
 
 from importlib import import_module
@@ -10,8 +10,6 @@ from typing import Any
 from recbole_hyper.bridge import patches
 from recbole_hyper.threads import limit_kept_kernels, limit_spinning
 
-limit_spinning()
-limit_kept_kernels()
 patches.apply()
 
 __version__ = "0.1.0"
@@ -37,5 +35,7 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     # these pull in the whole of RecBole, which the functional surface does not need
     if name in _MODULES:
+        limit_spinning()
+        limit_kept_kernels()
         return getattr(import_module(f"recbole_hyper.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

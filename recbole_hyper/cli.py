@@ -14,6 +14,7 @@ from typing import Any
 from recbole_hyper import __version__, commands
 from recbole_hyper.outputs import printable
 from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
+from recbole_hyper.threads import limit_kept_kernels, limit_spinning
 
 # subcommands that take configuration keys as --key=value beside their own options
 TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep", "tune"}
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     141 is that of programs whose output is no longer read.
     """
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
+    # before torch is imported
+    limit_spinning()
+    limit_kept_kernels()
     try:
         with _trusted(arguments):
             return int(arguments.main(arguments) or 0)

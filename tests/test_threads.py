@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
+import recbole_hyper
 from recbole_hyper.threads import KERNELS_KEPT, SPINS
 
-ASKED = "import recbole_hyper, os; print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
+ASKED = (
+    "from recbole_hyper.threads import limit_spinning; import os; limit_spinning(); "
+    "print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
+)
 
 
 @pytest.mark.parametrize(
@@ -28,10 +33,33 @@ def test_spinning_is_limited_unless_the_environment_says_how(given: dict[str, st
 @pytest.mark.parametrize(("given", "wanted"), [({}, KERNELS_KEPT), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
 def test_few_compiled_kernels_are_kept_unless_the_environment_says_how_many(given: dict[str, str], wanted: str) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    code = f"import recbole_hyper, os; print(os.environ.get('{name}'))"
+    code = f"from recbole_hyper.threads import limit_kept_kernels; import os; limit_kept_kernels(); print(os.environ.get('{name}'))"
     clean = {key: value for key, value in os.environ.items() if not key.endswith("_PRIMITIVE_CACHE_CAPACITY")}
     done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == wanted
+
+
+def test_the_first_use_of_the_package_sets_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "GOMP_SPINCOUNT",
+        "OMP_WAIT_POLICY",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
+        "DNNL_PRIMITIVE_CACHE_CAPACITY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(recbole_hyper, "import_module", lambda name: types.SimpleNamespace(run=name))
+    assert recbole_hyper.__getattr__("run") == "recbole_hyper.runs.run"
+    assert os.environ["GOMP_SPINCOUNT"] == SPINS
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == KERNELS_KEPT
+
+
+def test_importing_the_package_sets_no_variable_and_loads_nothing() -> None:
+    code = (
+        "import os, sys\nbefore = dict(os.environ)\nimport recbole_hyper, recbole_hyper.options, recbole_hyper.errors\n"
+        "print(before == dict(os.environ), {'numpy', 'torch', 'recbole', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True set()"
 
 
 def test_torch_is_not_loaded_before() -> None:

@@ -166,8 +166,8 @@ class _Sweep:
         _, split = shared_data(self.plan.config(trials[0].settings), self.plan.data)
         if not len(split.valid):
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
-        earlier = self._ended()
-        print(f"{self.folder}: {self.total} trials" + (f", {earlier} of them done" if earlier else ""))
+        self.earlier, self.search_start = self._ended(), perf_counter()
+        print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
         self.executor.search(self.plan, proposals, self._on_end)
         self._write_trials()
         best = select(self.records.values(), self.plan.bigger)
@@ -245,8 +245,20 @@ class _Sweep:
         self.records[record.name] = record
         score = "-" if record.score is None else f"{record.score:.4f}"
         line = f"{record.name} {record.status} {self.plan.metric} {score} {record.seconds:.1f} s"
-        print(f"[{self._ended()}/{self.total}] {line}" + (f"  {record.reason}" if record.reason else ""), flush=True)
+        reason = f"  {record.reason}" if record.reason else ""
+        print(f"[{self._ended()}/{self.total}] {line}{reason}{self._left()}", flush=True)
         self._write_trials()
+
+    def _left(self) -> str:
+        """Return how many trials are left and how long they take, if as long as those of this session did."""
+        left, ended = self.total - self._ended(), self._ended() - self.earlier
+        if left <= 0 or ended <= 0:
+            return ""
+        seconds = (perf_counter() - self.search_start) / ended * left
+        budget = self.plan.time_budget
+        if budget is not None:
+            seconds = min(seconds, max(0.0, budget - (perf_counter() - self.search_start)))
+        return f"  ({left} left, about {in_minutes(seconds)})"
 
     def _write_trials(self) -> None:
         rows = []
@@ -297,6 +309,14 @@ class _Sweep:
             rows.append(row)
         print(table(rows))
         print(self.folder / OUTCOME)
+
+
+def in_minutes(seconds: float) -> str:
+    """Return a time as one reads it: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def select(records: Any, bigger: bool) -> Record | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +36,22 @@ def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -
     return sweep("SASRecCE", "tiny", space=space, config_dict=config, executor="local", **options)
 
 
-def test_sweep_selects_on_validation_and_tests_the_winner(keys: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min")]
+)
+def test_times_as_one_reads_them(seconds: float, words: str) -> None:
+    assert driver.in_minutes(seconds) == words
+
+
+def test_sweep_selects_on_validation_and_tests_the_winner(
+    keys: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     outcome = local(keys, tmp_path / "s")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    # how many are left, and about how long they take
+    assert [line.partition("/4]")[0] for line in lines] == ["[1", "[2", "[3", "[4"]
+    assert [re.search(r"\((\d) left, about \d+ s\)$", line)[1] for line in lines[:3]] == ["3", "2", "1"]  # type: ignore[index]
+    assert "left" not in lines[3]
     trials = pd.read_csv(tmp_path / "s" / "trials.csv")
     assert outcome["trials"] == {"finished": 4}
     assert outcome["best"]["score"] == trials.score.max()

@@ -9,6 +9,27 @@ under all. Importing recbole_hyper thus imports none of these packages.
 * ``dataset``: the reading of atomic files;
 * ``checkpoints``: RecBole's files load under torch's safe loader;
 * ``names``: RecBole's functions take models of this package by name, see :mod:`recbole_hyper.bridge`.
+
+This is all that ``import recbole_hyper`` does to a process. What it waits for:
+
+==================================  ==========================================  ====================================
+patch                               needed because RecBole                      not needed from
+==================================  ==========================================  ====================================
+``np.float``, ``np.str``, ...       names types that numpy 1.24 and 2.0 dropped  no release so far
+``dok_matrix._update``              calls it, in LightGCN and six others        no release so far
+reading of atomic files             assigns in place, which pandas 3 forbids    no release so far
+checkpoints                         pickles whole objects                       no release so far
+counts in ``Collector``             1.2.1 calls ``.cpu()`` of an int            1.2.0 does not call it
+anomaly detection in SINE           switches it on for the process              no release so far
+``HyperTuning``                     gives hyperopt an old generator             no release so far
+names of models                     finds its own models alone                  stays: it is what the bridge is for
+filters of warnings                 and geoopt raise what no user can act on    geoopt without ``torch.jit.script``
+==================================  ==========================================  ====================================
+
+"Not needed from" was looked up in 1.2.0 and 1.2.1, the newest release.
+
+Environment variables for OpenMP and oneDNN (:mod:`recbole_hyper.threads`) are set by the command line, and when
+``run``, ``load`` or a model is first taken from the package; no import of a module sets one.
 """
 
 import sys
