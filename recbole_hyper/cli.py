@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from recbole_hyper import __version__, commands
+from recbole_hyper import commands
 from recbole_hyper.outputs import printable
 from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
 from recbole_hyper.threads import limit_kept_kernels, limit_spinning
@@ -58,7 +58,10 @@ def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
-    parser.add_argument("--version", action="version", version=_versions())
+    parser.add_argument("--version", action="store_true", help="show the versions of this package and of its host")
+    if argv[:1] == ["--version"]:
+        print(_versions())
+        raise SystemExit(0)
     subs: dict[str, argparse.ArgumentParser] = {}
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):
@@ -82,7 +85,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 def _versions() -> str:
     """Return what ``--version`` prints: this package and what it stands on, without importing any of it."""
     found = [f"{name} {importlib.metadata.version(name)}" for name in ("recbole", "torch", "ray")]
-    return f"recbole-hyper {__version__} ({', '.join(found)}, Python {platform.python_version()})"
+    own = sys.modules["recbole_hyper"].__version__
+    return f"recbole-hyper {own} ({', '.join(found)}, Python {platform.python_version()})"
 
 
 def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> None:

@@ -33,7 +33,8 @@ def test_spinning_is_limited_unless_the_environment_says_how(given: dict[str, st
 @pytest.mark.parametrize(("given", "wanted"), [({}, KERNELS_KEPT), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
 def test_few_compiled_kernels_are_kept_unless_the_environment_says_how_many(given: dict[str, str], wanted: str) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    code = f"from recbole_hyper.threads import limit_kept_kernels; import os; limit_kept_kernels(); print(os.environ.get('{name}'))"
+    code = "from recbole_hyper.threads import limit_kept_kernels; import os; limit_kept_kernels(); "
+    code += f"print(os.environ.get('{name}'))"
     clean = {key: value for key, value in os.environ.items() if not key.endswith("_PRIMITIVE_CACHE_CAPACITY")}
     done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == wanted
@@ -46,7 +47,8 @@ def test_the_first_use_of_the_package_sets_both(monkeypatch: pytest.MonkeyPatch)
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
         "DNNL_PRIMITIVE_CACHE_CAPACITY",
     ):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that it is as before when the test ends
+        monkeypatch.delenv(name)
     monkeypatch.setattr(recbole_hyper, "import_module", lambda name: types.SimpleNamespace(run=name))
     assert recbole_hyper.__getattr__("run") == "recbole_hyper.runs.run"
     assert os.environ["GOMP_SPINCOUNT"] == SPINS

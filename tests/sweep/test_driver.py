@@ -376,10 +376,10 @@ def test_a_space_may_vary_what_a_part_of_a_plugin_reads(keys: dict, tmp_path: Pa
     """
     (tmp_path / "mine.py").write_text(textwrap.dedent(code))
     plugins = [str(tmp_path / "mine.py")]
-    fixed = {"learning_rate": {"grid": [0.01]}, "damped_share": {"grid": [0.1, 0.9]}}
+    fixed = {"learning_rate": {"grid": [0.01]}, "share": {"grid": [0.1, 0.9]}}
     first = local(keys, tmp_path / "one", fixed, plugins=plugins, loss_type="damped")
     assert first["trials"] == {"finished": 2}
-    varied = {"loss_type": ["ce", "damped"], "damped_share": {"grid": [0.1], "when": {"loss_type": "damped"}}}
+    varied = {"loss_type": ["ce", "damped"], "share": {"grid": [0.1], "when": {"loss_type": "damped"}}}
     assert local(keys, tmp_path / "two", varied, plugins=plugins)["trials"] == {"finished": 2}
 
 
