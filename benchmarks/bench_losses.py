@@ -158,7 +158,7 @@ def figure(found: list[dict], path: Path) -> None:
     from matplotlib import pyplot
 
     geometries = sorted({row["geometry"] for row in found})
-    plot, axes = pyplot.subplots(1, len(geometries), figsize=(5.5 * len(geometries), 4), sharey=True, squeeze=False)
+    plot, axes = pyplot.subplots(1, len(geometries), figsize=(5.5 * len(geometries), 4.6), sharey=True, squeeze=False)
     for axis, geometry in zip(axes[0], geometries, strict=True):
         for name in dict.fromkeys(row["loss"].rstrip("~") for row in found):
             chosen = [r for r in found if r["geometry"] == geometry and r["loss"].rstrip("~") == name]
@@ -167,8 +167,10 @@ def figure(found: list[dict], path: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="items", title=geometry)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("loss memory, MiB")
-    axes[0][-1].legend(fontsize=8)
-    plot.tight_layout()
+    plot.set_layout_engine("constrained")
+    plot.legend(
+        *axes[0][-1].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9, frameon=False
+    )
     plot.savefig(path, dpi=150)
 
 

@@ -82,14 +82,16 @@ def draw(axes: plt.Axes, files: dict[str, list[str]]) -> None:
 
 def main() -> None:
     """Draw."""
-    figure, panels = plt.subplots(2, 2, figsize=(8.8, 6.8))
+    figure, panels = plt.subplots(2, 2, figsize=(8.8, 7.2), layout="constrained")
     for axes, (title, files) in zip(panels.flat, PANELS.items(), strict=True):
         draw(axes, files)
         axes.set_title(title, fontsize=9)
     for axes in panels[:, 0]:
         axes.set_ylabel("NDCG@10, test")
-    panels[0, 0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    said = "lines: means over seeds; small dots: the seeds; bars: 95 % interval over users of a single seed"
+    figure.supxlabel(said, fontsize=8)
     figure.savefig(HERE / "heads.png", dpi=150)
 
 
