@@ -79,7 +79,7 @@ def figure(results: Sequence[Result], settings: Mapping[str, Any], file: Path) -
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    chart, axes = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
+    chart, axes = plt.subplots(figsize=(8.6, 3.8), layout="constrained")
     for result in drawn:
         seconds = [point["seconds"] for point in result["curve"]]
         axes.plot(
@@ -90,7 +90,7 @@ def figure(results: Sequence[Result], settings: Mapping[str, Any], file: Path) -
     axes.set(xscale="log", xlabel=label, ylabel="NDCG@10, validation", ylim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, loc="upper left", fontsize=7)
+    chart.legend(frameon=False, loc="outside right center", fontsize=7)
     with replaced(file) as part:
         chart.savefig(part, dpi=140, format=file.suffix[1:])
     plt.close(chart)
