@@ -31,6 +31,7 @@ from recbole_hyper.evaluation.statistics import StatisticsError
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.run import _print_summary
 from tests.conftest import SMALL, cycle_rows, write_inter
+from tests.evaluation.test_tables import latex_cells
 
 RANKS = {
     "Good": np.array([1, 1, 2, 1, 3, 1, 2, 1, 1, 2, 1, 1]),
@@ -109,6 +110,10 @@ def test_rows_hold_metrics_cost_and_the_test_against_the_best(tmp_path: Path) ->
     assert f"{results['Bad']['test']['ndcg@5']:.4f}† |" in lines[4]
     assert lines[5].endswith("| failed: no \\| memory for &lt;1 tensor&gt; |")
     table.save(tmp_path, "compare")
+    # four models as LaTeX: every row has the columns that are declared
+    printed = latex_cells((tmp_path / "compare.tex").read_text())
+    assert [line[0] for line in printed] == ["model", *by_name]
+    assert printed[1][1] == rf"\textbf{{{results['Good']['test']['ndcg@5']:.4f}}}"
     with open(tmp_path / "compare.csv", newline="") as file:
         saved = list(csv.DictReader(file))
     assert [row["model"] for row in saved] == list(by_name)
