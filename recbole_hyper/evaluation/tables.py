@@ -193,7 +193,7 @@ def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
     columns = list(columns or rows[0])
     texts = [{name: _plain(row.get(name)) for name in columns} for row in rows]
     right = {name for name in columns if all(_is_number(row.get(name)) or row.get(name) is None for row in rows)}
-    widths = {name: max(len(name), *(len(text[name]) for text in texts)) for name in columns}
+    widths = {name: max([len(name), *(len(text[name]) for text in texts)]) for name in columns}
 
     def line(cells: Mapping[str, str]) -> str:
         parts = [cells[n].rjust(widths[n]) if n in right else cells[n].ljust(widths[n]) for n in columns]
