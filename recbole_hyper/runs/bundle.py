@@ -72,7 +72,7 @@ def write_bundle(run: Path) -> Path:
             about["sequences"] = f"{BUNDLE}/{SEQUENCES}"
             recommender.store.save(part / SEQUENCES)
         np.savez(part / ARRAYS, **{name: array for name, array in arrays.items() if array is not None})
-        if isinstance(model, HyperRecommender):
+        if isinstance(model, HyperRecommender) and model.scores_by_head:
             try:
                 write_graph(model, lambda: ScoresGraph(model, about["max_length"]), part / GRAPH, "onnx")
             except ConfigError as error:

@@ -20,6 +20,8 @@ from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.models.item_memory import DECAYS, SHARES, ItemMemory, Mixture, Trials, log_mixture, newest_first
 from recbole_hyper.protocols.base import make_split
+from recbole_hyper.runs.bundle import write_bundle
+from recbole_hyper.serving.engine import GRAPH
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.build import build
 from recbole_hyper.training.checkpoint import read_weights
@@ -133,6 +135,8 @@ def test_a_loaded_run_scores_as_the_run_did(walk: Path, tmp_path: Path) -> None:
     ]
     found = loaded.score(histories)
     np.testing.assert_allclose(found, expected[:, 1:].numpy(), rtol=1e-4, atol=1e-5)
+    bundle = write_bundle(tmp_path / "run")  # served by the model itself: a graph of states and vectors has no memory
+    assert not (bundle / GRAPH).exists()
     with pytest.raises(ConfigError, match="FMLPRecMemory scores by more than states"):
         export(loaded.model, loaded.store.item_tokens, 8, tmp_path / "graph.pt2", format="program", top_k=3)
 

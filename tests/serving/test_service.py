@@ -193,7 +193,7 @@ def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
         write_bundle(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "more"), [("EASER", {}), ("HSASRecCE", {"curvature": 0.4})])
+@pytest.mark.parametrize(("name", "more"), [("EASER", {}), ("FMLPRecMemory", {}), ("HSASRecCE", {"curvature": 0.4})])
 def test_other_models_are_served_too(name: str, more: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run", **more))
     write_bundle(tmp_path / "run")
