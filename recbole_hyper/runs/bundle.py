@@ -6,6 +6,7 @@ serving/map.json      where the items lie in two dimensions, for the page
 serving/about.json    model, data, settings; written last
 """
 
+import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from recbole_hyper.files import read_json, replaced_folder, write_json
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.kept import DATA
 from recbole_hyper.runs.load import load
+from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.serving.engine import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, SEQUENCES, History, fingerprint
 from recbole_hyper.serving.export import write_graph
 from recbole_hyper.serving.graph import ScoresGraph
@@ -58,7 +60,7 @@ def write_bundle(run: Path) -> Path:
         "dataset": config["dataset"],
         "max_length": int(config["MAX_ITEM_LIST_LENGTH"] or 1),
         "exclude_seen": bool(config["exclude_seen"]),
-        "item_field": config["ITEM_ID_FIELD"],
+        "item_names": [*recommender.names["item_id"]],
         "curvature": model.head.curvature_value if curved else None,
         "n_items": catalogue.n_recommendable,
         "n_users": len(recommender.user_ids),
@@ -109,4 +111,5 @@ class RunScorer:
 
 
 if __name__ == "__main__":
-    print(write_bundle(Path(sys.argv[1])))
+    with trusting(**json.loads(sys.argv[2])):
+        print(write_bundle(Path(sys.argv[1])))

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recbole_hyper.errors import ConfigError, require, whole
 from recbole_hyper.files import read_json
+from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.serving.engine import ABOUT, BUNDLE, Engine, Scorer, fingerprint, open_bundle
 from recbole_hyper.threads import processors
 
@@ -27,7 +28,14 @@ logger = logging.getLogger("recbole_hyper")
 
 
 def serve(
-    run: str | Path, *, host: str = "127.0.0.1", port: int = 8000, workers: int = 1, catalogue: str | Path | None = None
+    run: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    catalogue: str | Path | None = None,
+    plugins: Sequence[str | Path] = (),
+    trust_plugins: bool = False,
 ) -> None:
     """Serve the finished run in a folder until the process is stopped.
 
@@ -39,6 +47,8 @@ def serve(
         host, port: where to listen. The service knows no passwords: let others reach it through a proxy that does.
         workers: processes.
         catalogue: table of items for rules, text or parquet; a new one is taken when the file changes.
+        plugins, trust_plugins: Python files of the run that may be run, or all that its folder names; see
+            :mod:`recbole_hyper.runs.plugin_files`.
 
     Raises:
         ConfigError: no finished run, a model that cannot be served, or the extra is missing.
@@ -50,13 +60,15 @@ def serve(
     table = None if catalogue is None else Path(catalogue)
     if table is not None and not table.is_file():
         raise ConfigError(f"catalogue={str(table)!r} is no file")
-    prepare(run)
+    trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
+    prepare(run, trust)
     threads = max(1, processors() // workers)
     settings = {"run": str(run.absolute()), "catalogue": str(table.absolute()) if table else None, "threads": threads}
+    settings["trust"] = trust
     stopped = threading.Event()
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-") as metrics:
         os.environ |= {_VARIABLE: json.dumps(settings), "PROMETHEUS_MULTIPROC_DIR": metrics}
-        threading.Thread(target=_keep_prepared, args=(run.absolute(), stopped), daemon=True).start()
+        threading.Thread(target=_keep_prepared, args=(run.absolute(), trust, stopped), daemon=True).start()
         try:
             uvicorn.run(
                 "recbole_hyper.runs.serve:app", factory=True, host=host, port=port, workers=workers,
@@ -73,16 +85,16 @@ def app() -> Any:
     settings = json.loads(os.environ[_VARIABLE])
     run, table = Path(settings["run"]), settings["catalogue"] and Path(settings["catalogue"])
 
+    def own_scorer(place: Path) -> Scorer:
+        from recbole_hyper.runs.bundle import RunScorer
+
+        with trusting(**settings["trust"]):
+            return RunScorer(place)
+
     def open_engine() -> Engine:
-        return open_bundle(run.resolve(), _own_scorer, settings["threads"], table)
+        return open_bundle(run.resolve(), own_scorer, settings["threads"], table)
 
     return make_app(Service(open_engine, lambda: _state(run, table)))
-
-
-def _own_scorer(run: Path) -> Scorer:
-    from recbole_hyper.runs.bundle import RunScorer
-
-    return RunScorer(run)
 
 
 def _state(run: Path, table: Path | None) -> Hashable:
@@ -91,8 +103,10 @@ def _state(run: Path, table: Path | None) -> Hashable:
     return tuple((str(file), (found := file.stat()).st_mtime_ns, found.st_size, found.st_ino) for file in files)
 
 
-def prepare(run: Path) -> bool:
+def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
     """Write the bundle of a finished run where it is missing or of another state; returns whether it was written.
+
+    ``trust`` are the arguments of ``trusting``.
 
     ConfigError with what the process that writes it said.
     """
@@ -102,21 +116,21 @@ def prepare(run: Path) -> bool:
         raise ConfigError(f"{run} holds no finished run: result.json is missing")
     if about.is_file() and read_json(about).get("run") == fingerprint(run):
         return False
-    command = [sys.executable, "-m", "recbole_hyper.runs.bundle", str(run)]
+    command = [sys.executable, "-m", "recbole_hyper.runs.bundle", str(run), json.dumps(dict(trust or {}))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"{run} cannot be served: {(done.stderr.strip().splitlines() or ['stopped'])[-1]}")
     return True
 
 
-def _keep_prepared(run: Path, stopped: threading.Event) -> None:
+def _keep_prepared(run: Path, trust: Mapping[str, Any], stopped: threading.Event) -> None:
     """Write the bundle again whenever the run changes."""
     failed: tuple[Path, str] | None = None
     while not stopped.wait(_EVERY):
         place = run.resolve()
         try:
             state = place, fingerprint(place)
-            if state != failed and prepare(place):
+            if state != failed and prepare(place, trust):
                 logger.info("the bundle of %s is new", place)
         except (ValueError, OSError) as error:
             failed = state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recbole_hyper.data.columns import fitting
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import ConfigError, did_you_mean, whole
@@ -29,6 +30,14 @@ Scores = npt.NDArray[np.float32]
 INTERACTIONS = "interactions"
 
 logger = logging.getLogger("recbole_hyper")
+
+
+def column_of_items(table: pa.Table, own: Collection[str]) -> str:
+    """Return the column of item ids: of one of the run's ``own`` names, or a usual one; ConfigError for none."""
+    names = fitting("item_id", table.column_names, own)
+    if not names:
+        raise ConfigError(f"the catalogue has no column of item ids; it has {', '.join(table.column_names)}")
+    return names[0]
 
 
 class Catalogue:

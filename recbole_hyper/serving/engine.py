@@ -17,15 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.files import digest, read_json
-from recbole_hyper.serving.catalogue import Catalogue
+from recbole_hyper.serving.catalogue import Catalogue, column_of_items
 from recbole_hyper.serving.inputs import read_table
 from recbole_hyper.serving.rules import Plan, select
 
@@ -273,7 +271,8 @@ def open_bundle(run: Path, own_scorer: Callable[[Path], Scorer], threads: int = 
     vectors = arrays.get("vectors")
     catalogue = Catalogue(store.item_tokens, arrays["counts"], arrays.get("allowed"), lambda: vectors)
     if table is not None:
-        catalogue = catalogue.with_columns(read_table(table), about["item_field"])
+        columns = read_table(table)
+        catalogue = catalogue.with_columns(columns, column_of_items(columns, about["item_names"]))
     scorer: Scorer
     if (folder / GRAPH).is_file():
         scorer = GraphScorer(folder / GRAPH, threads, int(about["max_length"]))

@@ -15,7 +15,6 @@ import pyarrow as pa
 import torch
 
 from recbole_hyper.config.parts import reads_times
-from recbole_hyper.data.columns import fitting
 from recbole_hyper.data.histories import whole_histories
 from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.sequences import SequenceStore, ranges
@@ -25,7 +24,7 @@ from recbole_hyper.evaluation.ranking import Scorer, rows_of_a_block, scores_of
 from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
-from recbole_hyper.serving.catalogue import Catalogue
+from recbole_hyper.serving.catalogue import Catalogue, column_of_items
 from recbole_hyper.serving.histories import Histories, column_names, read_histories, read_ids
 from recbole_hyper.serving.rules import Plan, Rules, select
 from recbole_hyper.types import Cases
@@ -184,9 +183,7 @@ class Recommender:
         """
         table = table.to_arrow() if hasattr(table, "to_arrow") else table
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
-        name = item_column or next(
-            iter(fitting("item_id", table.column_names, self.names["item_id"])), self.config["ITEM_ID_FIELD"]
-        )
+        name = item_column or column_of_items(table, self.names["item_id"])
         self.catalogue = self.catalogue.with_columns(table, name)
 
     def query(

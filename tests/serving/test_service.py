@@ -146,7 +146,7 @@ with TestClient(serve.app()) as client:
     answer = client.post("/recommend", json={"history": ["i3", "i1"], "k": 2, "rules": {"at_most": {"kind": 1}}})
     print(answer.text)
 """
-    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1}
+    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1, "trust": {}}
     environment = {**os.environ, "RECBOLE_HYPER_SERVE": json.dumps(settings)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
