@@ -455,6 +455,8 @@ class Config(RecBoleConfig):
         """Return the complete configuration as plain values, runnable again as a config file."""
         dropped = {"device", "eval_type", "MODEL_TYPE", "MODEL_INPUT_TYPE", "single_spec", "local_rank"}
         dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger", "resume"}
+        if "use_gpu" not in self.external_config_dict:
+            dropped.add("use_gpu")  # so that opening the run warns of a missing GPU only where one was requested
         # whether a run may go on is read from its epochs, whatever the model makes of them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}

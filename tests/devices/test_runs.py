@@ -146,6 +146,7 @@ def test_use_gpu_without_a_gpu_warns(data: Path, tmp_path: Path, caplog: pytest.
     keys = small_keys("Pop", data, output_dir=str(tmp_path / "other"))
     del keys["use_gpu"]
     run("Pop", "random", config_dict=keys)
+    load(tmp_path / "other")
     assert "this run takes the CPU" not in caplog.text
 
 
