@@ -91,9 +91,15 @@ def test_every_command_works_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> 
     lines = [line for line in plain if line.startswith("recbole-hyper ")]
     assert len(lines) >= 4
     for line in lines:
-        typed(shlex.split(line, comments=True)[1:])
+        if "my_model.py" not in line:  # a model of the reader: docs/coming-from-recbole.md runs such a command
+            typed(shlex.split(line, comments=True)[1:])
     for words in inline_commands(README):
-        typed([*words, "--help"] if len(words) == 1 else words)
+        typed([*words, "--help"] if len(words) == 1 or words[0] == "serve" else words)
+    ten_lines = next(
+        block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "FMLPRecCE" in block
+    )
+    (tmp_path / "ten_lines.py").write_text(ten_lines.replace('"saved/first"}', '"saved/first", "epochs": 1}'))
+    assert "item_id" in python(tmp_path, "ten_lines.py", package=package)
     for name in ("global_timepoint", "sampled_candidates", "temporal_users"):
         typed(["run", "--model=Pop", "--dataset=ml-100k", f"--config_files={name}"])
     commands = table_of_commands()
