@@ -129,7 +129,7 @@ class Parts:
             self.states = found.detach()
         states = self.states.requires_grad_()
         self.model._loss(
-            states, self.targets, self.batch[self.model.USER_ID], self.rows, self.model.head.of_step()
+            states, self.targets, self.batch[self.model.USER_ID], self.rows, self.model.head.step_head()
         ).backward()
 
     def update(self) -> None:

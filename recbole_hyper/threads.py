@@ -12,7 +12,7 @@ SPINS = "1000"
 # a training step takes some thirty; oneDNN's own default is 1024
 KERNELS_KEPT = "64"
 # random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
-ONE_AT_WORK = threading.RLock()
+PROCESS_LOCK = threading.RLock()
 
 
 def limit_spinning() -> None:

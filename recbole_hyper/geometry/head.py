@@ -91,16 +91,16 @@ class OutputHead(nn.Module):
         """Number of items, padding included."""
         return self.weight.shape[0]
 
-    def of_step(self) -> OutputHead:
+    def step_head(self) -> OutputHead:
         """Return the head that the loss of one training step scores with: this one, unless its matrix is computed."""
         return self
 
-    def numbered(self, items: Tensor) -> Tensor:
+    def rows_in_step(self, items: Tensor) -> Tensor:
         """Return the rows that ``items`` have in the head of a step; of items that it leaves out, 0."""
         return items
 
     @property
-    def n_of_step(self) -> int:
+    def n_step_items(self) -> int:
         """Number of items of the head of a step, padding included."""
         return self.n_items
 

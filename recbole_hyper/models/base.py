@@ -156,8 +156,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         matrix.sort_indices()
         offsets = torch.from_numpy(matrix.indptr).long()
         # negatives are numbered as the head of a step numbers them
-        items = self.head.numbered(torch.from_numpy(matrix.indices).long())
-        return NegativeSampler(self.head.n_of_step, offsets.to(self.device), items.to(self.device))
+        items = self.head.rows_in_step(torch.from_numpy(matrix.indices).long())
+        return NegativeSampler(self.head.n_step_items, offsets.to(self.device), items.to(self.device))
 
     # --- RecBole's methods -------------------------------------------------------------------------------------------
     def forward(self, items: Tensor, lengths: Tensor, *times: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         ValueError for (prefix, target) rows, in which no future can be read, where the encoder reads it.
         """
         users = interaction[self.USER_ID]
-        head = self.head.of_step()
+        head = self.head.step_head()
         if TARGET_LIST not in interaction:
             if self.encoder.reads_future:
                 raise ValueError(f"this encoder trains on windows; batches without {TARGET_LIST!r} hold no future")
@@ -202,7 +202,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
         """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
-        targets = self.head.numbered(targets)
+        targets = self.head.rows_in_step(targets)
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
         loss = self.loss(states, targets, head, negatives)
         self.loss_terms = dict(self.loss.statistics)

@@ -158,7 +158,7 @@ class FeaturedHead(OutputHead):
     def n_items(self) -> int:
         return self.table.num_embeddings
 
-    def of_step(self) -> OutputHead:
+    def step_head(self) -> OutputHead:
         """Return the head of one training step: its matrix is computed once, and holds the trained items alone.
 
         Items that were not trained on are no negatives: their features would learn that nobody chooses them.
@@ -169,10 +169,10 @@ class FeaturedHead(OutputHead):
             offset = None if offset is None else offset[self.shown]
         return OutputHead(self.geometry, weight, offset=offset, curvature=self.curvature, padding_idx=self.padding_idx)
 
-    def numbered(self, items: Tensor) -> Tensor:
+    def rows_in_step(self, items: Tensor) -> Tensor:
         """Return the rows that ``items`` have in the head of a step; of items that were not trained on, 0."""
         return self.numbers[items]
 
     @property
-    def n_of_step(self) -> int:
+    def n_step_items(self) -> int:
         return len(self.shown)

@@ -113,7 +113,9 @@ def check_loss(model: Any, max_length: int) -> None:
     targets = torch.randint(1, model.n_items, (count,), device=model.device)
     users = torch.ones(ROWS, dtype=torch.long, device=model.device)
     with blamed(kind, "forward"):
-        found = model._loss(states, targets, users, torch.arange(count, device=model.device) // 2, model.head.of_step())
+        found = model._loss(
+            states, targets, users, torch.arange(count, device=model.device) // 2, model.head.step_head()
+        )
     require_loss(found, f"{kind.__name__}.forward")
     with blamed(kind, "backward"):
         (gradient,) = torch.autograd.grad(found, states, allow_unused=True)

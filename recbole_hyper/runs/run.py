@@ -40,7 +40,7 @@ from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_fitting, settle
 from recbole_hyper.runs.warm_start import Earlier, continuation, start_from
-from recbole_hyper.threads import ONE_AT_WORK, use_threads
+from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of
 from recbole_hyper.training.checkpoint import REFIT
 from recbole_hyper.training.loop import Loop
@@ -120,7 +120,7 @@ def run(
         read = reader_of(config, interactions)
     elif config["interactions"] == "given" and read is None:
         read = reader_of_own(config)
-    with ONE_AT_WORK, claimed_folder(config) as output_dir:
+    with PROCESS_LOCK, claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
             return run_workers(config, output_dir, run_claimed, read)
         return run_claimed(config, output_dir, test=test, read=read, on_validation=on_validation)

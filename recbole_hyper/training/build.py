@@ -16,7 +16,7 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.random_numbers import OwnDraws, seeded
-from recbole_hyper.threads import ONE_AT_WORK
+from recbole_hyper.threads import PROCESS_LOCK
 from recbole_hyper.types import Split
 
 
@@ -79,7 +79,7 @@ def build_model(config: Config, data: SequenceDataset, store: SequenceStore, len
         with OwnDraws(seed):
             return config.model_class(config, training).to(config["device"])
     # RecBole's models may draw from the generators of numpy and Python, which belong to the process
-    with ONE_AT_WORK, seeded(seed):
+    with PROCESS_LOCK, seeded(seed):
         view = PrefixLoader(training, store, lengths, config).view() if _reads_prefixes(config) else training
         return config.model_class(config, view).to(config["device"])
 

@@ -121,7 +121,7 @@ def test_a_step_scores_the_trained_items_alone_and_its_gradients_are_those_of_au
     table = table_of(fusion="concat").double()
     head = FeaturedHead(registry.resolve("geometry", geometry)(), table, offset=True, curvature=0.2).double()
     states, targets = torch.randn(20, D, dtype=torch.float64), torch.from_numpy(np.resize(np.flatnonzero(TRAINED), 20))
-    loss = CrossEntropy()(states, head.numbers[targets], head.of_step())
+    loss = CrossEntropy()(states, head.numbers[targets], head.step_head())
     loss.backward()
     found = [parameter.grad.clone() for parameter in (*table.parameters(), head.offset)]
     for parameter in (*table.parameters(), head.offset):
