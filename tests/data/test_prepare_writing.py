@@ -201,6 +201,7 @@ def test_command_options_reach_the_recipe_and_the_card(
         "since": "85",
         "until": None,
         "threshold": 4.0,
+        "session_gap": None,
         "duplicates": "last",
         "filter": "k_core",
         "min_user": 1,
