@@ -233,7 +233,11 @@ def new_embedding(
         embedding = FeaturedEmbedding(
             config["hidden_size"], features, trained, id_dropout=config["feature_id_dropout"], **options
         )
-    initialize(embedding, rule=config["initializer"], std=config["initializer_range"])
+    rule, std = (
+        Encoder.model_defaults[key] if config[key] is None else config[key]
+        for key in ("initializer", "initializer_range")
+    )
+    initialize(embedding, rule=rule, std=std)
     with torch.no_grad():
         embedding.weight[0].zero_()
     if isinstance(embedding, FeaturedEmbedding):
