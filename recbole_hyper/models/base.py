@@ -233,11 +233,9 @@ def new_embedding(
         embedding = FeaturedEmbedding(
             config["hidden_size"], features, trained, id_dropout=config["feature_id_dropout"], **options
         )
-    rule, std = (
-        Encoder.model_defaults[key] if config[key] is None else config[key]
-        for key in ("initializer", "initializer_range")
-    )
-    initialize(embedding, rule=rule, std=std)
+    drawn = {key: config[key] for key in ("initializer", "initializer_range") if config[key] is not None}
+    drawn = {**Encoder.model_defaults, **drawn}
+    initialize(embedding, rule=drawn["initializer"], std=drawn["initializer_range"])
     with torch.no_grad():
         embedding.weight[0].zero_()
     if isinstance(embedding, FeaturedEmbedding):
