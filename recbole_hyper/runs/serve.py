@@ -63,8 +63,8 @@ def serve(
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
     prepare(run, trust)
     threads = max(1, processors() // workers)
-    settings = {"run": str(run.absolute()), "catalogue": str(table.absolute()) if table else None, "threads": threads}
-    settings["trust"] = trust
+    items = str(table.absolute()) if table else None
+    settings = {"run": str(run.absolute()), "catalogue": items, "threads": threads, "trust": trust}
     stopped = threading.Event()
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-") as metrics:
         os.environ |= {_VARIABLE: json.dumps(settings), "PROMETHEUS_MULTIPROC_DIR": metrics}
