@@ -188,6 +188,7 @@ def check_all(
     models are not ranked alike.
     """
     from recbole_hyper.config import ConfigError
+    from recbole_hyper.config.recbole_keys import TRANSLATED
     from recbole_hyper.options import SCORE, SPLIT
     from recbole_hyper.settings import deciding
 
@@ -199,7 +200,8 @@ def check_all(
         # what a model does not read is no part of its run: it may change without a new run
         unread = {key for key in settings[name] if configs[name].ignores(key) or key in configs[name].foreign_keys}
         settings[name] = {key: value for key, value in settings[name].items() if key not in unread}
-    for key in sorted(deciding(SCORE, SPLIT) | {"save_cases"}):
+    # a translated key decides nothing by itself: exclude_seen is compared, and repeatable is not
+    for key in sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED}):
         values = {name: config[key] for name, config in configs.items()}
         if any(value != values[models[0]] for value in values.values()):
             typed = _typed(key, list(values.values()))

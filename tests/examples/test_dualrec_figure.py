@@ -102,3 +102,16 @@ def test_the_command_writes_into_the_folder_of_the_run(random_data: Path, tmp_pa
     assert set(tmp_path.rglob("*")) - before == {tmp_path / "run" / "attention.png"}
     assert main([str(tmp_path / "run"), "--output=own.svg"]) == 0
     assert (tmp_path / "own.svg").is_file()
+
+
+def test_the_command_subtracts_a_run_of_the_past_alone(random_data: Path, tmp_path: Path, capsys):
+    small = {"epochs": 1, "n_heads": 2, "eval_args": {"mode": "full"}, "topk": [10], "valid_metric": "NDCG@10"}
+    keys = {**SMALL, "data_path": str(random_data), **small}
+    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "dual")})
+    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "past"), "dual_directions": "past"})
+    run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "other")})
+    figure = tmp_path / "attention.svg"
+    assert main([str(tmp_path / "dual"), f"--past_only={tmp_path / 'past'}", f"--output={figure}"]) == 0
+    assert "dual minus past only" in figure.read_text()
+    assert main([str(tmp_path / "other")]) == 1
+    assert "has no two directions" in capsys.readouterr().err

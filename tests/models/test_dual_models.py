@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from recbole_hyper import load, run
-from recbole_hyper.cli import main
 from recbole_hyper.config import Config
 from recbole_hyper.encoders.dual import DualEncoder
 from recbole_hyper.report.recipes import read_recipe
@@ -173,16 +172,3 @@ def test_every_setting_of_the_figures_grids_builds(name: str, random_data: Path)
     figures = {"heads": "n_heads", "alpha": "dual_alpha", "beta": "dual_beta"}
     if name in figures:
         assert list(grids) == [figures[name]]
-
-
-def test_attention_command(random_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    keys = {**KEYS, "data_path": str(random_data)}
-    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "dual")})
-    run("DualRec", "random", config_dict={**keys, "output_dir": str(tmp_path / "past"), "dual_directions": "past"})
-    run("SASRecCE", "random", config_dict={**keys, "output_dir": str(tmp_path / "other")})
-    figure = tmp_path / "attention.svg"
-    command = ["attention", str(tmp_path / "dual"), f"--past_only={tmp_path / 'past'}", f"--output={figure}"]
-    assert main(command) == 0
-    assert "dual minus past only" in figure.read_text()
-    assert main(["attention", str(tmp_path / "other")]) == 1
-    assert "has no two directions" in capsys.readouterr().err
