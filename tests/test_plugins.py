@@ -177,7 +177,7 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"loss_type": Euclidean}, r"losses: .*Euclidean must derive from recbole_hyper.losses.base.Loss"),
         ({"loss_type": "focall"}, r"'focall' is unknown; known: bce, .*--plugins=FILE.py"),
         ({"loss_type": 3}, r"losses: '3' is unknown; known: bce"),
-        ({"loss_type": Doubled, "factors": 1}, r"unknown key 'factors'; did you mean factor"),
+        ({"loss_type": Doubled, "factorr": 1}, r"unknown key 'factorr'; did you mean factor"),
     ],
 )
 def test_what_is_no_part_is_one_error(

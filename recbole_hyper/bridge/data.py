@@ -83,6 +83,11 @@ class CaseData:
     def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
         self.config, self.evaluation, self._training = config, evaluation, training
 
+    @property
+    def cases(self) -> Cases:
+        """The cases of the part."""
+        return self.evaluation.cases
+
     @cached_property
     def _loader(self) -> FullSortEvalDataLoader:
         cases = self.evaluation.cases

@@ -16,6 +16,9 @@ from recbole_hyper.kernels.ranks import LOWEST, with_torch_threads
 Int32 = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.float32]
 
+# values with diversity are compared in steps of 1 / GRID: a last bit that the compiler rounds otherwise decides no tie
+GRID = 2.0**32
+
 
 @compiled()
 def _likeness(one: int, other: int, vectors: Any, kinds: Any) -> float:
@@ -36,7 +39,7 @@ def choose_rows(
     """Choose ``k`` items of every row one after another, each the best that no limit forbids.
 
     The value of an item is (1 - diversity) * relevance - diversity * its largest likeness to an item chosen before;
-    relevance is the score, brought to 0 .. 1 over the row's candidates. Equal values are in item order.
+    relevance is the score, brought to 0 .. 1 over the row's candidates. Values equal to 2^-32 are in item order.
 
     Args:
         items, scores: (n, m) candidates, best first, 0 where there are fewer.
@@ -74,6 +77,7 @@ def choose_rows(
                 if diversity > 0:
                     relevance = (value - low) / width if width > 0 else 0.0
                     value = (1 - diversity) * relevance - (diversity * likeness[j] if place > 0 else 0.0)
+                    value = np.floor(value * GRID + 0.5)
                 if value > highest or (value == highest and items[i, j] < items[i, chosen]):
                     chosen, highest = j, value
             if chosen < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from recbole_hyper.data.where import parse_where
@@ -47,7 +49,7 @@ def best_list(
             return value[item]
         relevance = (value[item] - low) / (high - low) if high > low else 0.0
         most = max((likeness(item, other) for other in chosen), default=0.0)
-        return (1 - rules.diversity) * relevance - rules.diversity * most
+        return math.floor(((1 - rules.diversity) * relevance - rules.diversity * most) * 2.0**32 + 0.5)
 
     chosen: list[int] = []
     for candidates in (pool, order):
