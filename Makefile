@@ -1,6 +1,6 @@
 # make demo          train HSASRecCE on ml-100k and print its table
 # make test          the test suite (eight minutes on two cores)
-# make test-quick    the tests of the mathematics and of the layout (under a minute)
+# make test-quick    a part of the suite that takes about a minute: geometry, protocols, layout, options
 # make test-slow     the long tests
 # make test-install  install the package alone into build/venv and run the commands of README and docs there
 # make test-recbole RECBOLE_TESTS=DIR   run RecBole's own tests; DIR is the folder tests of its repository at v1.2
@@ -18,7 +18,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= --numprocesses=auto --maxprocesses=4 --dist=worksteal
-QUICK := tests/geometry tests/hyperbolic tests/losses tests/curvature tests/protocols tests/test_architecture.py tests/test_size.py
+QUICK := tests/geometry tests/protocols tests/test_architecture.py tests/test_size.py tests/test_options.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-slow test-install test-recbole test-recbole121 test-newest coverage check format docs build release clean
