@@ -141,7 +141,7 @@ def keys_in_source(cls: type) -> frozenset[str]:
 
 @functools.cache
 def words_in_source(cls: type) -> frozenset[str]:
-    """Return every text that stands in the files of others' model: a key that is none of them is read by no name."""
+    """Return every string in the files of a third-party model; the model cannot read a key that is not among them."""
     trees = map(_tree, _modules(cls))
     return frozenset(
         node.value

@@ -134,7 +134,7 @@ class HostedLoop(Loop):
         self.saved = True
 
     def begin(self, epoch: int, cur_step: int, best_valid_score: float, *, saved: bool) -> None:
-        """Go on with ``epoch``, from what RecBole's file says of the epochs before."""
+        """Continue with ``epoch``; the earlier epochs are those of RecBole's file."""
         self.saved, self.cur_step, self.best_valid_score = saved, cur_step, best_valid_score
         self.history = self.history[:epoch] or [{"epoch": before} for before in range(epoch)]
 

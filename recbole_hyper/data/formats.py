@@ -1,4 +1,4 @@
-"""The raw formats as data: properties/formats.yaml, and what a user may say of a file of one's own."""
+"""The raw formats as data: properties/formats.yaml, and the options that describe a user's own file."""
 
 from __future__ import annotations
 

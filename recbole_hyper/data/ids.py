@@ -76,7 +76,7 @@ def to_strings(values: pa.Array) -> tuple[pa.Array, Good]:
 
 
 def holds_nul(texts: pa.Array) -> bool:
-    """Return whether a NUL character stands in any of the texts, after which numpy reads no further."""
+    """Return whether any of the texts has a NUL character, where numpy stops reading."""
     data = texts.buffers()[2]
     return data is not None and len(data) > 0 and not np.frombuffer(data, np.uint8).all()
 
