@@ -12,7 +12,7 @@ from recbole_hyper.threads import limit_kept_kernels, limit_spinning
 
 patches.apply()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _MODULES = {
     "load": "runs.load",
     "recommend": "runs.recommend",

@@ -1,4 +1,4 @@
-"""Parts from outside the package: by file, by path, by entry point, as classes; README's own loss among them."""
+"""Parts from outside the package: by file, by path, by entry point, as classes; the tutorial's loss among them."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(registry._registry, kind, dict(registry._registry[kind]))
 
 
-def readme_loss() -> str:
-    """Return the block of README that begins with the name of the file."""
-    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-    return next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "my_parts.py" in block)
+def tutorial_loss() -> str:
+    """Return the first loss of the tutorial."""
+    text = (CHECKOUT / "docs" / "own-loss.md").read_text(encoding="utf-8")
+    return next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "focal.py" in block)
 
 
-def test_the_loss_of_the_readme_learns_from_outside_the_checkout(walk: Path, tmp_path: Path) -> None:
+def test_the_loss_of_the_tutorial_learns_from_outside_the_checkout(walk: Path, tmp_path: Path) -> None:
     own = tmp_path / "elsewhere"
     own.mkdir()
-    (own / "my_parts.py").write_text(readme_loss(), encoding="utf-8")
+    (own / "my_parts.py").write_text(tutorial_loss(), encoding="utf-8")
     keys = {**LEARN, "data_path": walk, "output_dir": own / "run", "gamma": 1.5, "plugins": "my_parts.py"}
     command = [sys.executable, "-m", "recbole_hyper", "run", "--model=SASRecCE", "--dataset=walk", "--loss_type=focal"]
     command += [f"--{key}={value}" for key, value in keys.items()]
