@@ -16,7 +16,8 @@ class GlobalTimepoint(Protocol):
 
     Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). With
     ``successive: true`` every interaction of a part is a case, with everything before it as history, earlier cases
-    included; else the first of each user. Interactions with items that were not trained on are left out, as targets
+    included; else the first of each user, or with ``target: last`` beside the points the last one, all earlier ones its
+    history (Gusak et al. 2025, "Time to Split", global temporal split). Interactions with items that were not trained on are left out, as targets
     and in histories. Users who appear later stay: their first interaction is history and no case. With ``refit: True``
     the final model is trained on train + validation, and items of both count as known in the test.
     ``max_cases: 50000`` beside the points moves the start of a part until it holds at most that many interactions,
@@ -27,8 +28,15 @@ class GlobalTimepoint(Protocol):
 
     def check_argument(self) -> None:
         points = self.argument
-        if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= {"valid", "test", "max_cases"}):
-            raise ProtocolError(f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected (and max_cases)")
+        known = {"valid", "test", "max_cases", "target"}
+        if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= known):
+            raise ProtocolError(
+                f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected (and max_cases, target)"
+            )
+        if points.get("target", "last") != "last":
+            raise ProtocolError(f"split {{GT: ...}}: target={points['target']!r}; only 'last' is known")
+        if "target" in points and self.successive:
+            raise ProtocolError("split {GT: ...}: target: last asks for one case a user; drop successive: true")
         limit = points.get("max_cases")
         if not matches("int >= 1 or ~", limit):
             raise ProtocolError(f"split {{GT: ...}}: max_cases={limit!r}; a whole number of at least 1 is expected")
@@ -93,6 +101,7 @@ class GlobalTimepoint(Protocol):
         asked = (kept.times >= start) & (kept.times < end) & (positions > 0)
         rows, positions = rows[asked], positions[asked]
         if not self.successive:
-            rows, index = np.unique(rows, return_index=True)
-            positions = positions[index]
+            step = -1 if "target" in self.argument else 1
+            rows, index = np.unique(rows[::step], return_index=True)
+            positions = positions[::step][index]
         return Cases.build(kept, rows, positions), lost

@@ -139,6 +139,14 @@ def test_global_timepoint_without_successive_asks_once_per_user() -> None:
     assert unpack(split)[2] == [("a", ("x", "y", "z"), "w"), ("n", ("y",), "w")]
 
 
+def test_global_timepoint_with_the_last_item_as_target() -> None:
+    _, valid, test = unpack(make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}})))
+    assert valid == [("a", ("x", "y"), "z"), ("b", ("w", "z", "x"), "y")]
+    assert test == [("a", ("x", "y", "z", "w"), "x"), ("n", ("y",), "w")]
+    with pytest.raises(ProtocolError, match="drop successive"):
+        make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}}, eval_args={"successive": True}))
+
+
 def test_an_interaction_at_the_point_belongs_to_the_later_part() -> None:
     points = {"valid": "1970-01-01 00:00:12", "test": "1970-01-01 00:00:21"}
     train, valid, test = unpack(make_split(store_of(BY_HAND), config_of({"GT": points})))
@@ -386,6 +394,7 @@ def test_check_refuses_dishonest_splits() -> None:
         ({"GT": {"valid": 0.9, "test": 0.9}}, "must start before test"),
         ({"GT": 0.9}, "is expected"),
         ({"GT": {"valid": 0.5, "test": 0.9, "max_cases": 0}}, "max_cases=0"),
+        ({"GT": {"valid": 0.5, "test": 0.9, "target": "first"}}, "only 'last' is known"),
         ({"GT": {"valid": "1970-01-01 00:00:02", "test": 0.9}}, "the test part has no case"),
         ({"TU": {"point": 0.9, "span": 1}}, "known settings are point, history"),
         ({"TU": {"point": 0.9, "history": "some"}}, "allowed are after, full"),
