@@ -50,8 +50,8 @@ test-slow: setup
 
 test-install: setup
 	$(PYTHON) -m venv --clear build/venv
-	build/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[export]"
-	RECBOLE_HYPER_PYTHON=$(CURDIR)/build/venv/bin/python $(BIN)/python -m pytest -m "slow or not slow" tests/test_readme.py tests/test_docs.py
+	build/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[serve]"
+	RECBOLE_HYPER_PYTHON=$(CURDIR)/build/venv/bin/python $(BIN)/python -m pytest -m "slow or not slow" tests/test_readme.py tests/test_docs.py tests/serving/test_week.py
 
 test-recbole: setup
 	$(if $(RECBOLE_TESTS),,$(error RECBOLE_TESTS=DIR is missing: the folder tests of RecBole's repository at v1.2))

@@ -12,6 +12,6 @@ setup(
         "recbole_hyper": ["py.typed"],
         "recbole_hyper.properties": ["**/*.yaml"],
         "recbole_hyper.report": ["page.html"],
-        "recbole_hyper.serving": ["page/*"],
+        "recbole_hyper.serving.page": ["*.html", "*.js"],
     },
 )

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/bench_serve.py --output=results/bench_serve.json
 
 A run on planted interactions is trained for one epoch, since the time of an answer does not depend on what was learned.
-The load is bounded: so many requests over so many connections, each of which waits for its answer.
+The load is bounded: so many requests over so many connections, each of which waits for its answer. In the same run,
+/health is asked in the same way: what the framework and the load take without a recommendation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ import numpy as np
 import psutil
 
 HERE = "127.0.0.1"
-BODIES: dict[str, dict[str, Any]] = {
+# by name: what is asked beside a history; None asks /health
+BODIES: dict[str, dict[str, Any] | None] = {
+    "no recommendation: GET /health": None,
     "no rule": {},
     "where and at most 2 per category": {"rules": {"where": "price < 50", "at_most": {"category": 2}}},
 }
@@ -54,18 +57,25 @@ def make_run(folder: Path, n_items: int) -> Path:
     return folder / "run"
 
 
-async def load(port: int, bodies: list[bytes], connections: int, limit: float) -> dict[str, float]:
-    """Ask for all bodies over keep-alive connections; returns requests a second and quantiles of the milliseconds."""
-    waiting, spent = list(reversed(bodies)), []
+def message(body: dict[str, Any] | None) -> bytes:
+    """Return the bytes of a request."""
+    if body is None:
+        return f"GET /health HTTP/1.1\r\nhost: {HERE}\r\n\r\n".encode()
+    content = json.dumps(body).encode()
+    head = f"POST /recommend HTTP/1.1\r\nhost: {HERE}\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+
+
+async def load(port: int, messages: list[bytes], connections: int, limit: float) -> dict[str, float]:
+    """Send all messages over keep-alive connections; returns requests a second and quantiles of the milliseconds."""
+    waiting, spent = list(reversed(messages)), []
     end = time.perf_counter() + limit
 
     async def one() -> None:
         reader, writer = await asyncio.open_connection(HERE, port)
         while waiting and time.perf_counter() < end:
-            body = waiting.pop()
             start = time.perf_counter()
-            head = f"POST /recommend HTTP/1.1\r\nhost: {HERE}\r\ncontent-type: application/json\r\n"
-            writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            writer.write(waiting.pop())
             answer = await reader.readuntil(b"\r\n\r\n")
             if not answer.startswith(b"HTTP/1.1 200"):
                 raise RuntimeError(answer.decode())
@@ -92,15 +102,12 @@ def ask_many(port: int, server: psutil.Process, arguments: argparse.Namespace) -
     generator = np.random.default_rng(1)
     rows = []
     for name, more in BODIES.items():
-        bodies = [
-            json.dumps(
-                {"history": [f"i{item}" for item in generator.integers(0, arguments.items, 20)], **more}
-            ).encode()
-            for _ in range(arguments.requests)
-        ]
-        asyncio.run(load(port, bodies[:200], 8, arguments.limit))  # compiled and warm
+        histories = generator.integers(0, arguments.items, (arguments.requests, 20)).tolist()
+        bodies = [None if more is None else {"history": [f"i{item}" for item in one], **more} for one in histories]
+        messages = [message(body) for body in bodies]
+        asyncio.run(load(port, messages[:200], 8, arguments.limit))  # compiled and warm
         for connections in (1, 16):
-            part = bodies if connections > 1 else bodies[: arguments.requests // 4]
+            part = messages if connections > 1 else messages[: arguments.requests // 4]
             before = processor_seconds(server)
             row: dict[str, Any] = {"request": name, "connections": connections}
             row |= asyncio.run(load(port, part, connections, arguments.limit))
@@ -110,34 +117,39 @@ def ask_many(port: int, server: psutil.Process, arguments: argparse.Namespace) -
     return rows
 
 
+def serve_and_ask(folder: Path, workers: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Serve the run by so many processes; returns the rows of :func:`ask_many`, with the load before them."""
+    with socket.socket() as free:
+        free.bind((HERE, 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "recbole_hyper", "serve", str(folder), f"--port={port}",
+               f"--workers={workers}", f"--catalogue={folder.parent / 'catalogue.csv'}"]  # fmt: skip
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(f"http://{HERE}:{port}/health", server)
+        before = {"workers": workers, "load before": round(os.getloadavg()[0], 1)}
+        return [before | row for row in ask_many(port, psutil.Process(server.pid), arguments)]
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
 def main() -> None:
     """Train, serve, ask, print, and write where it is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--requests", type=int, default=2000, help="of each kind")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each kind")
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = make_run(Path(place), arguments.items)
-        with socket.socket() as free:
-            free.bind((HERE, 0))
-            port = free.getsockname()[1]
-        command = [sys.executable, "-m", "recbole_hyper", "serve", str(folder), f"--port={port}",
-                   f"--workers={arguments.workers}", f"--catalogue={folder.parent / 'catalogue.csv'}"]  # fmt: skip
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            wait_for(f"http://{HERE}:{port}/health", server)
-            before = os.getloadavg()[0]
-            rows = ask_many(port, psutil.Process(server.pid), arguments)
-        finally:
-            server.terminate()
-            server.wait(30)
+        rows = [row for workers in arguments.workers for row in serve_and_ask(folder, workers, arguments)]
     content = {
         "command": f"python {' '.join(sys.argv)}",
         "environment": f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors shared with other "
-        f"work, load {before:.1f} before; client and server on the same processors",
+        "work; client and server on the same processors",
         "rows": rows,
     }
     if arguments.output:

@@ -15,7 +15,6 @@ patches.apply()
 __version__ = "0.2.0"
 _MODULES = {
     "load": "runs.load",
-    "recommend": "runs.recommend",
     "recommend_all": "runs.batch",
     "run": "runs.run",
     "run_seeds": "runs.seeds",

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import recbole_hyper
 from tests.reference import planted
@@ -50,15 +51,18 @@ def python(folder: Path, *arguments: str, package: Path = CHECKOUT) -> str:
         arguments: of Python.
         package: the folder that the package is imported from, where no installed one is given.
     """
+    done = subprocess.run(**started(folder, *arguments, package=package), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def started(folder: Path, *arguments: str, package: Path = CHECKOUT) -> dict[str, Any]:
+    """Return what :mod:`subprocess` needs to start Python with these arguments, see :func:`python`."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     if INSTALLED is None:
         environment["PYTHONPATH"] = str(package)
-    done = subprocess.run(
-        [INSTALLED or sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    return {"args": [INSTALLED or sys.executable, *arguments], "cwd": folder, "env": environment}
 
 
 def inline_commands(text: str) -> list[list[str]]:

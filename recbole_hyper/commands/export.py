@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("--format", default="onnx", help="onnx, program (torch.export) or vectors; default onnx")
     parser.add_argument(
-        "--output", required=True, help="file: .onnx, .pt2, or .npy or .parquet; a .json of that name joins it"
+        "--output", required=True, help="file: .onnx, .pt2 or .parquet; NAME.json beside it says what it holds"
     )
     parser.add_argument("--top_k", type=int, help="items that the graph recommends; default: the encoder alone")
     parser.add_argument("--exclude_seen", action="store_true", help="with --top_k: an input of items to leave out")

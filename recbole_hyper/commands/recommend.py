@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unfinished", action="store_true", help="use a run that was stopped in training")
     parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
     parser.add_argument("--csv_safe", action="store_true", help="an apostrophe before ids that look like formulas")
-    parser.add_argument("--num_workers", type=int, default=1, help="processes for all users; --output is a folder then")
+    parser.add_argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)")
     parser.add_argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one")
 
 
@@ -52,15 +52,14 @@ def switch(text: str) -> bool:
 
 def main(arguments: argparse.Namespace) -> int:
     """Recommend; without ``--output`` a table for the first few users."""
+    from recbole_hyper.data.inputs import read_history_file, read_id_file, read_table
     from recbole_hyper.evaluation.tables import frame_table
+    from recbole_hyper.runs.batch import Workers
     from recbole_hyper.runs.load import identity, load
     from recbole_hyper.serving import stream
-    from recbole_hyper.serving.inputs import read_table
 
     if arguments.users is not None and arguments.histories is not None:
         raise ValueError("give --users or --histories, one of the two")
-    if arguments.num_workers != 1:
-        return _by_workers(arguments)
     users = _users(arguments.users)
     if arguments.output is not None:
         inputs = [
@@ -71,27 +70,34 @@ def main(arguments: argparse.Namespace) -> int:
     model = load(arguments.run, unfinished=arguments.unfinished)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
     if arguments.histories is not None:
-        question = stream.about_histories(model, arguments.histories, **how, layout=_layout(arguments))
-        print(question.note)
+        read = read_history_file(arguments.histories, model.names, _layout(arguments), model.unit)
+        print(f"histories in order: {read.order}")
+        query = model.query(histories=read, **how)
     else:
-        question = stream.about_users(model, users, **how, layout=_layout(arguments))
+        ids = read_id_file(users, model.names, "user_id", _layout(arguments)) if isinstance(users, Path) else users
+        query = model.query(users=stream.all_users(model) if ids is None else ids, **how)
     if arguments.catalogue is not None:
         model.use_catalogue(read_table(arguments.catalogue))
     lists = _lists(arguments, model.names)
     rules = {"rules": _rules(arguments, model.names)}
-    plan = model.plan(**options_of(model.plan, arguments) | lists | rules)
+    plan = model.catalogue.plan(**options_of(model.catalogue.plan, arguments) | lists | rules)
+    n = len(query)
     if arguments.output is None:
-        query = question.part(0, min(_SHOWN, question.n))
-        print(frame_table(model.answer(query, plan)))
-        print(f"{len(query)} of {question.n} users; --output=FILE.parquet writes all")
-        stream.tell_skipped(query.unknown_items, query.unknown_users)
+        print(frame_table(model.answer(query[:_SHOWN], plan)))
+        print(f"{min(_SHOWN, n)} of {n} users; --output=FILE.parquet writes all")
+        stream.tell_skipped(query)
         return 0
+    options: dict[str, Any] = {"csv_safe": arguments.csv_safe}
+    if arguments.num_workers != 1:
+        files = [str(Path(file).absolute()) for file in arguments.plugins]
+        trust = {"files": files, "everything": arguments.trust_plugins}
+        options["compute"] = Workers(arguments.run, arguments.num_workers, arguments.ray_address, trust)
     there = stream.write_recommendations(
-        model, question, arguments.output, plan=plan, identity=identity(arguments.run), csv_safe=arguments.csv_safe
+        model, query, arguments.output, plan=plan, identity=identity(arguments.run), **options
     )
     if there:
         print(f"went on after {there} parts of an earlier call")
-    print(f"{question.n} users")
+    print(f"{n} users")
     print(arguments.output)
     return 0
 
@@ -102,29 +108,6 @@ def _users(text: str | None) -> Path | list[str] | None:
         return None
     path = Path(text)
     return path if path.exists() or path.suffix or "/" in text else words(text)
-
-
-def _by_workers(arguments: argparse.Namespace) -> int:
-    """Recommend to all users by several processes, into a folder of parquet files."""
-    from recbole_hyper.runs.batch import recommend_all
-    from recbole_hyper.runs.folder import read_begun
-    from recbole_hyper.serving.inputs import read_table
-    from recbole_hyper.serving.parts import KINDS
-
-    if arguments.users not in (None, "all") or arguments.histories is not None:
-        raise ValueError("--num_workers recommends to all users of the run; leave --users and --histories out")
-    if arguments.output is None or arguments.output.suffix in KINDS:
-        raise ValueError("--num_workers writes parquet files into a folder; name one by --output=FOLDER")
-    begun = read_begun(Path(arguments.run))
-    keys = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD"}
-    names = {field: {begun.get(key, field)} for field, key in keys.items()}
-    rules = {"rules": _rules(arguments, names)}
-    options = options_of(recommend_all, arguments) | _lists(arguments, names) | rules
-    if arguments.catalogue is not None:
-        options["catalogue"] = read_table(arguments.catalogue)
-    files = recommend_all(arguments.run, **options)
-    print(f"{len(files)} files in {arguments.output}")
-    return 0
 
 
 def _layout(arguments: argparse.Namespace) -> Any:
@@ -138,7 +121,7 @@ def _layout(arguments: argparse.Namespace) -> Any:
 
 def _lists(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Return the only items, and those left out, from the files that name them; ``names`` are those of the columns."""
-    from recbole_hyper.serving.inputs import read_exclusions, read_id_file
+    from recbole_hyper.data.inputs import read_exclusions, read_id_file
 
     only, never = arguments.items, arguments.exclude
     return {
@@ -149,7 +132,7 @@ def _lists(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) 
 
 def _rules(arguments: argparse.Namespace, names: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Return the rules of the command line."""
-    from recbole_hyper.serving.inputs import read_boosts
+    from recbole_hyper.data.inputs import read_boosts
 
     rules = {name: getattr(arguments, name) for name in ("where", "diversity", "diversity_by")}
     for name in ("at_most", "at_least"):

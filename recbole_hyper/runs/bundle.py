@@ -1,21 +1,12 @@
-"""The bundle of a finished run: what a serving process reads in the place of torch and the run's configuration.
-
-serving/scores.onnx   the graph of scores, of a model that has one
-serving/arrays.npz    training counts, item vectors, and which items may be recommended
-serving/map.json      where the items lie in two dimensions, for the page
-serving/about.json    model, data, settings; written last
-"""
+"""The bundle of a finished run, written: what a serving process reads in the place of torch and the configuration."""
 
 import json
 import logging
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import package_version
@@ -24,13 +15,14 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.runs.kept import DATA
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.plugin_files import trusting
-from recbole_hyper.serving.engine import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, SEQUENCES, History, fingerprint
+from recbole_hyper.serving.bundle import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, SEQUENCES, fingerprint
 from recbole_hyper.serving.export import write_graph
 from recbole_hyper.serving.graph import ScoresGraph
-from recbole_hyper.serving.map import item_map
-from recbole_hyper.serving.recommender import Query, Recommender
+from recbole_hyper.serving.page.map import item_map
 
 WRITTEN_BY = "recbole-hyper serve"
+# the part of the configuration that answers depend on
+_KEYS = ("model", "dataset", "exclude_seen", "USER_ID_FIELD", "ITEM_ID_FIELD", "TIME_FIELD")
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -45,41 +37,36 @@ def write_bundle(run: Path) -> Path:
         raise ConfigError(f"{folder} is no folder of 'recbole-hyper serve', which would replace it; rename it")
     state = fingerprint(run)
     recommender = load(run)
-    if recommender.learns_users:
+    if recommender.scorer.learns_users:
         raise ConfigError(
             f"{recommender.config['model']} learned a vector per user and answers for no history; "
             "'recbole-hyper recommend' writes its lists"
         )
     model, config, catalogue = recommender.model, recommender.config, recommender.catalogue
-    curved = isinstance(model, HyperRecommender) and model.head.geometry.curved
+    head = model.head if isinstance(model, HyperRecommender) else None
     about: dict[str, Any] = {
         "written_by": WRITTEN_BY,
         "version": package_version(),
         "run": state,
-        "model": config["model"],
-        "dataset": config["dataset"],
         "max_length": int(config["MAX_ITEM_LIST_LENGTH"] or 1),
-        "exclude_seen": bool(config["exclude_seen"]),
-        "item_names": [*recommender.names["item_id"]],
-        "curvature": model.head.curvature_value if curved else None,
+        "curvature": head.curvature_value if head is not None and head.geometry.curved else None,
         "n_items": catalogue.n_recommendable,
         "n_users": len(recommender.user_ids),
-        "sequences": f"{DATA}/sequences",
+        **{key: config[key] for key in _KEYS},
     }
-    vectors = catalogue.raw_vectors()
-    arrays: dict[str, Any] = {"counts": catalogue.columns["interactions"].to_numpy(), "vectors": vectors}
-    arrays["allowed"] = catalogue.allowed
+    vectors, counts = recommender.scorer.vectors(), catalogue.columns["interactions"].to_numpy()
     with replaced_folder(folder) as part:
-        if not (run / DATA / "sequences").is_dir():
-            about["sequences"] = f"{BUNDLE}/{SEQUENCES}"
-            recommender.store.save(part / SEQUENCES)
-        np.savez(part / ARRAYS, **{name: array for name, array in arrays.items() if array is not None})
-        if isinstance(model, HyperRecommender) and model.scores_by_head:
+        if head is not None and model.scores_by_head:
             try:
                 write_graph(model, lambda: ScoresGraph(model, about["max_length"]), part / GRAPH, "onnx")
             except ConfigError as error:
                 logger.warning("%s; served by torch", error)
-        write_json(part / MAP, item_map(vectors, arrays["counts"], catalogue.item_tokens, about["curvature"]))
+        if (part / GRAPH).is_file():
+            allowed = {} if catalogue.allowed is None else {"allowed": catalogue.allowed}
+            np.savez(part / ARRAYS, counts=counts, vectors=vectors, **allowed)
+            if not (run / DATA / SEQUENCES).is_dir():
+                recommender.store.save(part / SEQUENCES)
+        write_json(part / MAP, item_map(vectors, counts, catalogue.item_tokens, about["curvature"]))
         write_json(part / ABOUT, about)
     return folder
 
@@ -90,24 +77,6 @@ def is_bundle(folder: Path) -> bool:
         return read_json(folder / ABOUT).get("written_by") == WRITTEN_BY
     except (OSError, ValueError):
         return False
-
-
-class RunScorer:
-    """Scores of a run whose model has no graph, by the model itself."""
-
-    def __init__(self, run: Path) -> None:
-        self._recommender: Recommender = load(run)
-
-    def __call__(self, histories: Sequence[History]) -> npt.NDArray[np.float32]:
-        """Return the scores (n, n_items) after ``histories``."""
-        offsets = np.cumsum([0, *(len(items) for items, _ in histories)])
-        nobody = np.zeros(len(histories), dtype=np.int64)
-        items = np.array([item for history, _ in histories for item in history], dtype=np.int32)
-        times = np.array([time for _, moments in histories for time in moments])
-        query = Query(nobody, nobody, offsets, items, times=times)
-        with torch.no_grad():
-            scores = self._recommender.scores_of(query, np.arange(len(histories)))
-        return scores
 
 
 if __name__ == "__main__":

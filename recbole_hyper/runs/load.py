@@ -13,6 +13,7 @@ from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
 from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
+from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, load_weights, read_weights
@@ -72,11 +73,11 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         logger.warning("%s", changed[-1])
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
     return Recommender(
-        model,
+        ModelScorer(model, config, data.store),
         config,
         data.store,
         counts=split.store.counts(lengths),
-        catalogue=split.catalogue,
+        allowed=split.catalogue,
         trained=data.store.users[lengths > 0],
         changed=changed,
     )

@@ -11,12 +11,11 @@ import pandas as pd
 import pyarrow as pa
 
 from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_history_file
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.data.times import in_unit, unit_of_times
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.scorers import learns_users
-from recbole_hyper.serving.histories import Histories, column_names, read_histories
-from recbole_hyper.serving.inputs import read_history_file
 from recbole_hyper.types import Cases, Split
 
 logger = logging.getLogger("recbole_hyper")

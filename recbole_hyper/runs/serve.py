@@ -17,7 +17,8 @@ from typing import Any
 from recbole_hyper.errors import ConfigError, require, whole
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.plugin_files import trusting
-from recbole_hyper.serving.engine import ABOUT, BUNDLE, Engine, Scorer, fingerprint, open_bundle
+from recbole_hyper.serving.bundle import ABOUT, BUNDLE, Served, fingerprint, open_bundle
+from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.threads import processors
 
 # how workers are told what to serve
@@ -80,21 +81,22 @@ def serve(
 
 def app() -> Any:
     """Return the application of one worker."""
-    from recbole_hyper.serving.service import Service, make_app
+    from recbole_hyper.serving.page.routes import with_page
+    from recbole_hyper.serving.service import Service
 
     settings = json.loads(os.environ[_VARIABLE])
     run, table = Path(settings["run"]), settings["catalogue"] and Path(settings["catalogue"])
 
-    def own_scorer(place: Path) -> Scorer:
-        from recbole_hyper.runs.bundle import RunScorer
+    def load_run(place: Path) -> Recommender:
+        from recbole_hyper.runs.load import load
 
         with trusting(**settings["trust"]):
-            return RunScorer(place)
+            return load(place)
 
-    def open_engine() -> Engine:
-        return open_bundle(run.resolve(), own_scorer, settings["threads"], table)
+    def open_run() -> Served:
+        return open_bundle(run.resolve(), load_run, settings["threads"], table)
 
-    return make_app(Service(open_engine, lambda: _state(run, table)))
+    return with_page(Service(open_run, lambda: _state(run, table)))
 
 
 def _state(run: Path, table: Path | None) -> Hashable:

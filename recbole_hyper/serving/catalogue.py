@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.columns import fitting
-from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.ids import Ids, as_text
+from recbole_hyper.data.inputs import read_ids
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import ConfigError, did_you_mean, whole
-from recbole_hyper.serving.histories import flag, read_ids
-from recbole_hyper.serving.rules import Plan, Rules
+from recbole_hyper.serving.rules import Plan, Rules, exclusions
 
 Bools = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
@@ -30,14 +30,6 @@ Scores = npt.NDArray[np.float32]
 INTERACTIONS = "interactions"
 
 logger = logging.getLogger("recbole_hyper")
-
-
-def column_of_items(table: pa.Table, own: Collection[str]) -> str:
-    """Return the column of item ids: of one of the run's ``own`` names, or a usual one; ConfigError for none."""
-    names = fitting("item_id", table.column_names, own)
-    if not names:
-        raise ConfigError(f"the catalogue has no column of item ids; it has {', '.join(table.column_names)}")
-    return names[0]
 
 
 class Catalogue:
@@ -49,6 +41,7 @@ class Catalogue:
         allowed: (n_items,) True where the run may recommend an item; None for all.
         vectors: gives the item vectors (n_items, d) that diversity compares, None where the model has none; they are
             read at the first use, as ``raw_vectors()``.
+        exclude_seen: whether lists leave out what the history holds, where a plan does not say.
     """
 
     def __init__(
@@ -57,31 +50,34 @@ class Catalogue:
         counts: Int64,
         allowed: Bools | None = None,
         vectors: Callable[[], Scores | None] = lambda: None,
+        exclude_seen: bool = True,
     ) -> None:
+        self.exclude_seen = exclude_seen
         self.item_tokens, self.ids, self.raw_vectors = item_tokens, Ids(item_tokens), vectors
         self.allowed = None if allowed is None else np.array(allowed)
         self.columns: dict[str, pa.Array] = {INTERACTIONS: pa.array(np.asarray(counts, dtype=np.int64))}
 
-    def with_columns(self, table: pa.Table, item_column: str) -> Catalogue:
+    def with_columns(self, table: pa.Table, item_column: str | None = None, own: Collection[str] = ()) -> Catalogue:
         """Return a catalogue that has the columns of ``table`` too; of two rows of one item the first counts.
 
-        Items without a row have no value. ConfigError for a table without ``item_column``, or where no row is of an
-        item of the model.
+        Original ids are in ``item_column``, or in the column with one of the run's ``own`` names, or a usual one. Items
+        without a row have no value. ConfigError for a table without that column, or where no row is of an item of the
+        model.
         """
-        if item_column not in table.column_names:
-            raise ConfigError(f"the catalogue has no column {item_column!r}; it has {', '.join(table.column_names)}")
-        numbers = self.ids.find(table[item_column].cast(pa.string()).to_numpy(zero_copy_only=False).astype(str))
-        rows = np.full(len(self.item_tokens), -1, dtype=np.int64)
-        known = np.flatnonzero(numbers)[::-1]
-        rows[numbers[known]] = known
-        if not len(known):
-            raise ConfigError(f"no id of the catalogue's column {item_column!r} is an item of the model")
-        if missing := int((rows[1:] < 0).sum()):
-            logger.info("%d of %d items are not in the catalogue: they meet no condition", missing, len(rows) - 1)
-        places = pa.array(rows, mask=rows < 0)
+        names = [item_column] if item_column else fitting("item_id", table.column_names, own)
+        if not names or names[0] not in table.column_names:
+            named = repr(item_column) if item_column else "of item ids"
+            raise ConfigError(f"the catalogue has no column {named}; it has {', '.join(table.column_names)}")
+        ids = as_text(table[names[0]].combine_chunks())
+        rows = pc.index_in(pa.array(self.item_tokens[1:].tolist(), pa.string()), value_set=ids)
+        if rows.null_count == len(rows):
+            raise ConfigError(f"no id of the catalogue's column {names[0]!r} is an item of the model")
+        if rows.null_count:
+            logger.info("%d of %d items are not in the catalogue: they meet no condition", rows.null_count, len(rows))
+        rows = pa.concat_arrays([pa.nulls(1, rows.type), rows])
         result = copy.copy(self)
-        columns = {name: table[name].combine_chunks().take(places) for name in table.column_names}
-        result.columns = self.columns | {name: values for name, values in columns.items() if name != item_column}
+        columns = {name: table[name].combine_chunks().take(rows) for name in table.column_names if name != names[0]}
+        result.columns = self.columns | columns
         return result
 
     @property
@@ -100,14 +96,13 @@ class Catalogue:
         vectors = self.raw_vectors()
         if vectors is None:
             raise ConfigError("diversity: this model has no item vectors; name a column by diversity_by")
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.ascontiguousarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), dtype=np.float32)
+        return unit_vectors(vectors)
 
     def numbers(self, name: str, values: Any, unknown: str = "skip") -> Int64:
-        """Return the numbers of the known ids among ``values``, any iterable of original ids.
+        """Return the (m,) numbers of original ids, in any iterable; 0 for unknown ones, which a warning counts.
 
-        The unknown ones are counted in a warning. ValueError for any of them where ``unknown`` is "error", and where
-        more than half are unknown: then the list is most likely one of something else.
+        ValueError for any of them where ``unknown`` is "error", and where more than half are unknown: then the list is
+        most likely one of something else.
         """
         given = read_ids(name, values)
         numbers = self.ids.find(given.astype(str))
@@ -121,13 +116,12 @@ class Catalogue:
             if 2 * missing > len(given):
                 raise ValueError(f"{text}; give the ids of items")
             logger.warning("%s; they are skipped", text)
-        return numbers[numbers > 0]
+        return numbers
 
     def plan(
         self,
         k: int = 10,
-        *,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         items: Any = None,
         exclude: Any = None,
         unknown: str = "skip",
@@ -139,6 +133,9 @@ class Catalogue:
         """
         if whole("k", k) > self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
+        exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
+        if not isinstance(exclude_seen, bool | np.bool_):
+            raise ValueError(f"exclude_seen={exclude_seen!r}: True or False is needed")
         rules = Rules.of(rules)
         allowed = np.ones(self.n_items, dtype=bool) if self.allowed is None else self.allowed.copy()
         allowed[0] = False
@@ -160,7 +157,7 @@ class Catalogue:
             if not allowed.any():
                 raise ValueError("exclude: no item is left that may be recommended")
         return Plan(
-            k=int(k), exclude_seen=flag("exclude_seen", exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
+            k=int(k), exclude_seen=bool(exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
             boost=self._boost(rules.boost, unknown), **self._limits(rules, int(k)), **self._likeness(rules), **own,
         )  # fmt: skip
 
@@ -209,19 +206,20 @@ class Catalogue:
     def _boost(self, boost: Mapping[Any, float], unknown: str) -> Scores | None:
         if not boost:
             return None
-        self.numbers("boost", list(boost), unknown)  # counts the unknown ones
-        numbers = self.ids.find(np.array([str(item) for item in boost]))
         result = np.zeros(self.n_items, dtype=np.float32)
-        result[numbers] = np.array(list(boost.values()), dtype=np.float32)
+        result[self.numbers("boost", list(boost), unknown)] = np.array(list(boost.values()), dtype=np.float32)
         result[0] = 0.0
         return result
 
     def _exclusions(self, exclude: Mapping[Any, Any], unknown: str) -> dict[str, Any]:
         """Return the exclusions of each owner as a plan has them."""
         lists = {str(owner): read_ids(f"exclude[{owner!r}]", items) for owner, items in exclude.items()}
-        owners = np.array(sorted(lists), dtype=str)
-        given = [item for owner in owners.tolist() for item in lists[owner].tolist()]
-        self.numbers("exclude", given, unknown)  # counts the unknown ones of all
-        numbers = self.ids.find(np.array([str(item) for item in given], dtype=str))
-        offsets = np.cumsum([0, *(len(lists[owner]) for owner in owners.tolist())]).astype(np.int64)
-        return {"owners": owners, "offsets": offsets, "excluded": numbers.astype(np.int64)}
+        numbers = self.numbers("exclude", [item for one in lists.values() for item in one.tolist()], unknown)
+        ends = np.cumsum([len(one) for one in lists.values()])[:-1] if lists else []
+        return exclusions(dict(zip(lists, np.split(numbers, ends), strict=False)))
+
+
+def unit_vectors(vectors: Scores) -> Scores:
+    """Return vectors (n, d) with length 1, zeros as they are."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), dtype=np.float32)

@@ -7,8 +7,7 @@ numbers, inputs and outputs.
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ OPSET = 20
 WRITTEN_BY = "recbole-hyper export"
 Tokens = Sequence[str] | npt.NDArray[Any]
 #: ending of the file, by format
-SUFFIXES = {"onnx": (".onnx",), "program": (".pt2",), "vectors": (".npy", ".parquet")}
+SUFFIXES = {"onnx": (".onnx",), "program": (".pt2",), "vectors": (".parquet",)}
 # a protobuf file ends at 2 GiB
 _LARGEST = (1 << 31) - (64 << 20)
 
@@ -102,7 +101,7 @@ def export(
         item_tokens: (n_items,) original ids; entry 0 is padding.
         max_length: newest items of a history that the encoder reads.
         output: the file; its JSON has the same name with .json after it.
-        format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.npy or .parquet).
+        format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.parquet).
         top_k: number of items that the graph recommends; None exports the encoder alone, which gives states.
         exclude_seen: the graph takes a last input, ``seen_items`` (B, S), and recommends none of them.
 
@@ -182,7 +181,8 @@ def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, 
 def _write_onnx(program: ExportedProgram, path: Path, described: dict[str, Any]) -> None:
     import onnxscript.optimizer
 
-    with _quiet(), torch.no_grad():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # of packages and shapes that do not matter here
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
         # torch's optimizer would drop x + 1e-30, which it takes for x + 0: then 0 / 0 appears
         made = torch.onnx.export(
             program,
@@ -216,17 +216,3 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         return op.Where(exact, x, op.Mul(op.Log(above), op.Div(x, op.Where(exact, one, rounded))))
 
     return {torch.ops.aten.log1p.default: log1p}
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep away what the exporter says of packages and shapes that do not matter here."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -5,9 +5,8 @@ Imports no torch, so that a process that serves needs none.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -112,15 +111,6 @@ class Plan:
     offsets: Int64 = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     excluded: Int64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
-    def digest(self) -> str:
-        """Return what tells this plan from another."""
-        state = hashlib.sha256()
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            state.update(f"\n{entry.name} ".encode())
-            state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
-        return state.hexdigest()[:32]
-
     def left_out(self, names: npt.NDArray[Any], offsets: Int64, seen: Int64) -> tuple[Int64, Int64]:
         """Return offsets (n + 1,) and items that the lists of ``names`` (n,) leave out: what they saw, and their own.
 
@@ -139,6 +129,16 @@ class Plan:
         each = np.arange(len(names))
         order = np.argsort(np.concatenate([np.repeat(each, np.diff(offsets)), np.repeat(each, lengths)]), kind="stable")
         return offsets + np.concatenate([[0], ends]), items[order]
+
+
+def exclusions(lists: Mapping[str, Sequence[int] | Int64]) -> dict[str, Any]:
+    """Return the fields of a plan for the item numbers that the lists of each owner leave out."""
+    owners = sorted(lists)
+    return {
+        "owners": np.array(owners, dtype=str),
+        "offsets": np.cumsum([0, *(len(lists[owner]) for owner in owners)]).astype(np.int64),
+        "excluded": np.concatenate([np.empty(0, np.int64), *(lists[owner] for owner in owners)]).astype(np.int64),
+    }
 
 
 def select(scores: Scores, plan: Plan, offsets: Int64, excluded: Int64) -> tuple[Int32, Scores]:

@@ -1,4 +1,4 @@
-"""Recommendations over HTTP: FastAPI over an engine that is replaced while requests go on.
+"""Recommendations over HTTP: FastAPI over a model that is replaced while requests go on.
 
 Requests that arrive while others are computed are computed together, in one product with the items.
 """
@@ -8,29 +8,25 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, HTTPException, Response
-from fastapi import Request as HTTPRequest
-from fastapi.responses import FileResponse, JSONResponse
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    generate_latest,
-    multiprocess,
-)
-from pydantic import BaseModel, ConfigDict, Field
+import numpy.typing as npt
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recbole_hyper.serving.engine import Engine, Request
+from recbole_hyper.serving.bundle import Served
+from recbole_hyper.serving.query import Query, joined
+from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.serving.rules import Plan, exclusions
 
-PAGE = Path(__file__).with_name("page")
 # of one request: what a shop needs, and no more than a worker can hold
 LONGEST, MOST, BATCH, BYTES = 2000, 500, 256, 4 << 20
 # requests that are computed together
@@ -44,6 +40,7 @@ _LISTS = Counter("recbole_hyper_lists_total", "Lists that were recommended", ["k
 _RELOADS = Counter("recbole_hyper_reloads_total", "Times that another model was taken", ["outcome"])
 
 Identifier = Annotated[str, Field(max_length=500)]
+Times = list[FiniteFloat] | None
 logger = logging.getLogger("recbole_hyper")
 
 
@@ -56,9 +53,7 @@ class ListRequest(_Body):
 
     user: Identifier | None = Field(None, description="user of the data; without a history, what the data have is read")
     history: list[Identifier] | None = Field(None, max_length=LONGEST, description="item ids, oldest first")
-    times: list[float] | None = Field(
-        None, max_length=LONGEST, description="of the history, for models that read times"
-    )
+    times: Times = Field(None, max_length=LONGEST, description="of the history, for models that read times")
     k: int = Field(10, ge=1, le=MOST)
     exclude_seen: bool | None = Field(None, description="leave out the history; null does as the run did")
     exclude: list[Identifier] = Field([], max_length=LONGEST, description="items that this list leaves out")
@@ -83,7 +78,7 @@ class ScoreRequest(_Body):
     """Scores of given items after a history."""
 
     history: list[Identifier] = Field(max_length=LONGEST)
-    times: list[float] | None = Field(None, max_length=LONGEST)
+    times: Times = Field(None, max_length=LONGEST)
     items: list[Identifier] = Field(max_length=LONGEST)
 
 
@@ -103,26 +98,30 @@ class ListAnswer(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Job:
-    engine: Engine
-    request: Request
-    answer: asyncio.Future[list[tuple[str, float]]]
+class Job:
+    """A list that is wanted: after the one history of a query, without some items; ``pairs`` will have it."""
+
+    served: Served
+    plan: Plan
+    query: Query
+    exclude: list[int]
+    pairs: asyncio.Future[list[tuple[str, float]]]
 
 
 class Service:
-    """An engine in use, and the queue before it.
+    """A model in use, and the queue before it.
 
     Args:
-        open_engine: gives the engine of what is there now.
-        state: changes when ``open_engine`` would give another one.
+        open_run: gives what is there now.
+        state: changes when ``open_run`` would give another one.
         every: seconds between two looks at ``state``.
     """
 
-    def __init__(self, open_engine: Callable[[], Engine], state: Callable[[], Hashable], every: float = 1.0) -> None:
-        self._open, self._state, self._every = open_engine, state, every
+    def __init__(self, open_run: Callable[[], Served], state: Callable[[], Hashable], every: float = 1.0) -> None:
+        self._open, self._state, self._every = open_run, state, every
         self._seen = state()
-        self.engine = open_engine()
-        self._queue: asyncio.Queue[_Job] = asyncio.Queue()
+        self.served = open_run()
+        self._queue: asyncio.Queue[Job] = asyncio.Queue()
         # one thread: the compiled search has threads of its own
         self._thread = ThreadPoolExecutor(1, "scores")
 
@@ -139,30 +138,38 @@ class Service:
         """Run what takes the processor in the thread of the scores."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    async def recommend(self, engine: Engine, request: Request) -> list[tuple[str, float]]:
-        """Return the list of a request, computed together with those that wait beside it."""
-        answer: asyncio.Future[list[tuple[str, float]]] = asyncio.get_running_loop().create_future()
-        await self._queue.put(_Job(engine, request, answer))
-        return await answer
+    async def recommend(self, served: Served, body: ListRequest) -> tuple[Query, list[tuple[str, float]]]:
+        """Return the history of a request, and its list, which is computed together with those that wait beside it."""
+        plan = served.plan(body.k, body.exclude_seen, body.items, body.rules)
+        if body.history is not None:
+            query = query_of(served, body.history, body.times)
+        elif body.user is not None:
+            query = served.recommender.query(users=[body.user])
+        else:
+            raise HTTPException(422, "give a user or a history")
+        exclude = served.recommender.catalogue.ids.find(np.array(body.exclude, dtype=str)).tolist()
+        pairs: asyncio.Future[list[tuple[str, float]]] = asyncio.get_running_loop().create_future()
+        await self._queue.put(Job(served, plan, query, exclude, pairs))
+        return query, await pairs
 
     async def _answer(self) -> None:
         while True:
             jobs = [await self._queue.get()]
             while len(jobs) < _TOGETHER and not self._queue.empty():
                 jobs.append(self._queue.get_nowait())
-            for engine in {id(job.engine): job.engine for job in jobs}.values():
-                own = [job for job in jobs if job.engine is engine and not job.answer.done()]
+            for plan in {id(job.plan): job.plan for job in jobs}.values():
+                own = [job for job in jobs if job.plan is plan and not job.pairs.done()]
                 try:
-                    lists = await self.in_thread(engine.recommend, [job.request for job in own])
+                    lists: list[Any] = await self.in_thread(_lists, own)
                 except Exception as error:  # each waits for an answer
                     lists = [error] * len(own)
-                for job, found in zip(own, lists, strict=True):
-                    if job.answer.done():
+                for job, pairs in zip(own, lists, strict=True):
+                    if job.pairs.done():
                         continue
-                    if isinstance(found, Exception):
-                        job.answer.set_exception(found)
+                    if isinstance(pairs, Exception):
+                        job.pairs.set_exception(pairs)
                     else:
-                        job.answer.set_result(found)
+                        job.pairs.set_result(pairs)
 
     async def _watch(self) -> None:
         while True:
@@ -172,153 +179,139 @@ class Service:
                 if state == self._seen:
                     continue
                 # the old model goes on answering meanwhile
-                self.engine = await asyncio.to_thread(self._open)
+                self.served = await asyncio.to_thread(self._open)
                 self._seen = state
                 _RELOADS.labels("taken").inc()
-                logger.info("now serving %s", self.engine.about.get("run"))
+                logger.info("now serving %s", self.served.about.get("run"))
             except Exception as error:  # of a bundle that is being replaced: the next look finds it
                 _RELOADS.labels("failed").inc()
                 logger.warning("the model in use stays: %s", error)
 
 
-def make_app(service: Service) -> FastAPI:
-    """Return the application; its pages are /, /docs, /health and /metrics."""
-    app = FastAPI(title="recbole-hyper serve", lifespan=service.running)
+def query_of(served: Served, history: list[str], times: list[float] | None) -> Query:
+    """Return the query of one history; ValueError for times that are not its own."""
+    return served.recommender.query(histories=[history], times=None if times is None else [times])
 
-    @app.middleware("http")
-    async def measured(request: HTTPRequest, go_on: Callable[[HTTPRequest], Awaitable[Response]]) -> Response:
-        start = time.perf_counter()
-        length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > BYTES or "transfer-encoding" in request.headers:
-            response: Response = JSONResponse({"detail": f"a body of at most {BYTES} bytes, with its length"}, 413)
-        else:
-            response = await go_on(request)
-        route = request.scope.get("route")
-        path = getattr(route, "path", "other")
-        _REQUESTS.labels(path, response.status_code).inc()
-        _SECONDS.labels(path).observe(time.perf_counter() - start)
-        return response
+
+def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
+    """Return the lists of some jobs with one plan: original ids and scores, best first."""
+    if not jobs:
+        return []
+    recommender, plan = jobs[0].served.recommender, jobs[0].plan
+    if any(job.exclude for job in jobs):
+        plan = replace(plan, **exclusions({str(at): job.exclude for at, job in enumerate(jobs)}))
+    lists, scores = recommender.lists(joined([job.query for job in jobs]), plan)
+    tokens = recommender.store.item_tokens[lists]
+    return [
+        list(zip(ids[kept].tolist(), values[kept].tolist(), strict=True))
+        for ids, values, kept in zip(tokens, scores, lists > 0, strict=True)
+    ]
+
+
+class Measured:
+    """Counts and times the requests of an application, and refuses large bodies."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status, headers = time.perf_counter(), 500, dict(scope["headers"])
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            length = headers.get(b"content-length", b"0")
+            if not length.isdigit() or int(length) > BYTES or b"transfer-encoding" in headers:
+                refusal = JSONResponse({"detail": f"a body of at most {BYTES} bytes, with its length"}, 413)
+                await refusal(scope, receive, sent)
+            else:
+                await self._app(scope, receive, sent)
+        finally:
+            path = getattr(scope.get("route"), "path", "other")
+            _REQUESTS.labels(path, status).inc()
+            _SECONDS.labels(path).observe(time.perf_counter() - start)
+
+
+def make_app(service: Service) -> FastAPI:
+    """Return the application: the paths of this module and /docs."""
+    app = FastAPI(title="recbole-hyper serve", lifespan=service.running)
+    app.add_middleware(Measured)
 
     @app.exception_handler(ValueError)
-    async def refused(_: HTTPRequest, error: ValueError) -> JSONResponse:
+    async def refused(_: Request, error: ValueError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 422)
 
     _add_questions(app, service)
     _add_state(app, service)
-    _add_page(app, service)
     return app
 
 
-def _request(engine: Engine, body: ListRequest) -> tuple[Request, int]:
-    """Return what the engine is given for a body, and how many items of its history are unknown."""
-    if (body.user is None) and (body.history is None):
-        raise HTTPException(422, "give a user or a history")
-    plan = engine.plan(body.k, body.exclude_seen, body.rules, body.items)
-    if body.history is None:
-        return Request(engine.history_of(str(body.user)) or ([], []), plan, engine.known(body.exclude)), 0
-    history, unknown = _history(engine, body.history, body.times)
-    return Request(history, plan, engine.known(body.exclude)), unknown
-
-
-def _history(engine: Engine, items: list[str], times: list[float] | None) -> Any:
-    if times is not None and (len(times) != len(items) or not np.isfinite(times).all()):
-        raise HTTPException(422, f"times: {len(items)} finite numbers are needed, one for each item of the history")
-    return engine.history(items, times)
-
-
 def _add_questions(app: FastAPI, service: Service) -> None:
-    async def answered(engine: Engine, body: ListRequest) -> ListAnswer:
-        request, unknown = _request(engine, body)
-        pairs = await service.recommend(engine, request)
-        popular = not request.history[0]
+    async def answered(served: Served, body: ListRequest) -> ListAnswer:
+        query, pairs = await service.recommend(served, body)
+        popular = not query.warm[0]
         _LISTS.labels("popular" if popular else "model").inc()
         items = [Item.model_construct(item=item, score=score) for item, score in pairs]
-        return ListAnswer.model_construct(items=items, popular=popular, unknown_items=unknown)
+        return ListAnswer.model_construct(items=items, popular=popular, unknown_items=query.unknown_items)
 
     @app.post("/recommend")
     async def recommend(body: ListRequest) -> ListAnswer:
         """Recommend items to one user, or after one history."""
-        return await answered(service.engine, body)
+        return await answered(service.served, body)
 
     @app.post("/recommend/batch")
     async def batch(body: BatchRequest) -> list[ListAnswer]:
         """Recommend items to several users, or after several histories; the answers are in order."""
-        engine = service.engine
-        return await asyncio.gather(*(answered(engine, one) for one in body.requests))
+        served = service.served
+        return await asyncio.gather(*(answered(served, one) for one in body.requests))
 
     @app.post("/similar")
     async def similar(body: SimilarRequest) -> list[Item]:
         """Return the items most like one."""
-        engine = service.engine
-        numbers = engine.known([body.item])
-        if not numbers:
-            raise HTTPException(404, f"item {body.item!r} is unknown")
-        k = min(body.k, engine.catalogue.n_recommendable - 1)
-        pairs = await service.in_thread(engine.similar, numbers[0], k)
-        return [Item(item=item, score=score) for item, score in pairs]
+        recommender = service.served.recommender
+        numbers = known_item(recommender, body.item)
+        k = min(body.k, recommender.n_recommendable - 1)
+        _, lists, scores = await service.in_thread(recommender.neighbours, numbers, k)
+        ids = recommender.store.item_tokens[lists[0]].tolist()
+        return [Item(item=item, score=score) for item, score in zip(ids, scores[0].tolist(), strict=True)]
 
     @app.post("/score")
     async def score(body: ScoreRequest) -> list[float | None]:
         """Return the scores of items after a history, null for unknown items."""
-        engine = service.engine
-        history, _ = _history(engine, body.history, body.times)
-        if not history[0]:
-            raise HTTPException(422, "the history holds no item that the model knows")
-        scores = (await service.in_thread(engine.scorer, [history]))[0]
-        numbers = [(engine.known([item]) or [0])[0] for item in body.items]
+        recommender = service.served.recommender
+        query = query_of(service.served, body.history, body.times)
+        query.require_warm()
+        scores = (await service.in_thread(recommender.scorer.scores, query))[0]
+        numbers = recommender.catalogue.ids.find(np.array(body.items, dtype=str)).tolist()
         return [float(scores[number]) if number else None for number in numbers]
+
+
+def known_item(recommender: Recommender, item: str) -> npt.NDArray[np.int64]:
+    """Return the number (1,) of an item; HTTPException 404 for one that is unknown."""
+    numbers = recommender.catalogue.ids.find(np.array([item]))
+    if not numbers[0]:
+        raise HTTPException(404, f"item {item!r} is unknown")
+    return numbers
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> dict[str, Any]:
         """Say which model answers."""
-        return {"status": "ok", **service.engine.about}
+        return {"status": "ok", **service.served.about}
 
     @app.get("/metrics")
     def metrics() -> Response:
         """Return counts and times of requests for Prometheus, of all workers together."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
         registry = CollectorRegistry()
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-            multiprocess.MultiProcessCollector(registry)
-            return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-
-def _add_page(app: FastAPI, service: Service) -> None:
-    @app.get("/", include_in_schema=False)
-    def page() -> FileResponse:
-        return FileResponse(PAGE / "index.html")
-
-    @app.get("/page.js", include_in_schema=False)
-    def script() -> FileResponse:
-        return FileResponse(PAGE / "page.js", media_type="text/javascript")
-
-    @app.get("/search", include_in_schema=False)
-    async def search(text: str = "", most: int = 20) -> list[dict[str, Any]]:
-        return await service.in_thread(service.engine.search, text[:200], min(most, 100))
-
-    @app.get("/near", include_in_schema=False)
-    async def near(item: str) -> list[dict[str, Any]]:
-        engine = service.engine
-        numbers = engine.known([item])
-        if not numbers:
-            raise HTTPException(404, f"item {item!r} is unknown")
-        pairs = await service.in_thread(engine.similar, numbers[0], min(10, engine.catalogue.n_recommendable - 1))
-        described = engine.described(engine.known([one for one, _ in pairs]))
-        return [{**one, "score": score} for one, (_, score) in zip(described, pairs, strict=True)]
-
-    @app.get("/map", include_in_schema=False)
-    async def item_map(column: str = "") -> dict[str, Any]:
-        return await service.in_thread(service.engine.map, column)
-
-    @app.post("/explain", include_in_schema=False)
-    async def explain(body: ListRequest) -> dict[str, Any]:
-        engine = service.engine
-        request, unknown = _request(engine, body)
-        pairs = await service.recommend(engine, request)
-        items = engine.known([item for item, _ in pairs])
-        parts = await service.in_thread(engine.contributions, request.history, items) if request.history[0] else []
-        return {"items": engine.described(items), "scores": [score for _, score in pairs],
-                "history": engine.described(request.history[0]), "contributions": parts,
-                "popular": not request.history[0], "unknown_items": unknown}  # fmt: skip
+        multiprocess.MultiProcessCollector(registry)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import replaced
@@ -56,24 +58,13 @@ def vectors_of(head: OutputHead) -> ItemVectors:
 
 
 def write_vectors(found: ItemVectors, item_tokens: Sequence[str] | npt.NDArray[Any], path: Path) -> dict[str, Any]:
-    """Write vectors (.npy) or item_id, vector and factors (.parquet); returns what the JSON beside it says.
-
-    The factors stand in the JSON where the file has no place for them.
-    """
-    described = {**found.description, "dimension": found.vectors.shape[1], "first_item_number": 1}
-    with replaced(path) as part, part.open("wb") as file:
-        if path.suffix == ".npy":
-            np.save(file, found.vectors)
-            described |= {name: values.tolist() for name, values in found.factors.items()}
-        else:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            flat = pa.array(np.ascontiguousarray(found.vectors).ravel())
-            columns = {
-                "item_id": pa.array([str(token) for token in item_tokens[1:]]),
-                "vector": pa.FixedSizeListArray.from_arrays(flat, found.vectors.shape[1]),
-                **{name: pa.array(values) for name, values in found.factors.items()},
-            }
-            pq.write_table(pa.table(columns), file)
-    return described
+    """Write item_id, vector and factors as parquet; returns what the JSON beside the file says."""
+    flat = pa.array(np.ascontiguousarray(found.vectors).ravel())
+    columns = {
+        "item_id": pa.array([str(token) for token in item_tokens[1:]]),
+        "vector": pa.FixedSizeListArray.from_arrays(flat, found.vectors.shape[1]),
+        **{name: pa.array(values) for name, values in found.factors.items()},
+    }
+    with replaced(path) as part:
+        pq.write_table(pa.table(columns), part)
+    return {**found.description, "dimension": found.vectors.shape[1], "first_item_number": 1}

@@ -18,13 +18,12 @@ from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.ids import Ids, text_array
+from recbole_hyper.data.inputs import read_histories, read_history_file, read_id_file, read_ids
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import interactions_of, open_table
 from recbole_hyper.data.times import in_unit
 from recbole_hyper.errors import ConfigError, DataError
-from recbole_hyper.serving.histories import read_histories, read_ids
-from recbole_hyper.serving.inputs import read_history_file, read_id_file
 
 T = 1_600_000_000
 

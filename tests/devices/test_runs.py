@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recbole_hyper import load, recommend, run
+from recbole_hyper import load, run
 from recbole_hyper.evaluation.compare import measured_on
 from recbole_hyper.matmul import gpu_precision
 from tests.devices import foreign as device_module
@@ -86,12 +86,12 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data: Path, tmp_path: Pa
 def test_refit_recommend_and_export(data: Path, tmp_path: Path, foreign: torch.device) -> None:
     result = result_of("SASRecCE", data, tmp_path / "run", refit=True, epochs=2)
     assert result["refit_epochs"] == result["best_epoch"] + 1
-    on_device = recommend(tmp_path / "run", ["u1", "u2"], k=3)
+    on_device = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
     assert next(load(tmp_path / "run").model.parameters()).device.type == "foreign"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_module.ForeignModule, "active", False)
         device_module._MODULE.active = False
-        on_cpu = recommend(tmp_path / "run", ["u1", "u2"], k=3)
+        on_cpu = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
         device_module._MODULE.active = True
     assert on_device["item_id"].tolist() == on_cpu["item_id"].tolist()
     assert on_device["score"].tolist() == pytest.approx(on_cpu["score"].tolist(), rel=1e-4)

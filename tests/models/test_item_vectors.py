@@ -321,8 +321,8 @@ def test_exports_hold_the_features(folder: Path, tmp_path: Path) -> None:
     for row, history in enumerate(histories):
         given[row, : len(history)] = torch.tensor([numbers[item] for item in history])
     np.testing.assert_array_equal(program(given, torch.tensor([3, 1]))[0].numpy(), best)
-    export(loaded.model, tokens, 8, tmp_path / "items.npy", format="vectors")
-    assert np.load(tmp_path / "items.npy").shape[0] == len(tokens) - 1
+    export(loaded.model, tokens, 8, tmp_path / "items.parquet", format="vectors")
+    assert len(pd.read_parquet(tmp_path / "items.parquet")) == len(tokens) - 1
 
 
 def test_the_graph_of_an_onnx_file_holds_the_features(folder: Path, tmp_path: Path) -> None:

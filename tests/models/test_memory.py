@@ -21,7 +21,7 @@ from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.models.item_memory import DECAYS, SHARES, ItemMemory, Mixture, Trials, log_mixture, newest_first
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.bundle import write_bundle
-from recbole_hyper.serving.engine import GRAPH
+from recbole_hyper.serving.bundle import GRAPH
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.build import build
 from recbole_hyper.training.checkpoint import read_weights

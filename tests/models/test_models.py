@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import torch
 from recbole.data.utils import create_samplers, get_dataloader
 from recbole.trainer import Trainer
 
-from recbole_hyper import load, recommend, registry, run
+from recbole_hyper import load, registry, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.encoders.base import length_groups
@@ -171,6 +172,12 @@ def test_a_head_with_item_vectors_of_its_own(geometry: str, walk: Path, tmp_path
     assert result["test"]["hit@1"] > 0.85
 
 
+def recommend(folder: Path, users: Any = None, histories: Any = None, **keys: Any) -> pd.DataFrame:
+    """What a run recommends, where no id may be unknown and no history empty."""
+    cold = "popular" if histories is None else "error"
+    return load(folder).recommend(users, histories, **{"unknown": "error", "cold": cold, **keys})
+
+
 def test_load_and_recommend(walk: Path, tmp_path: Path) -> None:
     run("HSASRecCE", "walk", config_dict=learn(walk, tmp_path / "run"))
     data = load(tmp_path / "run")
@@ -178,7 +185,7 @@ def test_load_and_recommend(walk: Path, tmp_path: Path) -> None:
     assert not model.training
     follows = planted.successors()
     histories = {item: [item, follows[item], follows[follows[item]]] for item in follows}
-    found = recommend(tmp_path / "run", sequences=list(histories.values()), k=2)
+    found = recommend(tmp_path / "run", histories=list(histories.values()), k=2)
     first = found[found["position"] == 1]["item_id"].tolist()
     right = [item == follows[history[-1]] for item, history in zip(first, histories.values(), strict=True)]
     assert np.mean(right) > 0.85
@@ -192,7 +199,7 @@ def test_load_and_recommend(walk: Path, tmp_path: Path) -> None:
     assert len(store.items) == len(planted.walk_rows())
     with pytest.raises(ValueError, match="1 users are not in the data"):
         recommend(tmp_path / "run", ["nobody"])
-    with pytest.raises(ValueError, match="give users or sequences"):
+    with pytest.raises(ValueError, match="give users or histories"):
         recommend(tmp_path / "run")
 
 
@@ -211,7 +218,7 @@ def test_recommends_all_that_is_left_in_order_of_its_score(model: str, random_da
         assert (np.diff(own["score"]) <= 0).all()
         assert own["position"].tolist() == list(range(1, len(own) + 1))
     history = [str(token) for token in store.item_tokens[store.row(0)]]
-    same = recommend(tmp_path / "run", sequences=[history], k=49)
+    same = recommend(tmp_path / "run", histories=[history], k=49)
     assert same["item_id"].tolist() == found[found["user_id"] == users[0]]["item_id"].tolist()
 
 
@@ -230,19 +237,19 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"sequences": ["11", "10"]}, r"sequences\[0\]='11' is one text; give a list of ids"),
-        ({"sequences": "11"}, "sequences='11' is one text; give a list of lists of item ids"),
-        ({"sequences": [b"11"]}, r"sequences\[0\]=b'11' is one text"),
-        ({"sequences": [11, 10]}, r"sequences\[0\]=11 is no list"),
-        ({"sequences": [[["11"]]]}, r"sequences\[0\] holds \['11'\], which is no id"),
-        ({"sequences": [[None]]}, "holds None, which is no id"),
-        ({"sequences": [[float("nan")]]}, "holds nan, which is no id"),
-        ({"sequences": [["11"], []]}, r"sequences\[1\] is empty"),
-        ({"sequences": [{"11", "10"}]}, r"sequences\[0\] is a set, which has no order"),
+        ({"histories": ["11", "10"]}, r"histories\[0\]='11' is one text; give a list of ids"),
+        ({"histories": "11"}, "histories='11' is one text; give a list of lists of item ids"),
+        ({"histories": [b"11"]}, r"histories\[0\]=b'11' is one text"),
+        ({"histories": [11, 10]}, r"histories\[0\]=11 is no list"),
+        ({"histories": [[["11"]]]}, r"histories\[0\] holds \['11'\], which is no id"),
+        ({"histories": [[None]]}, "holds None, which is no id"),
+        ({"histories": [[float("nan")]]}, "holds nan, which is no id"),
+        ({"histories": [["11"], []]}, "1 histories hold no item that the model knows"),
+        ({"histories": [{"11", "10"}]}, r"histories\[0\] is a set, which has no order"),
         ({"users": "1"}, "users='1' is one text"),
         ({"users": 1}, "users=1 is no list"),
         ({"users": [True]}, "users holds True, which is no id"),
-        ({"users": ["1"], "sequences": [["11"]]}, "give users or sequences"),
+        ({"users": ["1"], "histories": [["11"]]}, "give users or histories"),
         ({"users": ["1"], "k": 2.5}, "k=2.5: a whole number of at least 1 is needed"),
         ({"users": ["1"], "k": True}, "k=True: a whole number"),
         ({"users": ["1"], "k": "3"}, "k='3': a whole number"),
@@ -251,14 +258,14 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"users": ["1"], "exclude_seen": "False"}, "exclude_seen='False': True or False"),
     ],
 )
-def test_recommend_checks_what_it_is_asked_before_it_loads(keys: dict, message: str, tmp_path: Path) -> None:
+def test_recommend_checks_what_it_is_asked(keys: dict, message: str, small_run: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        recommend(tmp_path / "no_run_is_here", **keys)
+        recommend(small_run, **keys)
 
 
 def test_recommend_knows_no_padding_and_no_item_past_the_last(small_run: Path) -> None:
     with pytest.raises(ValueError, match=r"1 items are not in the data \(first: '\[PAD\]'"):
-        recommend(small_run, sequences=[["11", "[PAD]"]])
+        recommend(small_run, histories=[["11", "[PAD]"]])
     with pytest.raises(ValueError, match=r"1 users are not in the data \(first: '\[PAD\]'"):
         recommend(small_run, ["[PAD]"])
     with pytest.raises(ValueError, match="k=12: between 1 and 11 items"):
@@ -267,7 +274,7 @@ def test_recommend_knows_no_padding_and_no_item_past_the_last(small_run: Path) -
 
 def test_recommend_takes_any_iterable_once(small_run: Path) -> None:
     rows = [["11", "1"], ["0", "14"]]
-    wanted = recommend(small_run, sequences=rows, k=3)
+    wanted = recommend(small_run, histories=rows, k=3)
     assert len(wanted) == 6
     for same in (
         (iter(row) for row in rows),
@@ -277,7 +284,7 @@ def test_recommend_takes_any_iterable_once(small_run: Path) -> None:
         torch.tensor([[11, 1], [0, 14]]),
         tuple(map(tuple, rows)),
     ):
-        pd.testing.assert_frame_equal(recommend(small_run, sequences=same, k=np.int64(3)), wanted)
+        pd.testing.assert_frame_equal(recommend(small_run, histories=same, k=np.int64(3)), wanted)
     known = recommend(small_run, ["3", "1"], k=3)
     assert known["user_id"].tolist() == ["3"] * 3 + ["1"] * 3
     for same in ((user for user in ["3", "1"]), np.array(["3", "1"]), pd.Series(["3", "1"]), {"3": 0, "1": 0}):
@@ -291,7 +298,7 @@ def test_recommend_takes_any_iterable_once(small_run: Path) -> None:
 def test_recommend_for_nobody_is_a_frame_without_rows(small_run: Path) -> None:
     for empty, full in (
         (recommend(small_run, []), recommend(small_run, ["1"])),
-        (recommend(small_run, sequences=iter([])), recommend(small_run, sequences=[["11"]])),
+        (recommend(small_run, histories=iter([])), recommend(small_run, histories=[["11"]])),
     ):
         assert len(empty) == 0
         pd.testing.assert_series_equal(empty.dtypes, full.dtypes)

@@ -22,7 +22,7 @@ from recbole_hyper.errors import DataError
 from recbole_hyper.files import read_json
 from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.runs.evaluate import evaluate
-from recbole_hyper.serving.stream import about_users
+from recbole_hyper.serving.stream import all_users
 from recbole_hyper.training.shared import load_split, share
 from recbole_hyper.types import Cases, Split
 from tests.conftest import HEADER, SMALL
@@ -358,7 +358,7 @@ def test_models_run_on_rows_with_histories(tmp_path: Path, model: str) -> None:
     result = run(model, "d", config_dict=keys)
     assert (result["n_valid_cases"], result["n_test_cases"], result["n_users"]) == (12, 13, 13)
     shutil.rmtree(data)
-    assert about_users(load(tmp_path / "run"), None).n == 13
+    assert len(all_users(load(tmp_path / "run"))) == 13
     assert evaluate(tmp_path / "run")["test"] == result["test_result"]
 
 

@@ -1,9 +1,7 @@
-"""Recommendations for all users in parts: the rows of one process, whatever was there before."""
+"""Recommendations by several processes: the file of one process, whatever was there before."""
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import shutil
 from pathlib import Path
 
@@ -13,8 +11,10 @@ import pytest
 from recbole_hyper import recommend_all, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import ConfigError
-from recbole_hyper.runs import batch
-from recbole_hyper.runs.batch import PartWriter
+from recbole_hyper.runs.batch import PartWriter, Workers
+from recbole_hyper.serving import stream
+from recbole_hyper.serving.query import Query
+from recbole_hyper.serving.rules import Plan
 from tests.conftest import LEARN
 
 
@@ -34,95 +34,66 @@ def one_process(folder: Path, *options: str) -> pd.DataFrame:
     return pd.read_parquet(file)
 
 
-def same(files: list[Path], expected: pd.DataFrame) -> None:
-    frame = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
-    pd.testing.assert_frame_equal(frame, expected, rtol=1e-5)
+def inline(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Compute parts of 50 users in this process, and return the list of the files that are computed."""
+    computed = []
+
+    def compute(workers: Workers, query: Query, plan: Plan, missing: list[stream.Part]) -> None:
+        computed.append([part.file.stem for part in missing])
+        writer = PartWriter(str(workers.folder), plan, 1, workers.trust)
+        for part in missing:
+            writer.write(query[part.rows], str(part.file))
+
+    monkeypatch.setattr(stream, "USERS_OF_A_PART", 50)
+    monkeypatch.setattr(Workers, "__call__", compute)
+    return computed
 
 
-def inline(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Compute parts in this process, and return the list of what is computed."""
-    asked = []
-
-    def compute(arguments: tuple, missing: list[int], *_: object) -> None:
-        asked.append(missing)
-        writer = PartWriter(*arguments, 1)
-        for number in missing:
-            writer({"part": pd.Series([number]).to_numpy()})
-
-    monkeypatch.setattr(batch, "_compute", compute)
-    return asked
-
-
-def test_parts_that_are_there_are_not_computed_again(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = inline(monkeypatch)
-    files = recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
-    assert [file.name for file in files] == ["part-000000.parquet", "part-000001.parquet", "part-000002.parquet"]
+def test_workers_write_the_file_of_one_process(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = inline(monkeypatch)
+    file = recommend_all(trained, tmp_path / "all.parquet", k=3)
     expected = one_process(trained, "--k=3")
-    same(files, expected)
-    files[1].unlink()
-    # as a process of this machine leaves it that was killed
-    host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-    (tmp_path / "out" / f".part-000001.parquet.{host}.999999.part").write_bytes(b"cut off")
-    same(recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50), expected)
-    recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50, num_workers=1)
-    assert asked == [[0, 1, 2], [1]]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "_asked.json", "_parts", *(file.name for file in files)
-    ]  # fmt: skip
-    # pandas read none of it past asked.json
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out"), expected, rtol=1e-5)
-    files[0].write_bytes(files[2].read_bytes())
-    same(recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50), expected)
-    assert asked[2:] == [[0]]
-
-
-def test_parts_of_something_else_are_not_mixed_up(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inline(monkeypatch)
-    recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
-    with pytest.raises(ConfigError, match=r"holds other recommendations \(k: 3 before, 4 now; lists"):
-        recommend_all(trained, tmp_path / "out", k=4, users_of_a_part=50)
-    (tmp_path / "out" / "_asked.json").unlink()
-    with pytest.raises(ConfigError, match=r"holds parts, but no _asked\.json"):
-        recommend_all(trained, tmp_path / "out", k=3, users_of_a_part=50)
-    with pytest.raises(ValueError, match="k=99: between 1 and 60"):
-        recommend_all(trained, tmp_path / "other", k=99)
-    assert not (tmp_path / "other").exists()
+    pd.testing.assert_frame_equal(pd.read_parquet(file), expected, rtol=1e-5)
+    assert computed == [["00000000", "00000001", "00000002"]]
+    # a call that was stopped behind its second part
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "join", None)
+        with pytest.raises(TypeError):
+            recommend_all(trained, file, k=3)
+    next((tmp_path / ".all.parquet.parts").rglob("00000001.parquet")).unlink()
+    recommend_all(trained, file, k=3, num_workers=1)
+    assert computed[2:] == [["00000001"]]
+    pd.testing.assert_frame_equal(pd.read_parquet(file), expected, rtol=1e-5)
+    assert [path.name for path in tmp_path.glob("*all*")] == ["all.parquet"]
 
 
 def test_the_command_with_workers(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    inline(monkeypatch)
+    """With any users, into csv too; --unknown and --cold were once dropped without a word."""
+    computed = inline(monkeypatch)
     only = tmp_path / "only.txt"
     only.write_text("i1\ni2\ni3\ni4\ni5\n")
-    options = ["--k=2", f"--items={only}", "--exclude_seen=False"]
-    assert main(["recommend", str(trained), "--num_workers=2", f"--output={tmp_path / 'out'}", *options]) == 0
-    same(sorted((tmp_path / "out").glob("*.parquet")), one_process(trained, *options))
-    capsys.readouterr()
-    for more, message in ((["--users=a.txt"], "leave --users"), ([f"--output={tmp_path / 'a.csv'}"], "into a folder")):
-        assert main(["recommend", str(trained), "--num_workers=2", *more]) == 1
-        assert message in capsys.readouterr().err
-
-
-def test_workers_refuse_what_the_options_refuse(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--unknown and --cold were dropped without a word."""
-    inline(monkeypatch)
+    for options in (["--k=2", f"--items={only}", "--exclude_seen=False"], ["--users=u1,u2,nobody", "--k=1"]):
+        assert main(["recommend", str(trained), "--num_workers=2", f"--output={tmp_path / 'out.csv'}", *options]) == 0
+        expected = one_process(trained, *options)
+        found = pd.read_csv(tmp_path / "out.csv")
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-5)
+    assert len(computed) == 2
     (tmp_path / "never.txt").write_text("i1\ni2\ngone\n")
     command = ["recommend", str(trained), "--num_workers=2", f"--exclude={tmp_path / 'never.txt'}"]
-    assert main([*command, "--unknown=error", f"--output={tmp_path / 'out'}"]) == 1
+    assert main([*command, "--unknown=error", f"--output={tmp_path / 'more.csv'}"]) == 1
     assert "1 items are not in the data (first: 'gone')" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="k=99: between 1 and 60"):
+        recommend_all(trained, tmp_path / "other.csv", k=99)
+    with pytest.raises(ConfigError, match="does not hold recommendations of this command"):
+        recommend_all(trained, only.rename(tmp_path / "only.csv"))
 
 
 @pytest.mark.slow  # starts a Ray cluster
-def test_two_workers_of_ray_data(trained: Path, tmp_path: Path) -> None:
-    files = recommend_all(trained, tmp_path / "out", k=5, num_workers=2, users_of_a_part=40)
-    assert len(files) == 3
-    same(files, one_process(trained, "--k=5"))
+def test_two_workers_of_ray(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "USERS_OF_A_PART", 40)
+    file = recommend_all(trained, tmp_path / "all.parquet", k=5, num_workers=2)
+    pd.testing.assert_frame_equal(pd.read_parquet(file), one_process(trained, "--k=5"), rtol=1e-5)
     with pytest.raises(ConfigError, match=r"num_workers=2: the cluster has|no Ray cluster at"):
-        recommend_all(trained, tmp_path / "more", k=5, num_workers=2, ray_address="127.0.0.1:9")
+        recommend_all(trained, tmp_path / "more.csv", k=5, num_workers=2, ray_address="127.0.0.1:9")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recbole_hyper import load, recommend, run
+from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.errors import NoSpaceError
@@ -120,7 +120,7 @@ def test_weights_that_a_stopped_resume_left_are_not_taken_for_the_tested_ones(
     run("SASRecCE", "random", config_dict=keys)
     model = load(tmp_path / "run").model
     save_weights(tmp_path / "run" / "model.safetensors", model.state_dict(), {"epoch": 1})
-    for use in (load, evaluate, lambda folder: recommend(folder, users=["u1"])):
+    for use in (load, evaluate):
         with pytest.raises(CheckpointError, match=r"is of epoch 1, but .*result\.json tested epoch 0"):
             use(tmp_path / "run")
 
@@ -130,7 +130,6 @@ def uses(folder: Path) -> list[Callable[[], object]]:
         lambda: run(config_dict={"output_dir": str(folder), "resume": True}),
         lambda: load(folder),
         lambda: evaluate(folder),
-        lambda: recommend(folder, users=["u1"]),
     ]
 
 

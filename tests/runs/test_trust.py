@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recbole_hyper import load, recommend, run
+from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest, write_json
@@ -43,8 +43,6 @@ def test_code_that_is_trusted_runs(foreign: tuple[Path, Path, Path]) -> None:
     folder, _, marker = foreign
     with pytest.raises(ConfigError, match="names the plugin"):
         load(folder)
-    with pytest.raises(ConfigError, match="names the plugin"):
-        recommend(folder, ["u1"])
     assert not marker.exists()
     assert main(["inspect", str(folder), "--trust_plugins"]) == 0
     assert marker.exists()

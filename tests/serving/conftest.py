@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,3 +41,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(folder: Path) -> Recommender:
     """The loaded run."""
     return load(folder)
+
+
+def free_port() -> int:
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return int(place.getsockname()[1])
+
+
+def ask(address: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"content-type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=60))
+
+
+def until(question: Any, seconds: float = 600.0) -> Any:
+    """Return the first answer that is something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if answer := question():
+                return answer
+        except (OSError, urllib.error.URLError):
+            pass
+        time.sleep(0.2)
+    raise AssertionError("no answer")

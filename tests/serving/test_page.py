@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import base64
-import json
+import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+
+from tests.serving.conftest import ask, free_port, until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -28,40 +26,15 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 
-def free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return int(place.getsockname()[1])
-
-
-def ask(address: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address, data, {"content-type": "application/json"})
-    return json.load(urllib.request.urlopen(request, timeout=60))
-
-
-def until(question: Any, seconds: float = 600.0) -> Any:
-    """Return the first answer that is something."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if answer := question():
-                return answer
-        except (OSError, urllib.error.URLError):
-            pass
-        time.sleep(0.2)
-    raise AssertionError("no answer")
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[str]:
-    """The address of the served run."""
+@contextlib.contextmanager
+def served(folder: Path, command: str) -> Iterator[str]:
+    """The address of the page of a run, shown by a command."""
     names = ["lamp", "desk", "chair", "sofa", "<b>bold</b>", "rug", "vase", "clock", "bowl", "jar", "mirror", "shelf"]
     kinds = ["light", "office", "office", "living"] * 3
     table = pd.DataFrame({"item_id": [f"i{item}" for item in range(12)], "title": names, "kind": kinds})
     table.to_csv(folder.parent / "shown.csv", index=False)
     address = f"http://127.0.0.1:{(port := free_port())}"
-    words = ["serve", str(folder), f"--port={port}", f"--catalogue={folder.parent / 'shown.csv'}"]
+    words = [command, str(folder), f"--port={port}", f"--catalogue={folder.parent / 'shown.csv'}"]
     process = subprocess.Popen([sys.executable, "-m", "recbole_hyper", *words])
     try:
         until(lambda: ask(f"{address}/health"))
@@ -100,8 +73,14 @@ class Browser:
         return [entry["message"] for entry in log if entry["level"] == "SEVERE" and "favicon" not in entry["message"]]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_shows_what_the_model_knows(server: str, width: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "width"), [("serve", 1280), ("inspect", 390)])
+def test_the_page_shows_what_the_model_knows(command: str, width: int, folder: Path, tmp_path: Path) -> None:
+    with served(folder, command) as server:
+        look(server, width, tmp_path)
+
+
+def look(server: str, width: int, tmp_path: Path) -> None:
+    """Use the page as a person does."""
     driver = subprocess.Popen([str(DRIVER), f"--port={(port := free_port())}"], stdout=subprocess.DEVNULL)
     try:
         browser = Browser(port, width, tmp_path / "profile")

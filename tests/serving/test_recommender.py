@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from recbole_hyper import load, recommend, run
+from recbole_hyper import load, run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import file_digest
 from recbole_hyper.geometry.poincare import Poincare
+from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.checkpoint import CheckpointError
 from tests.conftest import write_inter
@@ -193,7 +194,7 @@ def test_what_is_no_question_is_refused(asked: dict, message: str, model: Recomm
 
 
 def test_one_call_of_many_histories_is_many_calls_of_one(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "_budget", 7 * 5 * model.store.n_items)
+    monkeypatch.setattr(ModelScorer, "block", 7)
     users = [*model.user_ids, "nobody"]
     whole = model.recommend(users=users, k=5)
     ones = pd.concat([model.recommend(users=[user], k=5) for user in users], ignore_index=True)
@@ -211,9 +212,9 @@ def test_more_histories_than_a_block_of_the_ranking(model: Recommender, monkeypa
 def test_recommending_holds_what_the_evaluation_holds(model: Recommender, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scores and their comparison: 5 bytes each, of 600 users at most 240 at one time."""
     asked = []
-    monkeypatch.setattr(model, "_budget", 240 * 5 * model.store.n_items)
-    score = model._score
-    monkeypatch.setattr(model, "_score", lambda cases: asked.append(len(cases)) or score(cases))
+    monkeypatch.setitem(model.config.final_config_dict, "ranking_memory_budget", 240 * 5 * model.store.n_items)
+    score = model.scorer.score
+    monkeypatch.setattr(model.scorer, "score", lambda cases: asked.append(len(cases)) or score(cases))
     model.recommend(histories=[["i1", "i2"]] * 600, k=2)
     assert asked == [240, 240, 120]
 
@@ -335,13 +336,6 @@ def test_a_model_with_a_vector_per_user_is_told_whose_a_history_is(folder: Path,
     assert len(model.similar_items(["i2"], 3)) == 3
 
 
-def test_the_function_is_the_same_answer(folder: Path, model: Recommender) -> None:
-    found = recommend(folder, ["u3", "u1"], k=3)
-    expected = model.recommend(users=["u3", "u1"], k=3)
-    assert list(found.columns) == ["user_id", "position", "item_id", "score"]
-    pd.testing.assert_frame_equal(found, expected.drop(columns="popular"))
-
-
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory: pytest.TempPathFactory) -> Recommender:
     """A run of a model that reads times, over users u0 .. u9 who came after hours, days and months."""
@@ -392,7 +386,7 @@ def test_times_of_histories_in_every_form_are_those_of_the_users(timed: Recommen
     assert timed.recommend(histories=longer, times=when, k=3)["score"].tolist() == pytest.approx(expected, abs=1e-6)
     # a part of what is asked has its own times
     query = timed.query(histories=histories, times=times)
-    assert timed.answer(query[1:], timed.plan(3))["score"].tolist() == pytest.approx(expected[3:], abs=1e-6)
+    assert timed.answer(query[1:], timed.catalogue.plan(3))["score"].tolist() == pytest.approx(expected[3:], abs=1e-6)
 
 
 @pytest.mark.parametrize("form", ["milliseconds", "days as numbers", "dates"])

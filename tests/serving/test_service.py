@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
+import yaml
 
 from recbole_hyper import load, run
+from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.serving.engine import BUNDLE, Engine, open_bundle
-from tests.serving.conftest import keys
+from recbole_hyper.files import file_digest, write_json
+from recbole_hyper.serving.bundle import BUNDLE, Served, open_bundle
+from recbole_hyper.serving.query import Query
+from recbole_hyper.serving.scorer import Scorer
+from tests.serving.conftest import ask, free_port, keys, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
 
 from fastapi.testclient import TestClient
 
-from recbole_hyper.runs.bundle import RunScorer, write_bundle
+from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.runs.serve import prepare
-from recbole_hyper.serving.service import BYTES, Service, make_app
+from recbole_hyper.serving.page.routes import with_page
+from recbole_hyper.serving.service import BYTES, Service
 
 HISTORIES = [["i3", "i1", "i4"], ["i5"], [f"i{step % 12}" for step in range(30)], ["i7", "gone"]]
 
@@ -40,13 +50,13 @@ def bundle(folder: Path) -> Path:
     return folder
 
 
-def opened(folder: Path) -> Engine:
-    return open_bundle(folder, RunScorer, table=folder.parent / "catalogue.csv")
+def opened(folder: Path) -> Served:
+    return open_bundle(folder, load, table=folder.parent / "catalogue.csv")
 
 
 @pytest.fixture
 def client(bundle: Path) -> Any:
-    with TestClient(make_app(Service(lambda: opened(bundle), lambda: 0))) as made:
+    with TestClient(with_page(Service(lambda: opened(bundle), lambda: 0))) as made:
         yield made
 
 
@@ -87,12 +97,18 @@ def test_the_service_recommends_as_the_run(client: TestClient, bundle: Path) -> 
         ("/recommend", {"history": ["i1"], "k": 13}, 422, "k=13: between 1 and 12 items can be recommended"),
         ("/recommend", {"history": ["i1"], "rule": {}}, 422, "Extra inputs are not permitted"),
         ("/recommend", {"history": ["i1"], "rules": {"where": "cost < 3"}}, 422, "there is no column 'cost'"),
-        ("/recommend", {"history": ["i1"], "times": [1.0, 2.0]}, 422, "times: 1 finite numbers are needed"),
+        (
+            "/recommend",
+            {"history": ["i1"], "times": [1.0, 2.0]},
+            422,
+            "times[0] has 2 entries, its history",
+        ),
+        ("/recommend", {"history": ["i1"], "times": ["Infinity"]}, 422, "finite number"),
         ("/recommend", {"history": ["i1"] * 2001}, 422, "at most 2000 items"),
         ("/recommend", {"history": ["i" * 501]}, 422, "at most 500 characters"),
         ("/recommend/batch", {"requests": [{"history": []}] * 257}, 422, "at most 256 items"),
         ("/similar", {"item": "gone"}, 404, "item 'gone' is unknown"),
-        ("/score", {"history": ["gone"], "items": ["i1"]}, 422, "no item that the model knows"),
+        ("/score", {"history": ["gone"], "items": ["i1"]}, 422, "hold no item that the model knows"),
     ],
 )
 def test_bad_requests_are_refused(path: str, body: dict, status: int, message: str, client: TestClient) -> None:
@@ -135,31 +151,48 @@ def test_what_the_page_reads(client: TestClient, bundle: Path) -> None:
     np.testing.assert_allclose(answer["contributions"], scores[:1] - scores[1:], atol=1e-4)
 
 
-def test_a_worker_imports_no_torch(bundle: Path) -> None:
+def answer_of_a_worker(body: dict[str, Any], blocked: tuple[str, ...] = (), **settings: Any) -> dict[str, Any]:
+    """What a worker, a process of its own that cannot import ``blocked``, answers to /recommend."""
     code = """
 import json, sys
-for name in ("torch", "recbole"):
-    sys.modules[name] = None  # importing it fails
+body, blocked = json.loads(sys.argv[1])
+sys.modules.update(dict.fromkeys(blocked))
 from fastapi.testclient import TestClient
 from recbole_hyper.runs import serve
 with TestClient(serve.app()) as client:
-    answer = client.post("/recommend", json={"history": ["i3", "i1"], "k": 2, "rules": {"at_most": {"kind": 1}}})
-    print(answer.text)
+    print(client.post("/recommend", json=body).text)
 """
-    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1, "trust": {}}
     environment = {**os.environ, "RECBOLE_HYPER_SERVE": json.dumps(settings)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    words = [sys.executable, "-c", code, json.dumps([body, blocked])]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["items"]) == 2
+    return json.loads(done.stdout)
+
+
+def test_a_worker_imports_no_torch(bundle: Path) -> None:
+    settings = {"run": str(bundle), "catalogue": str(bundle.parent / "catalogue.csv"), "threads": 1, "trust": {}}
+    body = {"history": ["i3", "i1"], "k": 2, "rules": {"at_most": {"kind": 1}}}
+    assert len(answer_of_a_worker(body, ("torch", "recbole"), **settings)["items"]) == 2
+
+
+class Turned(Scorer):
+    """Prefers what another scorer does not."""
+
+    def __init__(self, other: Scorer) -> None:
+        self.other = other
+
+    def scores(self, query: Query) -> np.ndarray:
+        return -self.other.scores(query)
 
 
 def test_another_model_is_taken_while_requests_go_on(bundle: Path) -> None:
     """What was asked before the switch is answered, by either model, and all that comes after it by the new one."""
     first, state = opened(bundle), [0]
-    second = Engine({**first.about, "model": "Other"}, lambda histories: -first.scorer(histories), first.catalogue,
-                    first.store)  # fmt: skip
+    recommender = copy.copy(first.recommender)
+    recommender.scorer = Turned(first.recommender.scorer)
+    second = Served(recommender, {**first.about, "model": "Other"}, {})
     service = Service(lambda: (first, second)[state[0]], lambda: state[0], every=0.01)
-    with TestClient(make_app(service)) as client:
+    with TestClient(with_page(service)) as client:
         old = ids(client.post("/recommend", json={"history": ["i3"], "k": 11}).json())
         answers: list[Any] = []
 
@@ -197,8 +230,8 @@ def test_the_bundle_follows_the_run(bundle: Path, tmp_path: Path) -> None:
 def test_other_models_are_served_too(name: str, more: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     run(name, "small", config_dict=keys(folder.parent / "data", tmp_path / "run", **more))
     write_bundle(tmp_path / "run")
-    engine, model = open_bundle(tmp_path / "run", RunScorer), load(tmp_path / "run")
-    with TestClient(make_app(Service(lambda: engine, lambda: 0))) as client:
+    served, model = open_bundle(tmp_path / "run", load), load(tmp_path / "run")
+    with TestClient(with_page(Service(lambda: served, lambda: 0))) as client:
         answer = client.post("/recommend", json={"history": ["i3", "i1"], "k": 5}).json()
         assert ids(answer) == model.recommend(histories=[["i3", "i1"]], k=5)["item_id"].tolist()
         similar = client.post("/similar", json={"item": "i4", "k": 5}).json()
@@ -212,3 +245,82 @@ def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Pa
     run("BPR", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
     with pytest.raises(ConfigError, match="BPR learned a vector per user and answers for no history"):
         write_bundle(tmp_path / "run")
+
+
+@pytest.fixture
+def foreign(folder: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The folder of a run without a bundle that names a plugin, the plugin, and the file that is there once it ran."""
+    run("Pop", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    marker, plugin = tmp_path / "it ran", tmp_path / "parts.py"
+    plugin.write_text(f"open({str(marker)!r}, 'a').close()\n")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "plugins": [str(plugin)]}))
+    write_json(tmp_path / "run" / "plugins.json", {str(plugin): file_digest(plugin)})
+    return tmp_path / "run", plugin, marker
+
+
+def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path], capsys: Any) -> None:
+    place, plugin, marker = foreign
+    assert main(["serve", str(place)]) == 1
+    said = capsys.readouterr().err
+    assert f"{place} cannot be served: " in said
+    assert f"names the plugin {plugin}: opening a run runs no code" in said
+    other = place.parent / "other.py"
+    other.write_text("pass\n")
+    assert main(["serve", str(place), f"--plugins={other}"]) == 1
+    assert not marker.exists()
+    assert not (place / BUNDLE).exists()
+
+
+@pytest.mark.slow  # starts processes
+def test_serve_runs_code_that_the_user_trusts(foreign: tuple[Path, Path, Path]) -> None:
+    """Both the process that writes the bundle and a worker, which scores by the model where it has no graph."""
+    place, plugin, marker = foreign
+    for trust in ({"files": [str(plugin)], "everything": False}, {"files": [], "everything": True}):
+        shutil.rmtree(place / BUNDLE, ignore_errors=True)
+        assert prepare(place, trust)
+        marker.unlink()
+        settings = {"run": str(place), "catalogue": None, "threads": 1, "trust": trust}
+        assert len(answer_of_a_worker({"history": ["i3"]}, **settings)["items"]) == 10
+        marker.unlink()
+
+
+@pytest.mark.slow  # trains, and starts processes
+def test_two_workers_count_together_and_both_take_a_resumed_run(folder: Path, tmp_path: Path) -> None:
+    words = ["--epochs=3", "--resume=True", f"--output_dir={tmp_path / 'run'}"]
+    run("SASRecCE", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
+    address = f"http://127.0.0.1:{(port := free_port())}"
+    serve = [sys.executable, "-m", "recbole_hyper", "serve", str(tmp_path / "run"), f"--port={port}", "--workers=2"]
+    server = subprocess.Popen(serve)
+
+    def sums(name: str) -> dict[str, float]:
+        """The values of a metric by its labels."""
+        text = urllib.request.urlopen(f"{address}/metrics", timeout=60).read().decode()
+        lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith(f"{name}{{")]
+        return {labels[len(name) :]: float(value) for labels, _, value in lines}
+
+    def models() -> set[str]:
+        """What the workers that answer say of the run."""
+        return {ask(f"{address}/health")["run"] for _ in range(20)}
+
+    try:
+        until(lambda: ask(f"{address}/health"))
+        workers = [
+            child for child in psutil.Process(server.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+        assert len(workers) == 2
+        for _ in range(60):
+            assert len(ask(f"{address}/recommend", {"history": ["i3"], "k": 4})["items"]) == 4
+        # whichever worker is asked has those of both
+        counted = [sums("recbole_hyper_requests_total")['{path="/recommend",status="200"}'] for _ in range(10)]
+        assert counted == [60.0] * 10
+        assert sums("recbole_hyper_request_seconds_count")['{path="/recommend"}'] == 60
+        before = models()
+        assert len(before) == 1
+        subprocess.run([sys.executable, "-m", "recbole_hyper", "run", *words], check=True, capture_output=True)
+        until(lambda: sums("recbole_hyper_reloads_total").get('{outcome="taken"}') == 2)
+        assert models().isdisjoint(before)
+        assert 'outcome="failed"' not in str(sums("recbole_hyper_reloads_total"))
+    finally:
+        server.terminate()
+        server.wait(30)

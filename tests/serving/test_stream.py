@@ -19,23 +19,29 @@ import pytest
 
 from recbole_hyper import load
 from recbole_hyper.cli import main
+from recbole_hyper.data.inputs import read_history_file, read_id_file
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.serving import stream
-from recbole_hyper.serving.parts import write_part
+from recbole_hyper.serving.parts import join, write_part
+from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.recommender import Recommender
 
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_BATCH", 7)
+    monkeypatch.setattr(stream, "USERS_OF_A_PART", 7)
 
 
 def write(model: Recommender, output: Path, **more: Any) -> int:
-    plan = model.plan(**{"k": 4, **more})
+    plan = model.catalogue.plan(**{"k": 4, **more})
     return stream.write_recommendations(
-        model, stream.about_users(model, None), output, plan=plan, identity={"weights": "x"}
+        model, model.query(users=stream.all_users(model)), output, plan=plan, identity={"weights": "x"}
     )
+
+
+def asked(model: Recommender, histories: Path) -> Query:
+    return model.query(histories=read_history_file(histories, model.names, unit=model.unit))
 
 
 def read(file: Path) -> pd.DataFrame:
@@ -93,10 +99,10 @@ def test_files_of_histories_have_any_separator_and_known_names(
     """A semicolon file was one column, and rows whose time is called ``date`` were taken in the order of the file."""
     file = tmp_path / name
     file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    asked = stream.about_histories(model, file)
+    query = asked(model, file)
     expected = model.recommend(histories={"a": ["i3", "i1"]}, k=3)
-    pd.testing.assert_frame_equal(model.answer(asked.part(0, asked.n), model.plan(3)), expected, check_dtype=False)
-    assert set(stream.read_id_file(file, {}, "user_id")) == {"a"}
+    pd.testing.assert_frame_equal(model.answer(query, model.catalogue.plan(3)), expected, check_dtype=False)
+    assert set(read_id_file(file, {}, "user_id")) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_a_file_that_is_no_table_of_histories_is_one_error(
 ) -> None:
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        stream.about_histories(model, tmp_path / "x.csv")
+        asked(model, tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("output", [True, False])
@@ -234,10 +240,13 @@ def test_a_part_that_was_cut_is_computed_again(
         patch.setattr(stream, "join", None)
         with pytest.raises(TypeError):
             write(model, tmp_path / name)
-    part = next((tmp_path / f".{name}.parts").glob("00000002.*"))
+    part = next((tmp_path / f".{name}.parts").rglob("00000002.*"))
     content = part.read_bytes()
     part.write_bytes(content[: len(content) // 2])
-    assert write(model, tmp_path / name) == 4
+    other = part.with_name("00000003.parquet")
+    content = other.read_bytes()
+    other.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])  # one bit of the first page
+    assert write(model, tmp_path / name) == 3
     assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
 
 
@@ -277,11 +286,12 @@ def test_ids_that_a_spreadsheet_would_run_are_made_safe_on_request(tmp_path: Pat
     frame = pd.DataFrame(
         {"user_id": ["=cmd|x", "u1"], "position": 1, "item_id": ["i1", "@sum"], "score": 0.5, "popular": False}
     )
-    write_part(frame, tmp_path / "plain.csv")
-    write_part(frame, tmp_path / "safe.csv", csv_safe=True)
+    write_part(frame, tmp_path / "part.parquet")
+    for name, safe in (("plain", False), ("safe", True)):
+        join([tmp_path / "part.parquet"], tmp_path / f"{name}.csv", csv_safe=safe)
     for name, ids in (("plain", ["=cmd|x", "i1", "u1", "@sum"]), ("safe", ["'=cmd|x", "i1", "u1", "'@sum"])):
-        rows = pd.read_csv(tmp_path / f"{name}.csv", header=None)
-        assert rows[[0, 2]].to_numpy().ravel().tolist() == ids
+        rows = pd.read_csv(tmp_path / f"{name}.csv")
+        assert rows[["user_id", "item_id"]].to_numpy().ravel().tolist() == ids
 
 
 def test_a_full_disk_is_one_error_and_the_parts_stay(
@@ -290,11 +300,11 @@ def test_a_full_disk_is_one_error_and_the_parts_stay(
     write(model, tmp_path / "whole.parquet")
     write_table, written = pa.parquet.write_table, []
 
-    def full(table: Any, path: Path) -> None:
+    def full(table: Any, path: Path, **options: Any) -> None:
         written.append(path)
         if len(written) == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_table(table, path)
+        write_table(table, path, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(pa.parquet, "write_table", full)
@@ -319,7 +329,7 @@ import sys, time
 from recbole_hyper.cli import main
 from recbole_hyper.serving import stream
 
-stream._BATCH, write = 7, stream.write_part
+stream.USERS_OF_A_PART, write = 7, stream.write_part
 folder, output, *on = sys.argv[1:]
 
 def slow(frame, part, **options):
@@ -334,7 +344,7 @@ sys.exit(main(["recommend", folder, "--k=4", f"--output={output}"]))
     process = subprocess.Popen([sys.executable, "-c", code, str(folder), str(output)], stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
-            if (parts / "00000001.parquet").is_file():
+            if [*parts.rglob("00000001.parquet")]:
                 break
             assert process.poll() is None
             time.sleep(0.1)

@@ -1,11 +1,9 @@
-"""A shop's week by its commands: orders in, a model served under rules, new orders, another model, and a switch."""
+"""A shop's week by the commands of the docs: orders, a model served under rules, new orders, a warm start, a switch."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -16,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.reference import planted
-from tests.serving.test_page import ask, free_port, until
+from tests.serving.conftest import ask, free_port, until
+from tests.stranger import python, started, unpacked_wheel
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("uvicorn")
@@ -26,13 +25,8 @@ SHORT = ["--epochs=1", "--hidden_size=16", "--n_layers=1", "--MAX_ITEM_LIST_LENG
 
 
 def command(folder: Path, *words: str) -> str:
-    """Run a documented command in the shop's folder."""
-    done = subprocess.run(
-        [sys.executable, "-m", "recbole_hyper", *words], cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
-    return done.stdout
+    """Run a documented command of the installed package in the shop's folder."""
+    return python(folder, "-m", "recbole_hyper", *words, package=unpacked_wheel())
 
 
 def write_orders(file: Path, rows: list[tuple]) -> None:
@@ -61,7 +55,7 @@ def test_a_shops_week(tmp_path: Path) -> None:
     (tmp_path / "models" / "current").symlink_to("monday")
     port = free_port()
     words = ["serve", "models/current", f"--port={port}", "--catalogue=catalogue.csv"]
-    server = subprocess.Popen([sys.executable, "-m", "recbole_hyper", *words], cwd=tmp_path)
+    server = subprocess.Popen(**started(tmp_path, "-m", "recbole_hyper", *words, package=unpacked_wheel()))
     address = f"http://127.0.0.1:{port}"
     question = {"history": items[:3], "k": 4, "rules": {"where": "stock > 0", "at_most": {"kind": 1}}}
     failed: list[Any] = []
@@ -86,10 +80,11 @@ def test_a_shops_week(tmp_path: Path) -> None:
         people.start()
         write_orders(tmp_path / "orders.csv", sunday)
         command(tmp_path, "prepare", "sunday", "--source=orders.csv", "--output=data")
-        command(tmp_path, "run", "--model=SASRecCE", "--dataset=sunday", "--data_path=data",
-                "--output_dir=models/sunday", *SHORT)  # fmt: skip
+        command(tmp_path, "run", "--init_from=models/monday", "--dataset=sunday", "--data_path=data",
+                "--output_dir=models/sunday", "--show_progress=False")  # fmt: skip
         results = [json.loads((tmp_path / "models" / day / "result.json").read_text()) for day in ("monday", "sunday")]
         assert results[1]["n_users"] > results[0]["n_users"]
+        assert results[1]["started_from"]["run"] == "models/monday"
         write_orders(tmp_path / "week.csv", week)
         write_orders(tmp_path / "tomorrow.csv", [row for row in rows if row[2] >= 1008 and row[0] in old])
         tomorrow = 1_700_000_000 + 3600 * 1008

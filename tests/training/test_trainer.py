@@ -12,7 +12,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from recbole_hyper import load, recommend, run
+from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training import validation
@@ -263,12 +263,12 @@ def test_weights_of_other_data_are_refused(random_data: Path, tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="trained on other data"):
         run("SASRecCE", "random", config_dict={**keys, "epochs": 3, "resume": True})
     # the folder has the data that it was trained on, also after a resume was refused
-    assert len(recommend(tmp_path / "out", users=["u1"], k=3)) == 3
+    assert len(load(tmp_path / "out").recommend(users=["u1"], k=3)) == 3
     assert evaluate(tmp_path / "out")["test"] == result["test"]
     file.write_text(header + "".join(rows))
-    assert len(recommend(tmp_path / "out", users=["u1"], k=3)) == 3
+    assert len(load(tmp_path / "out").recommend(users=["u1"], k=3)) == 3
     with pytest.raises(ValueError, match="is one text"):
-        recommend(tmp_path / "out", users="u1")
+        load(tmp_path / "out").recommend(users="u1")
 
 
 def test_a_resumed_run_knows_where_its_curvature_came_from(

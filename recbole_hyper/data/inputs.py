@@ -1,0 +1,258 @@
+"""Ids, histories and items in the form that a caller has them: lists, Series, frames, files; read and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recbole_hyper.data import guess
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.columns import is_name
+from recbole_hyper.data.formats import Layout
+from recbole_hyper.data.ids import column_of_values, natural, text_array
+from recbole_hyper.data.rows import Frame
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.data.tables import Table, open_table, read_columns
+from recbole_hyper.data.times import in_unit, to_numbers
+from recbole_hyper.errors import DataError
+
+_LISTS = "a list of lists of item ids"
+# further names of the columns of each field, such as those of the run
+Names = Mapping[str, Collection[str]]
+
+
+def column_names(config: Any, store: SequenceStore) -> dict[str, set[str]]:
+    """Return what the columns of a table are called that goes on from a run's data: by its keys, and by its source."""
+    keys = {"user_id": "USER_ID_FIELD", "item_id": "ITEM_ID_FIELD", "timestamp": "TIME_FIELD"}
+    return {field: {config[key], *store.columns_of(field)} for field, key in keys.items()}
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Histories of original item ids: history ``i`` is ``tokens[codes[offsets[i]:offsets[i + 1]]]``, oldest first.
+
+    Attributes:
+        names: (n,) whose they are, as they were given; numbers from 0 where nobody was named.
+        named: whether ``names`` are users.
+        times: when, beside ``codes``, in the unit of the run; None where nobody said.
+        order: what the rows of a table were sorted by, in words.
+    """
+
+    names: npt.NDArray[Any]
+    named: bool
+    offsets: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int64]
+    tokens: npt.NDArray[Any]
+    times: npt.NDArray[np.float64] | None = None
+    order: str = ""
+
+
+def read_histories(values: Any, own: Names, times: Any = None, unit: str | None = None) -> Histories:
+    """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
+
+    Histories are oldest first; the rows of a table are sorted by its time where it has one. ``own`` are the names of
+    the columns of user, item and time in the data of the run, and ``unit`` that of its times. ``times`` of the items
+    are in the form of ``values``; a table has its own. ValueError for one text where a list is needed, an entry that is
+    no id, a set (it has no order), a table without a column for users and one for items, or with a time that is
+    missing; times of other histories.
+    """
+    values = values.to_arrow() if hasattr(values, "to_arrow") else values  # polars, without importing it
+    if _is_table(values):
+        if times is not None:
+            name = next(iter(own.get("timestamp", ())), "timestamp")
+            raise ValueError(f"times: the table has its own; put them into its column {name!r}")
+        return of_table(open_table(Frame(values, "histories"), own=own, optional=("timestamp",)), unit)
+    named = isinstance(values, Mapping)
+    if named:
+        names, lists = read_ids("histories", list(values)), list(values.values())
+    else:
+        values = values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else values
+        lists = _listed("histories", values, _LISTS)
+        names = np.arange(len(lists))
+    rows = []
+    for at, items in enumerate(lists):
+        if isinstance(items, (set, frozenset)):
+            raise ValueError(f"histories[{at}] is a set, which has no order; give a list of item ids, oldest first")
+        rows.append([str(item) for item in _ids(f"histories[{at}]", items)])
+    offsets, tokens = np.cumsum([0, *map(len, rows)]), text_array(chain(*rows))
+    moments = None if times is None else _times(times, list(values) if named else None, np.diff(offsets), unit)
+    return Histories(names, named, offsets, np.arange(len(tokens)), tokens, moments)
+
+
+def of_table(table: Table, unit: str | None = None) -> Histories:
+    """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
+    found, columns = table.whole(unit), table.columns
+    assert found.users is not None
+    assert found.items is not None
+    users, items = (column.combine_chunks().dictionary_encode() for column in (found.users, found.items))
+    codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
+    order = np.lexsort((codes,) if found.times is None else (found.times, codes))
+    names = text_array(users.dictionary)
+    if isinstance(table.source, Frame) and len(names):  # as they were given
+        given = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
+        names = natural(given.take(pa.array(np.unique(codes, return_index=True)[1])))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    timed = "timestamp" in columns
+    where = f"by the column {columns['timestamp']!r}" if timed else "as the rows are: no column of times"
+    times = None if found.times is None else found.times[order]
+    return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
+
+
+def _times(
+    times: Any, names: list[Any] | None, counts: npt.NDArray[np.int64], unit: str | None
+) -> npt.NDArray[np.float64]:
+    """Return the times of all items, one history after another; ``names`` are the keys of a mapping."""
+    if (names is not None) != isinstance(times, Mapping):
+        raise ValueError("times: the form of the histories is needed, a mapping for a mapping, else a list of lists")
+    if names is not None:
+        if missing := [name for name in names if name not in times]:
+            raise ValueError(f"times: {len(missing)} histories have none (first: {missing[0]!r})")
+        times = [times[name] for name in names]
+    rows = [list(one) for one in _listed("times", times, _LISTS)]
+    if len(rows) != len(counts):
+        raise ValueError(f"times: {len(rows)} lists came for {len(counts)} histories")
+    for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
+        if len(row) != count:
+            raise ValueError(f"times[{at}] has {len(row)} entries, its history has {count} items")
+    try:
+        column = column_of_values(np.array([*chain(*rows)]) if rows else np.zeros(0))
+    except DataError as error:
+        raise DataError(f"times: numbers or dates are needed ({error})") from error
+    if column is None:
+        raise DataError("times: numbers or dates are needed")
+    return in_unit(column.combine_chunks(), unit)
+
+
+def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return original ids as given, in any iterable (which is read once), Series, column of Arrow or polars.
+
+    ValueError for all else: one text, an entry that is no id (None, NaN, True, a list), a table of several columns.
+    """
+    values = values.to_arrow() if hasattr(values, "to_arrow") else values
+    try:
+        if _is_table(values):
+            columns = Frame(values, name).names
+            if len(columns) != 1:
+                raise ValueError(f"{name} is a table of {len(columns)} columns; give the one with the ids")
+            column = Frame(values, name).rows({"id": columns[0]}).columns["id"]
+        elif (chunks := column_of_values(values)) is not None:
+            column = chunks.combine_chunks()
+        else:  # mixed ids stay what they are; an empty column of texts has the type that pandas gives one of texts
+            given = _ids(name, values)
+            return np.array(given, dtype=object if given else str)
+        null = pc.index(pc.is_null(column, nan_is_null=True), True).as_py()
+        if null >= 0 or (pa.types.is_boolean(column.type) and len(column)):
+            row = max(null, 0)
+            raise ValueError(f"{name}, row {row} (from 0), holds {column[row].as_py()!r}, which is no id")
+        return natural(column)
+    except DataError as error:
+        raise ValueError(f"{name}, {error}") from error
+
+
+def _is_table(values: Any) -> bool:
+    return isinstance(values, pd.DataFrame | pa.Table | pa.RecordBatch)
+
+
+def _listed(name: str, values: Any, needed: str) -> list[Any]:
+    """Return the entries of any iterable; ValueError for one text or no iterable, which says what is ``needed``."""
+    if isinstance(values, (str, bytes)):
+        raise ValueError(f"{name}={values!r} is one text; give {needed}")
+    try:
+        read = iter(values)
+    except TypeError:
+        raise ValueError(f"{name}={values!r} is no list; give {needed}") from None
+    return list(read)
+
+
+def _ids(name: str, values: Any) -> list[str | int | float]:
+    found: list[str | int | float] = []
+    for value in _listed(name, values, "a list of ids"):
+        # a number of numpy or torch, as an array or a tensor holds it
+        plain = value.item() if getattr(value, "ndim", None) == 0 else value
+        plain = str(plain) if isinstance(plain, UUID) else plain
+        if isinstance(plain, bool) or not isinstance(plain, (str, int, float)) or plain != plain:
+            raise ValueError(f"{name} holds {value!r}, which is no id; ids are text or numbers")
+        # 7.0 is "7", as where a frame is read: pandas makes floats of a column of whole numbers with gaps
+        found.append(int(plain) if isinstance(plain, float) and plain.is_integer() else plain)
+    return found
+
+
+def read_history_file(path: Path, own: Names, layout: Layout | None = None, unit: str | None = None) -> Histories:
+    """Return the histories of a file of interactions, of any form that ``prepare`` reads."""
+    return of_table(open_table(_file(path), layout, own=own, optional=("timestamp",)), unit)
+
+
+def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = None) -> npt.NDArray[Any]:
+    """Return the ids in a file as text: those of its only column, else of the one of the ``field``.
+
+    The only column of a text has no header, unless its first line is a name of the field. Empty lines are no ids.
+    DataError where there is no such column.
+    """
+    file, given, lines = _file(path), layout or Layout(), _lines(path)
+    bare = path.suffix == ".txt" or (not given.columns and _is_column(lines))
+    if bare and not lines:
+        return np.zeros(0, dtype=str)
+    if bare:  # no separator that an id may hold
+        alone = Layout(columns={field: "1"}, separator="\x1f", header=False, missing_ids=given.missing_ids)
+        table = open_table(file, alone, format="csv", fields=(field,), optional=(), own=own)
+    else:
+        table = open_table(file, layout, fields=(field,), optional=(), own=own, alone=True)
+    rows = table.whole()
+    texts = text_array(rows.users if field == "user_id" else rows.items)  # type: ignore[arg-type]
+    return texts[1:] if bare and is_name(lines[0].strip().strip('"'), field, own.get(field, ())) else texts
+
+
+def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any:
+    """Return the items to leave out: a mapping by user where the file has a column of users, else ids for everyone."""
+    if path.suffix == ".txt" or _is_column(_lines(path)):
+        return read_id_file(path, own, "item_id", layout)
+    fields = ("user_id", "item_id")
+    table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
+    if set(table.columns) != {*fields}:
+        return read_id_file(path, own, "item_id", layout)
+    rows = table.whole()
+    pairs = pd.DataFrame({"user": rows.users.to_pandas(), "item": rows.items.to_pandas()})  # type: ignore[union-attr]
+    return pairs.groupby("user")["item"].apply(list).to_dict()
+
+
+def read_boosts(path: Path, own: Names) -> dict[str, float]:
+    """Return {item id: number} from a table with a column ``boost``; DataError where there is none."""
+    rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).whole()
+    column = rows.others["boost"].combine_chunks() if rows.others else pa.array([], pa.float64())
+    values, good = to_numbers(column)
+    if not good.all():
+        raise DataError(f"{path}: the column boost holds {column[int(np.argmin(good))].as_py()!r}, no number")
+    return dict(zip(rows.items.to_pylist(), values.tolist(), strict=True))  # type: ignore[union-attr]
+
+
+def read_table(path: Path) -> pa.Table:
+    """Return all columns of a table; those of a text file are text."""
+    return read_columns(_file(path))
+
+
+def _file(path: Path) -> SourceFile:
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    return SourceFile(path)
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the first lines of a text, none of a parquet file."""
+    file = _file(path)
+    with path.open("rb") as start:
+        return [] if start.read(4) == b"PAR1" else guess.head(file)
+
+
+def _is_column(lines: list[str]) -> bool:
+    """Return whether the lines of a text are one value each."""
+    return bool(lines) and guess.separator_of(lines, default="") == "" and not lines[0].lstrip().startswith(("{", "["))

@@ -1,0 +1,143 @@
+"""The bundle that ``recbole-hyper serve`` writes into a run's folder, and what a serving process answers from.
+
+Imports no torch: the graph of scores runs in onnxruntime. A model without a graph answers by its own code.
+
+serving/about.json      model, data, settings
+serving/map.json        where the items lie in two dimensions, for the page
+serving/scores.onnx     the graph of scores, of a model that has one
+serving/arrays.npz      beside the graph: training counts, item vectors, and which items may be recommended
+serving/sequences       beside the graph: users, items and histories, where the run itself keeps none
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recbole_hyper.data.inputs import read_table
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.errors import ConfigError, require
+from recbole_hyper.files import digest, read_json
+from recbole_hyper.serving.catalogue import unit_vectors
+from recbole_hyper.serving.query import Query
+from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.serving.rules import Plan
+from recbole_hyper.serving.scorer import Scorer
+
+BUNDLE, ABOUT, MAP = "serving", "about.json", "map.json"
+GRAPH, ARRAYS, SEQUENCES = "scores.onnx", "arrays.npz", "sequences"
+Scores = npt.NDArray[np.float32]
+
+
+class GraphScorer(Scorer):
+    """Scores by the graph of a bundle, in ``threads`` threads; ``about`` is what the bundle says of its model.
+
+    ConfigError where onnxruntime is missing.
+    """
+
+    def __init__(self, file: Path, threads: int, about: dict[str, Any], vectors: Scores) -> None:
+        require("serve", "recbole-hyper serve", "onnxruntime")
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        self._names = [one.name for one in self._session.get_inputs()]
+        self._max_length, self._curvature, self._vectors = about["max_length"], about["curvature"], vectors
+        self._lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        self.reads_times = "timestamp_list" in self._names
+
+    def scores(self, query: Query) -> Scores:
+        lengths = np.minimum(np.diff(query.offsets), self._max_length)
+        filled = np.arange(lengths.max(initial=1)) < lengths[:, None]
+        # the newest items of each history, one after another
+        places = (query.offsets[1:] - lengths)[:, None] + np.arange(filled.shape[1])
+        given: dict[str, npt.NDArray[Any]] = {"item_length": lengths}
+        times = np.zeros(len(query.items)) if query.times is None else query.times
+        for name, values, kind in (("item_id_list", query.items, np.int64), ("timestamp_list", times, np.float64)):
+            given[name] = np.zeros(filled.shape, dtype=kind)
+            given[name][filled] = values[places[filled]]
+        return np.array(self._session.run(["scores"], {name: given[name] for name in self._names})[0], np.float32)
+
+    def vectors(self) -> Scores:
+        return self._vectors
+
+    @cached_property
+    def _unit(self) -> Scores:
+        return unit_vectors(self._vectors)
+
+    def likeness(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores]:
+        """Return cosines, on a ball minus the geodesic distances (see ``Poincare.similarity``)."""
+        cosine = self._unit[numbers] @ self._unit.T
+        if self._curvature is None:
+            return "cosine of the item vectors", cosine.astype(np.float32)
+        root = 2 * self._curvature**0.5
+        lengths, own = root * self._lengths, root * self._lengths[numbers, None]
+        apart = np.sinh(lengths) * np.sinh(own) * np.maximum(1 - cosine, 0)
+        above = 2 * np.sinh((lengths - own) / 2) ** 2 + apart
+        distance = 2 * np.arcsinh(np.sqrt(above / 2)) / (root / 2)
+        return "minus the geodesic distance", -distance.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model in use: what answers, what /health says of it, and the map of its items."""
+
+    recommender: Recommender
+    about: dict[str, Any]
+    places: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        # most requests have the same rules
+        object.__setattr__(self, "_plans", lru_cache(32)(self._plan))
+
+    def _plan(self, k: int, exclude_seen: bool | None, items: tuple[str, ...] | None, rules: str) -> Plan:
+        return self.recommender.catalogue.plan(k, exclude_seen, items, rules=json.loads(rules))
+
+    def plan(self, k: int, exclude_seen: bool | None, items: list[str] | None, rules: dict[str, Any]) -> Plan:
+        """Return the plan of a request; ValueError as ``Catalogue.plan``."""
+        only = None if items is None else tuple(items)
+        return self._plans(k, exclude_seen, only, json.dumps(rules, sort_keys=True))  # type: ignore[attr-defined]
+
+
+def fingerprint(run: Path) -> str:
+    """Return what changes when a run's model does: names, sizes and times of its files."""
+    files = [run / name for name in ("config.yaml", "result.json", "model.safetensors", "refit/model.safetensors")]
+    return digest([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()], 32)
+
+
+def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1, table: Path | None = None) -> Served:
+    """Return the model in the folder of a run, which has a bundle.
+
+    Args:
+        run: folder of the run.
+        load: reads a run whose model has no graph.
+        threads: of the graph.
+        table: catalogue of the shop, text or parquet.
+
+    Raises:
+        ConfigError: there is no bundle, or a catalogue that does not fit its items.
+    """
+    folder = run / BUNDLE
+    if not (folder / ABOUT).is_file():
+        raise ConfigError(f"{folder} holds nothing to serve; 'recbole-hyper serve {run}' makes it")
+    about = read_json(folder / ABOUT)
+    if (folder / GRAPH).is_file():
+        with np.load(folder / ARRAYS, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+        own = folder / SEQUENCES
+        store = SequenceStore.load(own if own.is_dir() else run / "data" / "sequences")
+        scorer = GraphScorer(folder / GRAPH, threads, about, arrays["vectors"])
+        recommender = Recommender(scorer, about, store, counts=arrays["counts"], allowed=arrays.get("allowed"))
+    else:
+        recommender = load(run)
+    if table is not None:
+        recommender.use_catalogue(read_table(table))
+    return Served(recommender, about, read_json(folder / MAP))

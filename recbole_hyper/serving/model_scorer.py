@@ -1,0 +1,79 @@
+"""A torch model, of this package or of RecBole, as a recommender asks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from recbole_hyper.config.parts import reads_times
+from recbole_hyper.data.histories import whole_histories
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.errors import ConfigError
+from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of
+from recbole_hyper.evaluation.scorers import learns_users
+from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
+from recbole_hyper.serving.query import Query
+from recbole_hyper.serving.scorer import Scorer
+from recbole_hyper.types import Cases
+
+Scores = npt.NDArray[np.float32]
+
+
+class ModelScorer(Scorer):
+    """What a trained model gives, in evaluation mode.
+
+    Args:
+        model: a trained model.
+        config: configuration of its run; ``ranking_memory_budget`` bounds the scores that are held at one time.
+        store: its users and items.
+    """
+
+    def __init__(self, model: Any, config: Any, store: SequenceStore) -> None:
+        self.model, self.config, self.store = model.eval(), config, store
+        self.reads_times = reads_times(config)
+        self.learns_users = not isinstance(model, OwnModel) and learns_users(type(model))
+        self.score = make_scorer(model, config)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "score"}  # a function inside another
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, score=make_scorer(state["model"], state["config"]))
+
+    @property
+    def block(self) -> int:
+        return rows_of_a_block(self.store.n_items, int(self.config["ranking_memory_budget"]))
+
+    @torch.no_grad()
+    def scores(self, query: Query) -> Scores:
+        return _writable(scores_of(self.score, self._cases(query), self.store.n_items))
+
+    def vectors(self) -> Scores | None:
+        vectors = item_vectors(self.model)
+        return None if vectors is None else vectors.detach().to("cpu", torch.float32).numpy()
+
+    @torch.no_grad()
+    def likeness(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
+        alike = similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
+        return None if alike is None else (alike[0], _writable(alike[1]))
+
+    @torch.no_grad()
+    def states(self, query: Query) -> Scores:
+        vectors, states = item_vectors(self.model), None
+        if isinstance(self.model, OwnModel):
+            if not len(query) and vectors is not None:
+                return np.empty((0, vectors.shape[1]), dtype=np.float32)
+            states = self.model.last_states(self._cases(query), self.config)
+        if states is None:
+            raise ConfigError(f"{self.config['model']} has no states: it scores histories as a whole")
+        return states.float().cpu().numpy()
+
+    def _cases(self, query: Query) -> Cases:
+        return whole_histories(self.store, query.offsets, query.items, query.owners, query.times)
+
+
+def _writable(values: torch.Tensor) -> Scores:
+    return np.array(values.detach().to("cpu", torch.float32), order="C")

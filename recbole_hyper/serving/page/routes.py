@@ -1,0 +1,113 @@
+"""What the page of the service asks for: a search, neighbours, the map, and what each item of a history contributes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+
+from recbole_hyper.serving.query import Query, plain_query
+from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.serving.service import ListRequest, Service, known_item, make_app
+
+PAGE = Path(__file__).parent
+# newest items of a history whose contributions are computed
+_EXPLAINED = 50
+
+
+def with_page(service: Service) -> FastAPI:
+    """Return the application of a service with the page and what it asks for."""
+    app = make_app(service)
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html")
+
+    @app.get("/page.js", include_in_schema=False)
+    def script() -> FileResponse:
+        return FileResponse(PAGE / "page.js", media_type="text/javascript")
+
+    @app.get("/search", include_in_schema=False)
+    async def search(text: str = "", most: int = 20) -> list[dict[str, Any]]:
+        return await service.in_thread(find, service.served.recommender, text[:200], min(most, 100))
+
+    @app.get("/near", include_in_schema=False)
+    async def near(item: str) -> list[dict[str, Any]]:
+        recommender = service.served.recommender
+        k = min(10, recommender.n_recommendable - 1)
+        _, lists, scores = await service.in_thread(recommender.neighbours, known_item(recommender, item), k)
+        described = describe(recommender, lists[0])
+        return [{**one, "score": score} for one, score in zip(described, scores[0].tolist(), strict=True)]
+
+    @app.get("/map", include_in_schema=False)
+    async def item_map(column: str = "") -> dict[str, Any]:
+        served = service.served
+        return await service.in_thread(coloured, served.recommender, served.places, column)
+
+    @app.post("/explain", include_in_schema=False)
+    async def explain(body: ListRequest) -> dict[str, Any]:
+        recommender = service.served.recommender
+        query, pairs = await service.recommend(service.served, body)
+        items = recommender.catalogue.ids.find(np.array([item for item, _ in pairs], dtype=str))
+        parts = await service.in_thread(contributions, recommender, query, items)
+        return {"items": describe(recommender, items), "scores": [score for _, score in pairs],
+                "history": describe(recommender, query.items), "contributions": parts,
+                "popular": not query.warm[0], "unknown_items": query.unknown_items}  # fmt: skip
+
+    return app
+
+
+def contributions(recommender: Recommender, query: Query, items: Any) -> list[list[float]]:
+    """Return for each item of the one history what the scores of ``items`` lose where it is left out.
+
+    Beyond the newest 50 items, and for the only one, that is 0.
+    """
+    history, length = query.items.tolist(), len(query.items)
+    losses = np.zeros((length, len(items)))
+    if length > 1:
+        times = [0.0] * length if query.times is None else query.times.tolist()
+        first = max(0, length - _EXPLAINED)
+        left = [[place for place in range(length) if place != out] for out in (-1, *range(first, length))]
+        shorter = plain_query(
+            [[history[at] for at in one] for one in left], [[times[at] for at in one] for one in left]
+        )
+        scores = recommender.scorer.scores(shorter)[:, items]
+        losses[first:] = scores[:1] - scores[1:]
+    return losses.tolist()
+
+
+def find(recommender: Recommender, text: str, most: int) -> list[dict[str, Any]]:
+    """Return the most popular items whose id or text columns contain ``text``, whatever its case, described."""
+    catalogue = recommender.catalogue
+    texts = [column for column in catalogue.columns.values() if pa.types.is_string(column.type)]
+    matches = np.zeros(catalogue.n_items, dtype=bool)
+    for column in (pa.array(catalogue.item_tokens), *texts):
+        matches |= np.asarray(pc.fill_null(pc.match_substring(column, text, ignore_case=True), False), dtype=bool)
+    matches[0] = False
+    if catalogue.allowed is not None:
+        matches &= catalogue.allowed
+    order = np.argsort(-recommender.popularity[matches], kind="stable")[:most]
+    return describe(recommender, np.flatnonzero(matches)[order])
+
+
+def describe(recommender: Recommender, numbers: Any) -> list[dict[str, Any]]:
+    """Return the id of each item, as ``item``, and its columns."""
+    catalogue = recommender.catalogue
+    return [
+        {name: values[number].as_py() for name, values in catalogue.columns.items()}
+        | {"item": str(catalogue.item_tokens[number])}
+        for number in numbers.tolist()
+    ]
+
+
+def coloured(recommender: Recommender, places: dict[str, Any], column: str) -> dict[str, Any]:
+    """Return where the items lie, with the values of a column, and the names of all columns."""
+    catalogue = recommender.catalogue
+    result = {**places, "columns": list(catalogue.columns)}
+    if places and column in catalogue.columns:
+        numbers = catalogue.ids.find(np.array(places["items"]))
+        result["values"] = catalogue.columns[column].take(pa.array(numbers)).to_pylist()
+    return result
