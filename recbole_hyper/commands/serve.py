@@ -4,7 +4,7 @@ import argparse
 
 from recbole_hyper.commands import add_run, options_of
 
-HELP = "serve a finished run over HTTP: recommend, similar, score, metrics, and a page that shows what it knows"
+HELP = "serve a finished run over HTTP: recommend, similar, score, metrics, and a page about the model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

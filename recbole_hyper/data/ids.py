@@ -112,7 +112,7 @@ def column_of_values(values: Any) -> pa.ChunkedArray | None:
         series = pd.Series(values)
         try:
             values = pa.Array.from_pandas(series)
-        except (pa.ArrowTypeError, pa.ArrowInvalid):
+        except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             values = pa.array(_plain_ids(series.to_numpy(dtype=object)), pa.string())
     if isinstance(values, pa.ChunkedArray):
         return values

@@ -130,7 +130,12 @@ def _times(
         raise DataError(f"times: numbers or dates are needed ({error})") from error
     if column is None:
         raise DataError("times: numbers or dates are needed")
-    return in_unit(column.combine_chunks(), unit)
+    moments = in_unit(column.combine_chunks(), unit)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    back = np.flatnonzero((np.diff(moments) < 0) & (np.diff(rows) == 0))
+    if len(back):
+        raise ValueError(f"times[{rows[back[0]]}] go backwards: give the items of a history oldest first")
+    return moments
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:

@@ -19,7 +19,6 @@ def best_items(
     offsets: Int64 | None = None,
     excluded: Int64 | None = None,
     hidden: npt.NDArray[np.bool_] | None = None,
-    boost: Scores | None = None,
 ) -> tuple[npt.NDArray[np.int32], Scores]:
     """Return the k best items (n, k) of each row and their scores (n, k), best first, equal scores in item order.
 
@@ -30,15 +29,12 @@ def best_items(
         k: length of the lists.
         offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are left out of row ``i``; None: none.
         hidden: (n_items,) True where an item is left out of every row; None leaves out none.
-        boost: (n_items,) finite numbers that are added to the scores; None adds nothing.
 
     Raises:
         NonFiniteScoreError: NaN or an infinite score of an item that is not left out.
     """
     from recbole_hyper.kernels.ranks import LOWEST, best_rows  # numba is imported when something is searched
 
-    if boost is not None:
-        scores += boost
     if hidden is not None:
         scores[:, hidden] = LOWEST
     if offsets is None or excluded is None:

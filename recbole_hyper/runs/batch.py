@@ -93,7 +93,7 @@ class Workers:
 
             writer = ray.remote(num_cpus=1)(PartWriter)
             given = (str(Path(self.folder).absolute()), ray.put(plan), max(1, processors() // n), self.trust)
-            pool = ActorPool([writer.remote(*given) for _ in range(n)])
+            pool: Any = ActorPool([writer.remote(*given) for _ in range(n)])
             try:
                 done = pool.map_unordered(lambda one, part: one.write.remote(query[part.rows], str(part.file)), missing)
                 for count, users in enumerate(done, 1):

@@ -1,4 +1,4 @@
-"""The bundle of a finished run, written: what a serving process reads in the place of torch and the configuration."""
+"""Write the bundle of a finished run, from which a serving process answers without torch."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger("recbole_hyper")
 def write_bundle(run: Path) -> Path:
     """Write the bundle of a finished run into its folder, in one step; returns the bundle's folder.
 
-    ConfigError for a folder of that name which is no bundle; raises as :func:`load` for the run.
+    ConfigError if a folder of that name is no bundle, and as :func:`load`.
     """
     folder = run / BUNDLE
     if folder.exists() and not is_bundle(folder):
@@ -62,8 +62,8 @@ def write_bundle(run: Path) -> Path:
             except ConfigError as error:
                 logger.warning("%s; served by torch", error)
         if (part / GRAPH).is_file():
-            allowed = {} if catalogue.allowed is None else {"allowed": catalogue.allowed}
-            np.savez(part / ARRAYS, counts=counts, vectors=vectors, **allowed)
+            arrays: dict[str, Any] = {"counts": counts, "vectors": vectors, "allowed": catalogue.allowed}
+            np.savez(part / ARRAYS, **{name: array for name, array in arrays.items() if array is not None})
             if not (run / DATA / SEQUENCES).is_dir():
                 recommender.store.save(part / SEQUENCES)
         write_json(part / MAP, item_map(vectors, counts, catalogue.item_tokens, about["curvature"]))

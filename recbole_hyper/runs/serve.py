@@ -1,6 +1,6 @@
-"""Serve a finished run over HTTP: the bundle is written, workers answer from it, and a changed run takes its place.
+"""Serve a finished run over HTTP: write its bundle, answer from it, and follow changes of the run.
 
-Imports no torch: bundles are written by a process of their own.
+Imports no torch: another process writes the bundle.
 """
 
 import json
@@ -21,7 +21,7 @@ from recbole_hyper.serving.bundle import ABOUT, BUNDLE, Served, fingerprint, ope
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.threads import processors
 
-# how workers are told what to serve
+# environment variable with the settings of workers
 _VARIABLE = "RECBOLE_HYPER_SERVE"
 _EVERY = 2.0  # seconds between two looks at the run
 
@@ -40,15 +40,15 @@ def serve(
 ) -> None:
     """Serve the finished run in a folder until the process is stopped.
 
-    ``run`` may be a link: when it points to another run, or the run in the folder is resumed, workers take the new
-    model between two requests.
+    When ``run`` is a link that is set to another run, or the run in the folder is resumed, workers take the new model
+    between two requests.
 
     Args:
         run: folder of the run, or a link to it.
-        host, port: where to listen. The service knows no passwords: let others reach it through a proxy that does.
-        workers: processes.
-        catalogue: table of items for rules, text or parquet; a new one is taken when the file changes.
-        plugins, trust_plugins: Python files of the run that may be run, or all that its folder names; see
+        host, port: address to listen on. The service has no passwords: give others access through a proxy that has.
+        workers: number of processes.
+        catalogue: table of items for rules, text or parquet; it is read again when the file changes.
+        plugins, trust_plugins: Python files of the run that may run, or all that its folder names; see
             :mod:`recbole_hyper.runs.plugin_files`.
 
     Raises:
@@ -100,17 +100,15 @@ def app() -> Any:
 
 
 def _state(run: Path, table: Path | None) -> Hashable:
-    """Return what differs when workers have to take another bundle or another catalogue."""
+    """Return a value that changes with the bundle or the catalogue."""
     files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
     return tuple((str(file), (found := file.stat()).st_mtime_ns, found.st_size, found.st_ino) for file in files)
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
-    """Write the bundle of a finished run where it is missing or of another state; returns whether it was written.
+    """Write the bundle of a finished run if it is missing or out of date; returns whether it was written.
 
-    ``trust`` are the arguments of ``trusting``.
-
-    ConfigError with what the process that writes it said.
+    ``trust`` are the arguments of ``trusting``. ConfigError with the message of the process that writes it.
     """
     run = run.resolve()
     about = run / BUNDLE / ABOUT
@@ -136,4 +134,4 @@ def _keep_prepared(run: Path, trust: Mapping[str, Any], stopped: threading.Event
                 logger.info("the bundle of %s is new", place)
         except (ValueError, OSError) as error:
             failed = state
-            logger.warning("the model in use stays: %s", error)
+            logger.warning("still serving the earlier model: %s", error)

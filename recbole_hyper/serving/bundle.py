@@ -1,12 +1,10 @@
-"""The bundle that ``recbole-hyper serve`` writes into a run's folder, and what a serving process answers from.
-
-Imports no torch: the graph of scores runs in onnxruntime. A model without a graph answers by its own code.
+"""The bundle that ``recbole-hyper serve`` writes into a run's folder, as a serving process reads it without torch.
 
 serving/about.json      model, data, settings
-serving/map.json        where the items lie in two dimensions, for the page
-serving/scores.onnx     the graph of scores, of a model that has one
-serving/arrays.npz      beside the graph: training counts, item vectors, and which items may be recommended
-serving/sequences       beside the graph: users, items and histories, where the run itself keeps none
+serving/map.json        places of the items in two dimensions, for the page
+serving/scores.onnx     graph of the scores; a model without one answers by its own code
+serving/arrays.npz      beside the graph: training counts, item vectors, items that the protocol allows
+serving/sequences       beside the graph: users, items and histories, of a run that keeps no data
 """
 
 from __future__ import annotations
@@ -37,10 +35,7 @@ Scores = npt.NDArray[np.float32]
 
 
 class GraphScorer(Scorer):
-    """Scores by the graph of a bundle, in ``threads`` threads; ``about`` is what the bundle says of its model.
-
-    ConfigError where onnxruntime is missing.
-    """
+    """Scores by the graph of a bundle; ``about`` is the content of its about.json."""
 
     def __init__(self, file: Path, threads: int, about: dict[str, Any], vectors: Scores) -> None:
         require("serve", "recbole-hyper serve", "onnxruntime")
@@ -88,7 +83,7 @@ class GraphScorer(Scorer):
 
 @dataclass(frozen=True)
 class Served:
-    """A model in use: what answers, what /health says of it, and the map of its items."""
+    """A model in use: its recommender, its about.json, and the map of its items."""
 
     recommender: Recommender
     about: dict[str, Any]
@@ -108,22 +103,16 @@ class Served:
 
 
 def fingerprint(run: Path) -> str:
-    """Return what changes when a run's model does: names, sizes and times of its files."""
+    """Return a digest that changes with a run's model: of names, sizes and times of its files."""
     files = [run / name for name in ("config.yaml", "result.json", "model.safetensors", "refit/model.safetensors")]
     return digest([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()], 32)
 
 
 def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1, table: Path | None = None) -> Served:
-    """Return the model in the folder of a run, which has a bundle.
+    """Return the model of a run with a bundle, with the catalogue in the file ``table``.
 
-    Args:
-        run: folder of the run.
-        load: reads a run whose model has no graph.
-        threads: of the graph.
-        table: catalogue of the shop, text or parquet.
-
-    Raises:
-        ConfigError: there is no bundle, or a catalogue that does not fit its items.
+    ``threads`` compute the graph; ``load`` reads a run whose model has none. ConfigError for a run without a bundle, or
+    a catalogue without an item of the model.
     """
     folder = run / BUNDLE
     if not (folder / ABOUT).is_file():

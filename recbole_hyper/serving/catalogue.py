@@ -1,7 +1,4 @@
-"""The items of a model as a shop knows them: ids, columns, and which may be recommended under which rules.
-
-Imports no torch, so that a process that serves needs none.
-"""
+"""The items of a model as a shop knows them: ids, columns, and rules over them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -21,6 +18,7 @@ from recbole_hyper.data.ids import Ids, as_text
 from recbole_hyper.data.inputs import read_ids
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import ConfigError, did_you_mean, whole
+from recbole_hyper.serving.query import first_of
 from recbole_hyper.serving.rules import Plan, Rules, exclusions
 
 Bools = npt.NDArray[np.bool_]
@@ -33,15 +31,14 @@ logger = logging.getLogger("recbole_hyper")
 
 
 class Catalogue:
-    """Items by number, and the plans of rules over them.
+    """Items by number, and plans for rules.
 
     Args:
         item_tokens: (n_items,) original ids; entry 0 is padding.
-        counts: (n_items,) how often the model was trained on each item; the column ``interactions``.
-        allowed: (n_items,) True where the run may recommend an item; None for all.
-        vectors: gives the item vectors (n_items, d) that diversity compares, None where the model has none; they are
-            read at the first use, as ``raw_vectors()``.
-        exclude_seen: whether lists leave out what the history holds, where a plan does not say.
+        counts: (n_items,) training interactions of each item; the column ``interactions``.
+        allowed: (n_items,) True where the run's protocol allows an item; None for all.
+        vectors: returns the item vectors (n_items, d) that diversity compares, None for a model without.
+        exclude_seen: default of a plan.
     """
 
     def __init__(
@@ -53,16 +50,15 @@ class Catalogue:
         exclude_seen: bool = True,
     ) -> None:
         self.exclude_seen = exclude_seen
-        self.item_tokens, self.ids, self.raw_vectors = item_tokens, Ids(item_tokens), vectors
+        self.item_tokens, self.ids, self._vectors = item_tokens, Ids(item_tokens), vectors
         self.allowed = None if allowed is None else np.array(allowed)
         self.columns: dict[str, pa.Array] = {INTERACTIONS: pa.array(np.asarray(counts, dtype=np.int64))}
 
     def with_columns(self, table: pa.Table, item_column: str | None = None, own: Collection[str] = ()) -> Catalogue:
-        """Return a catalogue that has the columns of ``table`` too; of two rows of one item the first counts.
+        """Return a catalogue that also has the columns of ``table``; of two rows of one item the first counts.
 
-        Original ids are in ``item_column``, or in the column with one of the run's ``own`` names, or a usual one. Items
-        without a row have no value. ConfigError for a table without that column, or where no row is of an item of the
-        model.
+        Original ids are in ``item_column``, else in a column with one of the run's ``own`` names or a usual one. Items
+        without a row have no value. ConfigError for a table without that column, or without an item of the model.
         """
         names = [item_column] if item_column else fitting("item_id", table.column_names, own)
         if not names or names[0] not in table.column_names:
@@ -93,23 +89,22 @@ class Catalogue:
     @cached_property
     def vectors(self) -> Scores:
         """(n_items, d) item vectors of length 1; ConfigError for a model without item vectors."""
-        vectors = self.raw_vectors()
+        vectors = self._vectors()
         if vectors is None:
             raise ConfigError("diversity: this model has no item vectors; name a column by diversity_by")
         return unit_vectors(vectors)
 
     def numbers(self, name: str, values: Any, unknown: str = "skip") -> Int64:
-        """Return the (m,) numbers of original ids, in any iterable; 0 for unknown ones, which a warning counts.
+        """Return the (m,) numbers of original ids, in any iterable; 0 for unknown ids, which a warning counts.
 
-        ValueError for any of them where ``unknown`` is "error", and where more than half are unknown: then the list is
-        most likely one of something else.
+        ValueError for an unknown id if ``unknown`` is "error", and if more than half are unknown: such a list rarely
+        holds ids of items.
         """
         given = read_ids(name, values)
         numbers = self.ids.find(given.astype(str))
         missing = int((numbers == 0).sum())
         if missing:
-            first = given[np.flatnonzero(numbers == 0)[0]]
-            first = repr(first.item() if isinstance(first, np.generic) else first)
+            first = first_of(given, numbers == 0)
             if unknown == "error":
                 raise ValueError(f"{missing} items are not in the data (first: {first})")
             text = f"{name}: {missing} of {len(given)} ids are no items of this model (first: {first})"
@@ -127,10 +122,7 @@ class Catalogue:
         unknown: str = "skip",
         rules: Rules | Mapping[str, Any] | None = None,
     ) -> Plan:
-        """Return the plan for lists of ``k`` items; the arguments are those of ``Recommender.recommend``.
-
-        ValueError for what these refuse.
-        """
+        """Return the plan for lists of ``k`` items; arguments and errors are those of ``Recommender.recommend``."""
         if whole("k", k) > self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
         exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
@@ -215,7 +207,7 @@ class Catalogue:
         """Return the exclusions of each owner as a plan has them."""
         lists = {str(owner): read_ids(f"exclude[{owner!r}]", items) for owner, items in exclude.items()}
         numbers = self.numbers("exclude", [item for one in lists.values() for item in one.tolist()], unknown)
-        ends = np.cumsum([len(one) for one in lists.values()])[:-1] if lists else []
+        ends = np.cumsum([len(one) for one in lists.values()], dtype=np.int64)[:-1]
         return exclusions(dict(zip(lists, np.split(numbers, ends), strict=False)))
 
 

@@ -1,7 +1,6 @@
-"""Files by which other programs run a model: ONNX graphs, torch programs and item vectors, each with a JSON beside it.
+"""Files with which other programs run a model: ONNX graphs, torch programs and item vectors.
 
-The JSON, NAME.onnx.json beside NAME.onnx, has what a number means: the original item ids in the order of the item
-numbers, inputs and outputs.
+Beside NAME.onnx, NAME.onnx.json has inputs, outputs, and the original item ids in the order of the item numbers.
 """
 
 import logging
@@ -33,11 +32,10 @@ _LARGEST = (1 << 31) - (64 << 20)
 
 
 def check_request(format: str, output: str | Path, *, top_k: int | None = None, exclude_seen: bool = False) -> Path:
-    """Return the file that an export will write; all that can be known before a model is loaded is checked.
+    """Return the file that an export will write, before the model is loaded.
 
-    Raises:
-        ConfigError: an unknown format, options that it does not have, a missing extra, a file name of another format,
-            a file that is no export, or a folder that cannot be written to.
+    ConfigError for an unknown format, an option or a file name of another format, a missing extra, a file that is no
+    export, or a folder without permission to write.
     """
     if format not in SUFFIXES:
         raise ConfigError(f"--format={format} is unknown; known: {', '.join(SUFFIXES)}")
@@ -102,12 +100,12 @@ def export(
         max_length: newest items of a history that the encoder reads.
         output: the file; its JSON has the same name with .json after it.
         format: ``onnx`` (onnxruntime), ``program`` (``torch.export.load``) or ``vectors`` (.parquet).
-        top_k: number of items that the graph recommends; None exports the encoder alone, which gives states.
-        exclude_seen: the graph takes a last input, ``seen_items`` (B, S), and recommends none of them.
+        top_k: number of items that the graph recommends; None exports only the encoder, which gives states.
+        exclude_seen: the graph has a last input, ``seen_items`` (B, S), and recommends none of these items.
 
     Raises:
-        ConfigError: see :func:`check_request`; a model without encoder, item ids that are not those of the model, a
-            ``top_k`` above the number of items, a graph that torch cannot write down, or tables above 2 GiB.
+        ConfigError: see :func:`check_request`; a model without an encoder, item ids of another model, a ``top_k`` above
+            the number of items, a graph that torch cannot export, or tables above 2 GiB.
     """
     path = check_request(format, output, top_k=top_k, exclude_seen=exclude_seen)
     if not isinstance(model, HyperRecommender):
@@ -143,9 +141,9 @@ def export(
 
 
 def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, format: str) -> dict[str, Any]:
-    """Trace and write the graph that ``make`` gives of ``model`` in evaluation mode; returns what describes it.
+    """Write the graph that ``make`` returns for ``model`` in evaluation mode; returns its description.
 
-    ConfigError for a graph that torch cannot write down, or one above what a file holds.
+    ConfigError for a graph that torch cannot export, or that is too large for a file.
     """
     training = model.training
     model.eval()
@@ -168,7 +166,7 @@ def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, 
         return described
     except (ConfigError, OSError):
         raise
-    except Exception as error:  # what torch says of a graph that it cannot write down
+    except Exception as error:  # torch has many for a graph that it cannot export
         encoder = type(model.encoder).__name__
         raise ConfigError(
             f"{encoder} cannot be exported: its last() must be traceable for every batch and length while "

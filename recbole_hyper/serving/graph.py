@@ -1,8 +1,8 @@
-"""A model as one traced graph: its encoder, or its encoder, head and the best items.
+"""A model as one traced graph: its encoder, or encoder, head and best items.
 
-The inputs, of which a graph has those that it names: item_id_list (B, L) right-padded with 0, item_length (B,),
-timestamp_list (B, L) float64 for an encoder that reads times, seen_items (B, S) or 0. Histories have any length: the
-graph reads the newest items, as many as the model was trained on.
+Possible inputs are item_id_list (B, L) right-padded with 0, item_length (B,), timestamp_list (B, L) float64 for an
+encoder that reads times, and seen_items (B, S). Histories have any length: the graph reads their newest items, as many
+as the model was trained on.
 """
 
 import torch
@@ -40,13 +40,13 @@ class StateGraph(nn.Module):
 
 
 class ScoreTable(nn.Module):
-    """The head with its items lifted once: states to the scores of all items, whatever the size of the states."""
+    """The head with items lifted once: states of any size to the scores of all items."""
 
     def __init__(self, head: OutputHead) -> None:
         super().__init__()
         self.geometry, self.curvature, self.offset = head.geometry, head.curvature_value, head.offset is not None
         with torch.no_grad():
-            # exponents are always taken out: whether they must be depends on values, which a graph cannot ask
+            # exponents are always factored out: a graph cannot decide by values
             terms = head.geometry.lift_items(head.weight, head.offset, curvature=self.curvature, factored=True)
             vectors = terms.vectors(head.weight.detach())
         self.register_buffer("vectors", vectors)
@@ -82,8 +82,8 @@ class ScoresGraph(nn.Module):
 class TopItemsGraph(nn.Module):
     """Encoder, head and selection: histories to the best items (B, k) and their scores (B, k), best first.
 
-    Padding is never among them, nor, with ``exclude_seen``, what a last input names: the items of the whole history, or
-    any others. Where fewer than k items are left, the list ends with 0 and -inf, as that of ``Recommender``.
+    Padding is never among them, nor, with ``exclude_seen``, the items of a last input. If fewer than k items are left,
+    the list ends with item 0 and score -inf.
     """
 
     outputs = ("items", "scores")

@@ -1,4 +1,4 @@
-"""A torch model, of this package or of RecBole, as a recommender asks it."""
+"""Scores, states and vectors of a torch model, of this package or of RecBole."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ Scores = npt.NDArray[np.float32]
 
 
 class ModelScorer(Scorer):
-    """What a trained model gives, in evaluation mode.
+    """A trained model in evaluation mode, with the configuration of its run, and its users and items.
 
-    Args:
-        model: a trained model.
-        config: configuration of its run; ``ranking_memory_budget`` bounds the scores that are held at one time.
-        store: its users and items.
+    ``ranking_memory_budget`` of the configuration bounds the scores that are in memory at one time.
     """
 
     def __init__(self, model: Any, config: Any, store: SequenceStore) -> None:

@@ -1,8 +1,4 @@
-"""Recommendations on disk: parts, which are parquet files with checksums, and one file joined from them.
-
-A part counts only while it is what was written, so that a call that was stopped goes on with the parts that are missing
-or cut.
-"""
+"""Recommendations on disk: parts, which are parquet files with checksums, and the file that they are joined into."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Histories as a recommender reads them: numbers of known items, and whose they are."""
+"""Histories as a recommender reads them: numbers of known items, and their users."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Query:
     """Histories of items that a model knows: history ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first.
 
     Attributes:
-        names, owners: (n,) whose they are, and their user numbers, 0 for nobody.
-        warm: (n,) True where the model has something to go on; the others get popular items.
-        times: of the items, for a model that reads them; None takes all for equal.
-        unknown_items, unknown_users: how many were skipped.
+        names, owners: (n,) names and numbers of their users, number 0 for nobody.
+        warm: (n,) True where the model can answer; the others get popular items.
+        times: of the items, for a model that reads times; None makes all equal.
+        unknown_items, unknown_users: numbers of skipped ids.
     """
 
     names: npt.NDArray[Any]
@@ -39,7 +39,7 @@ class Query:
         return len(self.owners)
 
     def __getitem__(self, rows: slice | Int64) -> Query:
-        """Return the histories at ``rows``; nothing was skipped of them."""
+        """Return the histories at ``rows``, without counts of skipped ids."""
         if isinstance(rows, slice):
             rows = np.arange(len(self))[rows]
         lengths = np.diff(self.offsets)[rows]
@@ -49,7 +49,7 @@ class Query:
         return Query(self.names[rows], self.owners[rows], offsets, self.items[places], self.warm[rows], times)
 
     def require_warm(self) -> None:
-        """Raise ValueError, with the number and the first, where a model has nothing to go on."""
+        """Raise ValueError, with the number and the first, if the model cannot answer all histories."""
         if not self.warm.all():
             first = first_of(self.names, ~self.warm)
             raise ValueError(f"{int((~self.warm).sum())} histories hold no item that the model knows (first: {first})")
@@ -75,7 +75,7 @@ def joined(queries: Sequence[Query]) -> Query:
 
 
 def array_digest(value: Any) -> str:
-    """Return what tells a dataclass of arrays and plain values from another of its kind."""
+    """Return a digest of a dataclass of arrays and plain values."""
     state = hashlib.sha256()
     for entry in fields(value):
         part = getattr(value, entry.name)

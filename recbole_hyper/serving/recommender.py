@@ -1,7 +1,4 @@
-"""A trained model that answers: recommendations, scores, states and neighbours, for original ids.
-
-Imports no torch, so that a process that serves a graph needs none.
-"""
+"""Recommendations, scores, states and neighbours of a trained model, for original ids. Imports no torch."""
 
 from __future__ import annotations
 
@@ -35,24 +32,22 @@ logger = logging.getLogger("recbole_hyper")
 
 
 class Recommender:
-    """Answers for original ids; everything is made once, so that a call costs little beyond the model itself.
+    """Answers for original ids; all that calls share is computed once.
 
     Args:
         scorer: what the model gives.
         config: configuration of its run, or the part of it that answers depend on.
-        store: ids of users and items, and what each user did.
-        counts: (n_items,) how often each item was trained on.
-        allowed: (n_items,) True where an item may be recommended, as the protocol of the run says; None for all.
-        trained: numbers of the users that were trained on; needed for models with a vector per user.
-        changed: what is not as it was in the run, in words.
+        store: ids of users and items, and the history of each user.
+        counts: (n_items,) training interactions of each item.
+        allowed: (n_items,) True where the run's protocol allows an item; None for all.
+        trained: numbers of the users that were trained on, for models with a vector per user.
+        changed: what has changed since the run, in words.
 
     Attributes:
-        scorer, config, store: as given.
         catalogue: the items, with the columns that rules name.
-        popularity: (n_items,) share of the training interactions, by item number; 0 for padding.
-        differences: what is not as it was in the run, in words.
-        names: by field, what the columns of a table are called that goes on from the run's data.
-        unit: of the times in the data.
+        popularity: (n_items,) share of the training interactions; 0 for padding.
+        differences: what has changed since the run, in words.
+        names, unit: names of columns by field, and unit of times, in tables that continue the run's data.
     """
 
     def __init__(
@@ -101,7 +96,6 @@ class Recommender:
         """Number of items that may be recommended."""
         return self.catalogue.n_recommendable
 
-    # --- recommendations ---------------------------------------------------------------------------------------------
     def recommend(
         self,
         users: Any = None,
@@ -115,41 +109,39 @@ class Recommender:
         times: Any = None,
         rules: Rules | Mapping[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Recommend items to users of the data, with all that they did in it, or after any histories.
+        """Recommend items to users of the data, after their histories in it, or after any other histories.
 
         Args:
             users: original user ids: any iterable, Series, column of Arrow or polars.
             histories: original item ids, oldest first: a list of lists, a mapping of user to items, or a table
                 (DataFrame, Arrow, polars) with columns of user, item and, unless its rows are in order, time. For a
                 user whose data have grown, give the new history.
-            k: items each.
-            exclude_seen: leave out what the history holds; None does as the run's evaluation did.
-            items: the only items that may be recommended; None is all that the run may recommend.
-            exclude: items that may not be recommended, or a mapping of user (or number of the history) to such items.
-            unknown: of users and items that the model does not know: "skip" and count them, or "error".
-            cold: for a history without a known item (or a user not trained on, where the model has a vector per
-                user): "popular" gives the items with most training interactions, "error" refuses.
-            times: when the items of ``histories`` were chosen, in the same form; a table has them in its column. For
-                models that read times; without them all items count as chosen at one moment, with one warning.
-                Numbers are in the unit of the data, dates become Unix seconds.
-            rules: what lists must keep to, see :class:`Rules`, also as a mapping: conditions on the catalogue, limits
-                per category, boosts, diversity. :meth:`use_catalogue` gives the columns.
+            k: length of each list.
+            exclude_seen: leave out the items of the history; None does as the run's evaluation did.
+            items: the only items to recommend; None is all that the run's protocol allows.
+            exclude: items to leave out, or a mapping of user (or number of the history) to such items.
+            unknown: "skip" and count users and items that the model does not know, or "error".
+            cold: for a history without a known item, or a user without a trained vector: "popular" gives the items
+                with the most training interactions, "error" refuses.
+            times: of the items of ``histories``, in the same form, for models that read times; a table has a column of
+                them. Numbers are in the unit of the data, dates become Unix seconds. Without times all items count as
+                chosen at one moment, with a warning.
+            rules: see :class:`Rules`, also as a mapping; :meth:`use_catalogue` gives the columns that they name.
 
         Returns:
             A row per recommendation: user_id (or the number of the history), position from 1, item_id, score, popular
-            (True: not the model's, the score is the share of training interactions). ``attrs`` counts
-            "unknown_items", "unknown_users" and "popular_users". Equal scores are in item order, as in the evaluation.
+            (True where the score is a share of the training interactions). ``attrs`` counts "unknown_items",
+            "unknown_users" and "popular_users". Equal scores are in item order, as in the evaluation.
 
         Raises:
-            ValueError: neither or both of users and histories, a k above the items that may be recommended, what
-                ``unknown`` and ``cold`` refuse, nothing left of ``items``, or what is no id and no history; times that
-                do not belong to the histories.
+            ValueError: neither or both of users and histories, a k above the number of items, what ``unknown`` and
+                ``cold`` refuse, no item left, an entry that is no id, times that do not fit the histories.
         """
         plan = self.catalogue.plan(k, exclude_seen, items, exclude, unknown, rules)
         return self.answer(self.query(users, histories, unknown, cold, times), plan)
 
     def use_catalogue(self, table: Any, item_column: str | None = None) -> None:
-        """Give the items columns for rules: category, price, stock and whatever else a shop knows today.
+        """Give the items columns for rules, such as category, price and stock.
 
         Args:
             table: a pandas, polars or Arrow table with a row per item; it replaces an earlier one.
@@ -165,7 +157,7 @@ class Recommender:
     def query(
         self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None
     ) -> Query:
-        """Read whom :meth:`recommend` answers; raises ValueError as it does."""
+        """Return the histories that :meth:`recommend` answers; raises ValueError as it does."""
         for name, value, usual in (("unknown", unknown, "skip"), ("cold", cold, "popular")):
             if value not in (usual, "error"):
                 raise ValueError(f"{name}={value!r}: {usual} or error is needed")
@@ -186,13 +178,13 @@ class Recommender:
             for start in range(0, len(rows), self.scorer.block):
                 some = rows[start : start + self.scorer.block]
                 part = query[some]
-                left_out = plan.left_out(part.names, part.offsets, part.items.astype(np.int64))
                 block = self.scorer.scores(part) if warm else np.tile(self.popularity, (len(some), 1))
-                items[some], scores[some] = select(block, plan, *left_out)
+                seen = part.items.astype(np.int64)
+                items[some], scores[some] = select(block, plan, part.offsets, seen, part.names)
         return items, scores
 
     def answer(self, query: Query, plan: Plan) -> pd.DataFrame:
-        """Return what :meth:`recommend` returns for what :meth:`query` and the catalogue's plan read."""
+        """Return the table of :meth:`recommend` for a query and a plan of the catalogue."""
         items, scores = self.lists(query, plan)
         n, k = items.shape
         columns = {
@@ -212,7 +204,6 @@ class Recommender:
         }
         return frame
 
-    # --- histories ---------------------------------------------------------------------------------------------------
     @cached_property
     def _data(self) -> Query:
         """All histories of the data, a row each."""
@@ -268,7 +259,7 @@ class Recommender:
         return numbers > 0 if allowed is None else (numbers > 0) & allowed[numbers]
 
     def _known(self, query: Query) -> Query:
-        """Return histories without the items that the model does not know, and whether it has something to go on."""
+        """Return histories without unknown items, and which of them the model can answer."""
         known, offsets, items = self._is_known(query.items), query.offsets, query.items
         times = query.times if self.scorer.reads_times else None
         if not known.all():
@@ -277,14 +268,10 @@ class Recommender:
         warm = np.diff(offsets) > 0 if self._trained is None else self._trained[query.owners]
         return replace(query, offsets=offsets, items=np.asarray(items, dtype=np.int32), warm=warm, times=times)
 
-    # --- what the model gives ----------------------------------------------------------------------------------------
     def score(self, histories: Any, items: Any = None, times: Any = None) -> Scores:
-        """Return the model's scores (n, m) after ``histories`` (see :meth:`recommend`) for ``items``, None for all.
+        """Return the model's scores (n, m) for ``items``, None for all; histories and times as in :meth:`recommend`.
 
-        ``times`` are those of the histories, as for :meth:`recommend`.
-
-        Raises:
-            ValueError: an unknown item in ``items``, or a history without a known item.
+        ValueError for an unknown item in ``items``, or a history without a known item.
         """
         query = self.query(histories=histories, cold="error", times=times)
         columns = np.arange(1, self.store.n_items) if items is None else self.catalogue.numbers("items", items, "error")
@@ -294,24 +281,18 @@ class Recommender:
         return np.concatenate(parts)
 
     def states(self, histories: Any, times: Any = None) -> Scores:
-        """Return the states (n, d) behind ``histories``, which the head scores against :meth:`item_vectors`.
+        """Return the states (n, d) of histories, which the head scores against :meth:`item_vectors`.
 
-        ``times`` are those of the histories, as for :meth:`recommend`.
-
-        Raises:
-            ConfigError: a model without states.
-            ValueError: a history without a known item.
+        Histories and times are those of :meth:`recommend`. ConfigError for a model without states; ValueError for a
+        history without a known item.
         """
         return self.scorer.states(self.query(histories=histories, cold="error", times=times))
 
     def item_vectors(self) -> pd.DataFrame:
         """Return the vectors of all items: float32 columns 0 .. d - 1, original ids as the index.
 
-        Of models of this package the item matrix of the head, of PureSVDN the factors, of RecBole's the item
-        embedding, behind the graph convolutions where there are some.
-
-        Raises:
-            ConfigError: a model without item vectors.
+        They are the item matrix of the head, the factors of PureSVDN, or the item embedding of RecBole's models, after
+        graph convolutions if there are any. ConfigError for a model without item vectors.
         """
         vectors = self.scorer.vectors()
         if vectors is None:
@@ -321,9 +302,8 @@ class Recommender:
     def similar_items(self, items: Any, k: int = 10) -> pd.DataFrame:
         """Return the k items most like each of ``items``.
 
-        ``attrs["measure"]`` says what is measured: by the geometry of the head the cosine of the item vectors
-        (Euclidean) or minus their geodesic distance (Poincare); the cosine for other models with item vectors; the
-        score after a history of that item alone for those without (EASER, ItemKNN).
+        ``attrs["measure"]`` names the measure: the cosine of the item vectors, or minus their geodesic distance for a
+        Poincare head; for models without item vectors (EASER, ItemKNN) the score after a history of that item alone.
 
         Returns:
             A row per neighbour: item_id, position from 1, similar_id, score; larger is more alike.

@@ -1,7 +1,4 @@
-"""Rules of a shop, and the best lists under them: items in stock, limits per category, boosts, diversity.
-
-Imports no torch, so that a process that serves needs none.
-"""
+"""Rules of a shop, and the best lists under them: conditions, limits, boosts, diversity. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recbole_hyper.data.sequences import binary_matrix
 from recbole_hyper.errors import ConfigError, did_you_mean, whole
 from recbole_hyper.evaluation.search import best_items
 
@@ -27,23 +25,20 @@ POOL = 100
 
 @dataclass(frozen=True)
 class Rules:
-    """What a list must keep to; every part may be left out.
+    """What a list must satisfy; every rule is optional, and a value of another kind is a ConfigError.
 
-    A list is made item by item: each place gets the best item of the whole catalogue that no rule forbids, equal scores
-    in item order. Where no item is left, the list is shorter.
+    A list is filled place by place: each place gets the best item of the whole catalogue that no rule forbids, equal
+    scores in item order. If no item is left, the list is shorter.
 
     Attributes:
         where: condition on columns of the catalogue, as ``category != 'Garden' and price < 50``.
         at_most: {column: n}, at most n items with one value of the column; items without a value have no limit.
         at_least: {condition: n}, at least n items that meet the condition: the other items get at most k - n places.
-        boost: {item id: number}, which is added to the scores of the item.
-        diversity: 0 to 1. Above 0 the list is chosen among the 100 best items (10 k where that is more) by maximal
-            marginal relevance (Carbonell and Goldstein 1998): (1 - diversity) * relevance - diversity * likeness, where
-            relevance is the score brought to 0 .. 1 over these items, likeness the largest to an item chosen before.
-        diversity_by: a column, whose equal values count as likeness 1; "" takes the cosine of the item vectors.
-
-    Raises:
-        ConfigError: a value of another kind.
+        boost: {item id: number}, added to the score of the item.
+        diversity: 0 to 1. Above 0 the list is chosen among the 100 best items (10 k if that is more) by maximal
+            marginal relevance (Carbonell and Goldstein 1998): (1 - diversity) * relevance - diversity * likeness.
+            Relevance is the score, scaled to 0 .. 1 over these items; likeness is the largest to an item of the list.
+        diversity_by: a column, whose equal values have likeness 1; "" takes the cosine of the item vectors.
     """
 
     where: str = ""
@@ -87,15 +82,15 @@ class Rules:
 
 @dataclass(frozen=True)
 class Plan:
-    """Rules over item numbers: what :func:`select` needs.
+    """Rules over item numbers, for :func:`select`.
 
     Attributes:
-        k, exclude_seen: items of a list; whether it leaves out what the history holds.
-        hidden: (n_items,) True where an item is in no list; None for no such item.
+        k, exclude_seen: length of a list; whether it leaves out the items of the history.
+        hidden: (n_items,) True for an item that is in no list; None for no such item.
         boost: (n_items,) added to the scores; None for nothing.
         codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items with one code of ``codes[j]``; -1 is free.
         diversity, vectors, kinds: weight, and what likeness compares: unit vectors (n_items, d) or codes (n_items,).
-        owners, offsets, excluded: sorted names of those who have exclusions, and the item numbers of each.
+        owners, offsets, excluded: sorted names of users with exclusions, and the item numbers of each.
     """
 
     k: int
@@ -111,24 +106,17 @@ class Plan:
     offsets: Int64 = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     excluded: Int64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
-    def left_out(self, names: npt.NDArray[Any], offsets: Int64, seen: Int64) -> tuple[Int64, Int64]:
-        """Return offsets (n + 1,) and items that the lists of ``names`` (n,) leave out: what they saw, and their own.
+    def hide(self, scores: Scores, names: npt.NDArray[Any]) -> None:
+        """Leave out of the rows of ``scores`` (n, n_items), in place, what ``names`` (n,) exclude."""
+        if not len(self.owners):
+            return
+        from recbole_hyper.kernels.ranks import LOWEST
 
-        Row i has seen ``seen[offsets[i]:offsets[i + 1]]``.
-        """
-        if not self.exclude_seen:
-            offsets, seen = np.zeros(len(names) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
-        if not len(self.owners) or not len(names):
-            return offsets, seen
         texts = names.astype(str)
-        rows = np.minimum(np.searchsorted(self.owners, texts), len(self.owners) - 1)
-        lengths = np.where(self.owners[rows] == texts, np.diff(self.offsets)[rows], 0)
-        ends = np.cumsum(lengths)
-        places = np.arange(ends[-1]) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
-        items = np.concatenate([seen, self.excluded[places]])
-        each = np.arange(len(names))
-        order = np.argsort(np.concatenate([np.repeat(each, np.diff(offsets)), np.repeat(each, lengths)]), kind="stable")
-        return offsets + np.concatenate([[0], ends]), items[order]
+        owners = np.minimum(np.searchsorted(self.owners, texts), len(self.owners) - 1)
+        rows = np.flatnonzero(self.owners[owners] == texts)
+        pairs = binary_matrix(self.excluded, np.diff(self.offsets), scores.shape[1])[owners[rows]].tocoo()
+        scores[rows[pairs.row], pairs.col] = LOWEST
 
 
 def exclusions(lists: Mapping[str, Sequence[int] | Int64]) -> dict[str, Any]:
@@ -141,23 +129,28 @@ def exclusions(lists: Mapping[str, Sequence[int] | Int64]) -> dict[str, Any]:
     }
 
 
-def select(scores: Scores, plan: Plan, offsets: Int64, excluded: Int64) -> tuple[Int32, Scores]:
+def select(
+    scores: Scores, plan: Plan, offsets: Int64 | None, seen: Int64 | None, names: npt.NDArray[Any] | None = None
+) -> tuple[Int32, Scores]:
     """Return the lists (n, k) that ``plan`` gives for ``scores`` (n, n_items), and their scores with boosts.
 
-    Row i leaves out the items ``excluded[offsets[i]:offsets[i + 1]]`` beside the hidden ones; ``scores`` is
+    Row i leaves out the items ``seen[offsets[i]:offsets[i + 1]]``, and what ``names[i]`` excludes; ``scores`` is
     overwritten. Where fewer items are left a list ends with item 0 and score -inf. Raises as :func:`best_items`.
     """
-    options: dict[str, Any] = {
-        "offsets": offsets, "excluded": excluded, "hidden": plan.hidden, "boost": plan.boost
-    }  # fmt: skip
+    if plan.boost is not None:
+        scores += plan.boost
+    if names is not None:
+        plan.hide(scores, names)
+    if not plan.exclude_seen:
+        offsets, seen = None, None
     if not len(plan.limits) and not plan.diversity:
-        return best_items(scores, plan.k, **options)
+        return best_items(scores, plan.k, offsets=offsets, excluded=seen, hidden=plan.hidden)
     from recbole_hyper.kernels.choose import choose_rows, fill_rows
 
     pool = min(max(POOL, 10 * plan.k) if plan.diversity else 4 * plan.k, scores.shape[1] - 1)
-    items, values = best_items(scores, pool, **options)
+    items, values = best_items(scores, pool, offsets=offsets, excluded=seen, hidden=plan.hidden)
     top, best = choose_rows(items, values, plan.k, plan.codes, plan.limits, plan.diversity, plan.vectors, plan.kinds)
-    # a list that its candidates do not fill goes on among all items, if there are more
+    # candidates that do not fill a list: the rest comes from all items
     short = np.flatnonzero((top[:, -1] == 0) & (items[:, -1] > 0))
     if len(short):
         more, their = top[short], best[short]

@@ -1,7 +1,4 @@
-"""What a recommender asks of a model, in numpy, wherever it is computed.
-
-Imports no torch, so that a process that serves needs none.
-"""
+"""What a recommender asks of a model, in numpy. Imports no torch."""
 
 from typing import Any
 
@@ -15,12 +12,12 @@ Scores = npt.NDArray[np.float32]
 
 
 class Scorer:
-    """Scores of histories, likeness of items, and what a model has besides.
+    """Scores of histories, likeness of items, states and vectors of a model.
 
     Attributes:
         model: the torch model; None in a process that serves a graph.
         reads_times: whether scores depend on when the items of a history were chosen.
-        learns_users: whether the model has a vector per user and answers for no other history.
+        learns_users: whether the model has a vector per user, and answers for no one else.
     """
 
     model: Any = None

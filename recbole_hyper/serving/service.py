@@ -1,6 +1,6 @@
-"""Recommendations over HTTP: FastAPI over a model that is replaced while requests go on.
+"""Recommendations over HTTP: a FastAPI application whose model can change between two requests.
 
-Requests that arrive while others are computed are computed together, in one product with the items.
+Requests that wait are computed together, in one product with the items.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from recbole_hyper.serving.query import Query, joined
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Plan, exclusions
 
-# of one request: what a shop needs, and no more than a worker can hold
+# limits of one request: items of a history, length of a list, lists of a batch, bytes of the body
 LONGEST, MOST, BATCH, BYTES = 2000, 500, 256, 4 << 20
-# requests that are computed together
+# most requests that are computed together
 _TOGETHER = 32
 _REQUESTS = Counter("recbole_hyper_requests_total", "Requests by path and status", ["path", "status"])
 _SECONDS = Histogram(
@@ -51,7 +51,7 @@ class _Body(BaseModel):
 class ListRequest(_Body):
     """One list: for a user of the data, or after a history."""
 
-    user: Identifier | None = Field(None, description="user of the data; without a history, what the data have is read")
+    user: Identifier | None = Field(None, description="user of the data; a history replaces that of the data")
     history: list[Identifier] | None = Field(None, max_length=LONGEST, description="item ids, oldest first")
     times: Times = Field(None, max_length=LONGEST, description="of the history, for models that read times")
     k: int = Field(10, ge=1, le=MOST)
@@ -99,7 +99,7 @@ class ListAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class Job:
-    """A list that is wanted: after the one history of a query, without some items; ``pairs`` will have it."""
+    """One list to compute: after the history of ``query``, without the items ``exclude``; ``pairs`` receives it."""
 
     served: Served
     plan: Plan
@@ -109,12 +109,12 @@ class Job:
 
 
 class Service:
-    """A model in use, and the queue before it.
+    """A model in use, and the requests that wait for it.
 
     Args:
-        open_run: gives what is there now.
-        state: changes when ``open_run`` would give another one.
-        every: seconds between two looks at ``state``.
+        open_run: returns the current model.
+        state: returns a value that changes with the model.
+        every: seconds between two calls of ``state``.
     """
 
     def __init__(self, open_run: Callable[[], Served], state: Callable[[], Hashable], every: float = 1.0) -> None:
@@ -127,7 +127,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self, _: FastAPI) -> AsyncIterator[None]:
-        """Answer, and look for another model, until the application ends."""
+        """Answer requests, and watch for another model, until the application ends."""
         tasks = [asyncio.create_task(self._answer()), asyncio.create_task(self._watch())]
         yield
         for task in tasks:
@@ -135,11 +135,11 @@ class Service:
         self._thread.shutdown(wait=False)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run what takes the processor in the thread of the scores."""
+        """Run a function in the thread that computes scores."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     async def recommend(self, served: Served, body: ListRequest) -> tuple[Query, list[tuple[str, float]]]:
-        """Return the history of a request, and its list, which is computed together with those that wait beside it."""
+        """Return the history of a request and its list, computed together with other requests that wait."""
         plan = served.plan(body.k, body.exclude_seen, body.items, body.rules)
         if body.history is not None:
             query = query_of(served, body.history, body.times)
@@ -178,23 +178,23 @@ class Service:
                 state = self._state()
                 if state == self._seen:
                     continue
-                # the old model goes on answering meanwhile
+                # the old model answers meanwhile
                 self.served = await asyncio.to_thread(self._open)
                 self._seen = state
                 _RELOADS.labels("taken").inc()
                 logger.info("now serving %s", self.served.about.get("run"))
-            except Exception as error:  # of a bundle that is being replaced: the next look finds it
+            except Exception as error:  # a bundle that is just being replaced is found by the next call
                 _RELOADS.labels("failed").inc()
-                logger.warning("the model in use stays: %s", error)
+                logger.warning("still serving the earlier model: %s", error)
 
 
 def query_of(served: Served, history: list[str], times: list[float] | None) -> Query:
-    """Return the query of one history; ValueError for times that are not its own."""
+    """Return the query of one history; ValueError for times of another length."""
     return served.recommender.query(histories=[history], times=None if times is None else [times])
 
 
 def _lists(jobs: list[Job]) -> list[list[tuple[str, float]]]:
-    """Return the lists of some jobs with one plan: original ids and scores, best first."""
+    """Return the lists of jobs with the same plan: original ids and scores, best first."""
     if not jobs:
         return []
     recommender, plan = jobs[0].served.recommender, jobs[0].plan

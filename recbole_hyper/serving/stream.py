@@ -1,7 +1,7 @@
-"""Recommendations for any number of users into one file: in parts that a killed process leaves, joined at the end.
+"""Recommendations for any number of users in one file, computed in parts, so that a killed call can continue.
 
-The parts lie in a hidden folder beside the output. A part depends on nothing but the query and the plan, so that a
-file that was made in several goes, or by several processes, is that of an uninterrupted one.
+The parts are in a hidden folder beside the output. A part depends only on the query and the plan: interrupted calls and
+several processes write the same file as one call.
 """
 
 import logging
@@ -60,20 +60,20 @@ def write_recommendations(
     csv_safe: bool = False,
     compute: Compute | None = None,
 ) -> int:
-    """Write the answers to ``query`` into ``output``, and go on where an earlier call for the same was stopped.
+    """Write the recommendations for ``query`` into ``output``; continue an earlier call that was stopped.
 
-    What is there already is replaced when the new file is complete, and only if it holds recommendations.
+    A file of recommendations is replaced when the new one is complete.
 
     Args:
-        model, query, plan: what answers to what, with which lists.
+        model, query, plan: the model, the histories, and the rules of their lists.
         output: file that ends in .parquet or .csv.
         identity: plain values that tell this model and its data from others.
         csv_safe: see ``join``.
         compute: writes the parts that are missing; None computes them in this process.
 
-    Returns the number of parts that were there already. ConfigError for a file that holds something else; ValueError
-    for another ending; NoSpaceError where the disk is full: the parts stay, and the same call goes on with space;
-    LockedError where another process writes this file.
+    Returns the number of parts that an earlier call had computed. ConfigError for a file with other content; ValueError
+    for another ending; NoSpaceError for a full disk, where the parts stay and the same call can continue; LockedError
+    if another process writes this file.
     """
     require_output(output)
     content = {**identity, "query": array_digest(query), "plan": array_digest(plan), "size": USERS_OF_A_PART}
@@ -102,7 +102,7 @@ def write_recommendations(
 
 
 def tell_skipped(query: Query) -> None:
-    """Warn of ids that the model does not know and that were skipped, where there are any."""
+    """Warn of unknown ids that were skipped."""
     if query.unknown_items or query.unknown_users:
         logger.warning(
             "skipped, as the model does not know them: %d items in histories, %d users",

@@ -18,10 +18,10 @@ Floats = npt.NDArray[np.float32]
 
 
 class ItemVectors(NamedTuple):
-    """What an export of vectors holds; row j is item number j + 1, since padding is left out.
+    """Vectors (n, width) for a search by inner product; row j is item number j + 1, without padding.
 
-    The ``vectors`` (n, width) are for a search by inner product. ``factors`` are per item, by name (n,), none where
-    that product is the score. ``description`` says metric, query and score in words and formulas.
+    ``factors`` are numbers per item, by name (n,), if the product is not the score. ``description`` has metric, query
+    and score in words and formulas.
     """
 
     vectors: Floats

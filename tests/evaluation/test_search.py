@@ -36,7 +36,7 @@ def test_search_is_a_stable_sort(seed: int, n_items: int, k: int) -> None:
     wanted = sorted_items(scores, k, lists, hidden, boost)
     offsets = np.cumsum([0, *map(len, lists)])
     excluded = np.concatenate(lists).astype(np.int64)
-    items, values = best_items(scores, k, offsets=offsets, excluded=excluded, hidden=hidden, boost=boost)
+    items, values = best_items(scores + boost, k, offsets=offsets, excluded=excluded, hidden=hidden)
     assert items.tolist() == wanted[0]
     assert values.tolist() == wanted[1]
 

@@ -441,6 +441,10 @@ def test_histories_without_times_are_of_one_moment(timed: Recommender, caplog: p
         ),
         ({"histories": [["i1"]], "times": [[float("inf")]]}, "times: 1 are not finite"),
         ({"histories": [["i1"]], "times": [[pd.NaT]]}, "times: 1 are missing"),
+        ({"histories": [["i1"], ["i1", "i2"]], "times": [[9.0], [2.0, 1.0]]}, r"times\[1\] go backwards"),
+        ({"histories": [["i1"]], "times": [[1j]]}, "times: numbers or dates are needed"),
+        ({"histories": pd.DataFrame({"user_id": ["a"], "item_id": [1j]})}, "neither text nor a whole number"),
+        ({"users": np.array([1j])}, r"users, row 0 \(from 0\): 1j is neither text nor a whole number"),
         ({"users": ["u1"], "times": [[1.0]]}, "times belong to histories"),
         (
             {"histories": pd.DataFrame({"user_id": ["a"], "item_id": ["i1"]}), "times": [[1.0]]},

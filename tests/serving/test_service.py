@@ -35,6 +35,7 @@ pytest.importorskip("prometheus_client")
 from fastapi.testclient import TestClient
 
 from recbole_hyper.runs.bundle import write_bundle
+from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.serve import prepare
 from recbole_hyper.serving.page.routes import with_page
 from recbole_hyper.serving.service import BYTES, Service
@@ -259,6 +260,17 @@ def foreign(folder: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path / "run", plugin, marker
 
 
+def test_a_bundle_is_written_by_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]) -> None:
+    place, plugin, marker = foreign
+    with pytest.raises(ConfigError, match="names the plugin"):
+        write_bundle(place)
+    assert not marker.exists()
+    with trusting([plugin]):
+        write_bundle(place)
+    assert marker.exists()
+
+
+@pytest.mark.slow  # starts processes
 def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path], capsys: Any) -> None:
     place, plugin, marker = foreign
     assert main(["serve", str(place)]) == 1
@@ -270,6 +282,20 @@ def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]
     assert main(["serve", str(place), f"--plugins={other}"]) == 1
     assert not marker.exists()
     assert not (place / BUNDLE).exists()
+
+
+def test_inspect_shows_the_page_of_the_service(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    served: list[dict[str, Any]] = []
+    monkeypatch.setattr("recbole_hyper.report.inspection.inspect_run", lambda *_: "tables")
+    monkeypatch.setattr("recbole_hyper.runs.serve.serve", lambda run, host="", port=0, workers=0, catalogue=None,
+                        plugins=(), trust_plugins=False: served.append(locals()))  # fmt: skip
+    assert main(["inspect", "saved/shop"]) == 0
+    assert served == []
+    assert main(["inspect", "saved/shop", "--port=8123", "--catalogue=c.csv"]) == 0
+    assert [(one["run"], one["host"], one["port"], one["catalogue"]) for one in served] == [
+        ("saved/shop", "127.0.0.1", 8123, "c.csv")
+    ]
+    assert "http://127.0.0.1:8123 shows the model" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # starts processes

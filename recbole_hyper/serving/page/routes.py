@@ -1,4 +1,4 @@
-"""What the page of the service asks for: a search, neighbours, the map, and what each item of a history contributes."""
+"""The page of the service, and its requests: search, neighbours, map, contributions of the items of a history."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ _EXPLAINED = 50
 
 
 def with_page(service: Service) -> FastAPI:
-    """Return the application of a service with the page and what it asks for."""
+    """Return the application of a service with its page."""
     app = make_app(service)
 
     @app.get("/", include_in_schema=False)
@@ -61,9 +61,9 @@ def with_page(service: Service) -> FastAPI:
 
 
 def contributions(recommender: Recommender, query: Query, items: Any) -> list[list[float]]:
-    """Return for each item of the one history what the scores of ``items`` lose where it is left out.
+    """Return for each item of the history how much the scores of ``items`` fall without it.
 
-    Beyond the newest 50 items, and for the only one, that is 0.
+    It is 0 beyond the newest 50 items, and for a history of one item.
     """
     history, length = query.items.tolist(), len(query.items)
     losses = np.zeros((length, len(items)))
@@ -104,7 +104,7 @@ def describe(recommender: Recommender, numbers: Any) -> list[dict[str, Any]]:
 
 
 def coloured(recommender: Recommender, places: dict[str, Any], column: str) -> dict[str, Any]:
-    """Return where the items lie, with the values of a column, and the names of all columns."""
+    """Return the map, with the values of a column, and the names of all columns."""
     catalogue = recommender.catalogue
     result = {**places, "columns": list(catalogue.columns)}
     if places and column in catalogue.columns:
