@@ -16,10 +16,12 @@ class GlobalTimepoint(Protocol):
 
     Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). With
     ``successive: true`` every interaction of a part is a case, with everything before it as history, earlier cases
-    included; else the first of each user, or with ``target: last`` beside the points the last one, all earlier ones its
-    history (Gusak et al. 2025, "Time to Split", global temporal split). Interactions with items that were not trained on are left out, as targets
-    and in histories. Users who appear later stay: their first interaction is history and no case. With ``refit: True``
-    the final model is trained on train + validation, and items of both count as known in the test.
+    included; else the first of each user. ``target: last`` beside the points takes the last of each user instead, with
+    everything before it as history (Gusak et al. 2025, "Time to Split", global temporal split).
+
+    Interactions with items that were not trained on are left out, as targets and in histories. Users who appear later
+    stay: their first interaction is history and no case. With ``refit: True`` the final model is trained on train +
+    validation, and items of both count as known in the test.
     ``max_cases: 50000`` beside the points moves the start of a part until it holds at most that many interactions,
     as the paper's code does.
     """
