@@ -17,9 +17,9 @@ from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
 from recbole_hyper.threads import limit_kept_kernels, limit_spinning
 
 # subcommands that take configuration keys as --key=value beside their own options
-TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep", "tune"}
+TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep"}
 # those whose help ends with the keys that are set most often, and which of them
-COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "tune": COMMON, "evaluate": COMMON_OF_RANKING}
+COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "evaluate": COMMON_OF_RANKING}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,9 +84,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _versions() -> str:
     """Return what ``--version`` prints: this package and what it stands on, without importing any of it."""
-    found = [f"{name} {importlib.metadata.version(name)}" for name in ("recbole", "torch", "ray")]
+    others = [f"{name} {importlib.metadata.version(name)}" for name in ("recbole", "torch", "ray")]
     own = sys.modules["recbole_hyper"].__version__
-    return f"recbole-hyper {own} ({', '.join(found)}, Python {platform.python_version()})"
+    return f"recbole-hyper {own} ({', '.join(others)}, Python {platform.python_version()})"
 
 
 def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> None:

@@ -17,20 +17,20 @@ WITHOUT_FLOAT64 = ("mps",)
 
 def usable_accelerator() -> torch.device | None:
     """Return the accelerator that this process can use, None where there is none."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    return None if found is None or found.type in WITHOUT_FLOAT64 else torch.device(found.type)
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return None if accelerator is None or accelerator.type in WITHOUT_FLOAT64 else torch.device(accelerator.type)
 
 
 def why_no_accelerator(gpu_id: str) -> str:
     """Say why :func:`usable_accelerator` finds none, in words for a warning."""
     if not gpu_id:
         return "gpu_id is empty"
-    found = torch.accelerator.current_accelerator()
-    if found is None:
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
         return f"torch {torch.__version__} is built without one: install torch for your GPU, see docs/gpu.md"
-    if found.type in WITHOUT_FLOAT64:
-        return f"torch's {found.type} device has no float64"
-    return f"torch {torch.__version__} finds no {found.type} device: check the driver and gpu_id={gpu_id}"
+    if accelerator.type in WITHOUT_FLOAT64:
+        return f"torch's {accelerator.type} device has no float64"
+    return f"torch {torch.__version__} finds no {accelerator.type} device: check the driver and gpu_id={gpu_id}"
 
 
 def module_of(device: torch.device) -> Any:

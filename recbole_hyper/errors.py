@@ -70,9 +70,30 @@ def near_key(name: str, known: Iterable[str]) -> str:
     return near[0][1] if near else ""
 
 
+# names that other tools have for keys
+_OTHER_NAMES = {
+    **dict.fromkeys(("run_dir", "out_dir", "save_dir", "log_dir"), "output_dir"),
+    **dict.fromkeys(("max_len", "max_length", "max_seq_len", "max_seq_length"), "MAX_ITEM_LIST_LENGTH"),
+    "lr": "learning_rate",
+    "batch_size": "train_batch_size",
+    "num_epochs": "epochs",
+    "patience": "stopping_step",
+    "optimizer": "learner",
+    "loss": "loss_type",
+    "wd": "weight_decay",
+}
+
+
 def near_hint(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the key of ``known`` that is near to ``name``, "" where none is."""
-    near = near_key(name, known)
+    """Return "; did you mean X?" for the keys of ``known`` that ``name`` may mean, "" where there are none.
+
+    These are the key that other tools call so, else one that is a slip away, else those that begin with the word.
+    """
+    known = list(known)
+    if (near := _OTHER_NAMES.get(name, "")) not in known:
+        near = near_key(name, known) or " or ".join(
+            sorted(key for key in known if len(name) > 3 and key.startswith(f"{name}_"))[:3]
+        )
     return f"; did you mean {near}?" if near else did_you_mean(name, known, n=1, cutoff=0.85)
 
 

@@ -64,15 +64,15 @@ def cross_entropy(
 
     See :func:`recbole_hyper.losses.ce.exact_cross_entropy`.
     """
-    found = checked_head(states, targets, weight, offset, **head)
+    checked = checked_head(states, targets, weight, offset, **head)
     return ce.exact_cross_entropy(
         states,
         targets,
         weight,
         offset,
-        found.geometry,
-        curvature=found.curvature,
-        padding_idx=found.padding_idx,
+        checked.geometry,
+        curvature=checked.curvature,
+        padding_idx=checked.padding_idx,
         memory_budget=memory_budget,
         reduction=reduction,
         label_smoothing=label_smoothing,
@@ -111,11 +111,11 @@ def gbce(
 
     ``negatives`` (n, k) take the place of the draws; none may be its row's target.
     """
-    found = checked_head(states, targets, weight, offset, **head)
+    checked = checked_head(states, targets, weight, offset, **head)
     check_t(t)
-    drawn = checked_negatives(negatives, n_negatives, targets, found, generator)
-    positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, found)
-    beta = calibration(drawn.shape[1], found.n_items - (found.padding_idx is not None), t)
+    drawn = checked_negatives(negatives, n_negatives, targets, checked, generator)
+    positive, negative = _pairs.target_and_negative_logits(states, targets, drawn, checked)
+    beta = calibration(drawn.shape[1], checked.n_items - (checked.padding_idx is not None), t)
     return generalised_binary_cross_entropy(positive, negative, beta=beta)
 
 
@@ -135,18 +135,20 @@ def sampled_cross_entropy(
 
     ``negatives`` (S, k) are sets to use instead, ``rows`` (n,) the set of each row (None with one set).
     """
-    found = checked_head(states, targets, weight, offset, **head)
+    checked = checked_head(states, targets, weight, offset, **head)
     if negatives is None:
-        negatives = uniform_set(n_negatives, found.n_items, found.padding_idx, targets.device, generator).unsqueeze(0)
+        negatives = uniform_set(n_negatives, checked.n_items, checked.padding_idx, targets.device, generator).unsqueeze(
+            0
+        )
     elif negatives.dim() != 2 or not negatives.numel():
         raise ValueError(f"negatives must have shape (sets, k) with k >= 1, got {tuple(negatives.shape)}")
-    check_items(negatives, found)
+    check_items(negatives, checked)
     if rows is None:
         if len(negatives) != 1:
             raise ValueError(f"{len(negatives)} sets of negatives need rows (n,), the set of each row")
         rows = torch.zeros_like(targets)
     check_rows(rows, len(targets), len(negatives))
-    return sampled_ce.sampled_cross_entropy(states, targets, found, negatives, rows)
+    return sampled_ce.sampled_cross_entropy(states, targets, checked, negatives, rows)
 
 
 def scalable_cross_entropy(
@@ -164,11 +166,11 @@ def scalable_cross_entropy(
     **head: Unpack[HeadOptions],
 ) -> Tensor | tuple[Tensor, dict[str, float]]:
     """Return SCE, and its statistics if asked: :func:`recbole_hyper.losses.sce.scalable_cross_entropy`."""
-    found = checked_head(states, targets, weight, offset, **head)
+    checked = checked_head(states, targets, weight, offset, **head)
     loss, statistics = sce.scalable_cross_entropy(
         states,
         targets,
-        found,
+        checked,
         n_buckets=n_buckets,
         bucket_size_x=bucket_size_x,
         bucket_size_y=bucket_size_y,
@@ -192,11 +194,11 @@ def reduced_cross_entropy(
     **head: Unpack[HeadOptions],
 ) -> Tensor:
     """Return RECE: :func:`recbole_hyper.losses.rece.reduced_cross_entropy`."""
-    found = checked_head(states, targets, weight, offset, **head)
+    checked = checked_head(states, targets, weight, offset, **head)
     return rece.reduced_cross_entropy(
         states,
         targets,
-        found,
+        checked,
         n_buckets=n_buckets,
         buckets_per_chunk=buckets_per_chunk,
         n_extra_chunks=n_extra_chunks,

@@ -41,28 +41,28 @@ def first_sentence(text: str | None) -> str:
 def parts(kind: str) -> list[Entry]:
     """Return the parts of one kind: of the package, of plugins that were loaded, of entry points."""
     folder = Path(__file__).parent / kind
-    found = [
+    entries = [
         entry
         for file in sorted(folder.glob("*.py"))
         if not file.name.startswith("_")
         for entry in _registered(file, kind)
     ]
-    found += [
+    entries += [
         Entry(name, first_sentence(cls.__doc__), "plugins") for name, cls in sorted(registry.plugin_parts(kind).items())
     ]
-    found += [
+    entries += [
         Entry(point.name, point.value, "installed packages") for point in entry_points(group=f"recbole_hyper.{kind}")
     ]
-    return sorted(found, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
+    return sorted(entries, key=lambda entry: (entry.group != "", entry.group, entry.name.lower()))
 
 
 def third_party_models() -> list[Entry]:
     """Return the RecBole models of the plugin files that were loaded, with the first sentence that says what one is."""
-    found = []
+    entries = []
     for name, cls in models.models().items():
         about = inspect.getdoc(cls) if cls.__doc__ else inspect.getdoc(inspect.getmodule(cls))
-        found.append(Entry(name, first_sentence(about), "plugins, RecBole models"))
-    return found
+        entries.append(Entry(name, first_sentence(about), "plugins, RecBole models"))
+    return entries
 
 
 def _registered(file: Path, kind: str) -> Iterator[Entry]:
@@ -89,14 +89,14 @@ def _classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 def stock_models() -> list[Entry]:
     """Return RecBole's general and sequential models, with the first sentence of their docstrings."""
-    found = []
+    entries = []
     for name, file in sorted(recbole_models().items()):
         tree = _parsed(file)
         own = next((ast.get_docstring(node) for node in _classes(tree) if node.name == name), None)
         # "Reference:", then the paper in a line of its own
         paper = (ast.get_docstring(tree) or "").partition("Reference:\n")[2].strip().partition("\n")[0]
-        found.append(Entry(name, first_sentence(own) or paper, f"RecBole, {file.parent.name.partition('_')[0]}"))
-    return sorted(found, key=lambda entry: entry.group)
+        entries.append(Entry(name, first_sentence(own) or paper, f"RecBole, {file.parent.name.partition('_')[0]}"))
+    return sorted(entries, key=lambda entry: entry.group)
 
 
 def files(folder: str) -> list[Entry]:

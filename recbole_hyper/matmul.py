@@ -63,8 +63,8 @@ def exact_when_allowed_less() -> bool:
     tile = left @ right.t()
     factors = ((left, right.t()), (tile, right), (tile.t(), left))
     with _allowing:
-        found = [one @ other for one, other in factors]
-    for product, (one, other) in zip(found, factors, strict=True):
+        products = [one @ other for one, other in factors]
+    for product, (one, other) in zip(products, factors, strict=True):
         exact = one.double() @ other.double()
         if (product - exact).abs().max() > _TOLERANCE * exact.abs().max():
             return False

@@ -86,6 +86,12 @@ def options_of(constructor: Any) -> dict[str, Option]:
     return dict(_stated(constructor))
 
 
+def check_options(constructor: Any, **values: Any) -> None:
+    """Raise ConfigError for one of ``values`` that the option of that argument may not be."""
+    for name, value in values.items():
+        _stated(constructor)[name].check(value)
+
+
 @functools.cache
 def _stated(constructor: Any) -> Mapping[str, Option]:
     function = getattr(constructor, "__init__", None) if isinstance(constructor, type) else constructor
@@ -104,11 +110,11 @@ def _stated(constructor: Any) -> Mapping[str, Option]:
 def _option(parameter: inspect.Parameter, hint: Any) -> Option:
     default = OPEN if parameter.default is inspect.Parameter.empty else parameter.default
     metadata = getattr(hint, "__metadata__", ())
-    found = next((one for one in metadata if isinstance(one, Option)), None)
-    if found is None:
-        found = Option(_kind(hint.__origin__ if metadata else hint, parameter.default))
-    meaning = next((one for one in reversed(metadata) if isinstance(one, str)), found.about)
-    return dataclasses.replace(found, about=meaning, default=default, key=found.key or parameter.name)
+    option = next((one for one in metadata if isinstance(one, Option)), None)
+    if option is None:
+        option = Option(_kind(hint.__origin__ if metadata else hint, parameter.default))
+    meaning = next((one for one in reversed(metadata) if isinstance(one, str)), option.about)
+    return dataclasses.replace(option, about=meaning, default=default, key=option.key or parameter.name)
 
 
 def _kind(hint: Any, default: Any) -> str:
@@ -124,10 +130,10 @@ def arguments(options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[
 
     What the configuration does not name, or leaves as None where None is no value, keeps the constructor's default.
     """
-    found = {argument: (option, values.get(option.key)) for argument, option in options.items() if option.key in values}
+    given = {argument: (option, values.get(option.key)) for argument, option in options.items() if option.key in values}
     return {
         argument: value
-        for argument, (option, value) in found.items()
+        for argument, (option, value) in given.items()
         if value is not None or "~" in _alternatives(option.values)
     }
 
@@ -152,7 +158,7 @@ def matches(values: str, value: Any) -> bool:
 
 def in_words(values: str) -> str:
     """Return what ``values`` says in plain words: "a whole number of at least 1 or ~"."""
-    found = []
+    phrases = []
     for word in _alternatives(values):
         text = _WORDS.get(word, word)
         if (ends := _RANGE.fullmatch(word.replace("two floats", "float"))) is not None:
@@ -160,8 +166,8 @@ def in_words(values: str) -> str:
             bound = {">=": f" of at least {ends[3]}", ">": f" above {ends[3]}"}.get(ends[2], "")
             text = noun + bound + (word[word.index(" in ") :] if ends[4] else "")
             text += " that float32 holds" if ends[1] == "float32" else ""
-        found.append(text)
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"
+        phrases.append(text)
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} or {phrases[-1]}"
 
 
 def _alternatives(values: str) -> list[str]:

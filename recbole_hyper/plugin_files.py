@@ -54,18 +54,18 @@ def is_loaded(file: Path) -> bool:
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
     """Return ``module`` and the modules of its folder that it, or one of them, imported from."""
-    found, pending = {module.__name__: module}, [module]
+    by_name, pending = {module.__name__: module}, [module]
     folder = Path(getattr(module, "__file__", None) or "/nowhere/").resolve().parent
     while pending:
         for value in list(vars(pending.pop()).values()):
             name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
             other = sys.modules.get(name) if isinstance(name, str) else None
-            if other is None or other.__name__ in found or not getattr(other, "__file__", None):
+            if other is None or other.__name__ in by_name or not getattr(other, "__file__", None):
                 continue
             if folder in Path(str(other.__file__)).resolve().parents:
-                found[other.__name__] = other
+                by_name[other.__name__] = other
                 pending.append(other)
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _package(folder: Path) -> str:

@@ -29,14 +29,14 @@ def recbole_models(folders: Sequence[str] = MODEL_FOLDERS) -> dict[str, Path]:
     Of two models of one name that of the later folder counts.
     """
     yamls = {path.stem.lower(): path.stem for path in (recbole_folder() / "properties" / "model").glob("*.yaml")}
-    found = {}
+    files = {}
     for path in (path for folder in folders for path in (recbole_folder() / "model" / folder).glob("[!_]*.py")):
         name = yamls.get(path.stem)
         if name is None:  # Random has no YAML to tell its capitals: the class that is called like the file
             classes = re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
             name = next((one for one in classes if one.lower() == path.stem), path.stem)
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def later_model(name: str) -> str:
@@ -52,9 +52,9 @@ def recbole_comments(model: str | None = None) -> dict[str, tuple[str, str]]:
     """Return what RecBole's YAML files, that of ``model`` among them, say of keys: by key, its type and its meaning."""
     folder = recbole_folder() / "properties"
     files = [folder / "overall.yaml", folder / "dataset" / "sample.yaml", folder / "model" / f"{model}.yaml"]
-    found: dict[str, tuple[str, str]] = {}
+    comments: dict[str, tuple[str, str]] = {}
     for file in files:
         if file.is_file():
             for key, kind, about in _COMMENT.findall(file.read_text(encoding="utf-8")):
-                found[key] = (kind, about.rstrip("."))
-    return found
+                comments[key] = (kind, about.rstrip("."))
+    return comments

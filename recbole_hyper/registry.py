@@ -58,10 +58,10 @@ class Part:
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Return the default of every key that belongs to the part."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
-            found |= vars(base).get("model_defaults", {})
-        return found | {one.key: one.default for one in cls.options().values() if one.default is not OPEN}
+            values |= vars(base).get("model_defaults", {})
+        return values | {one.key: one.default for one in cls.options().values() if one.default is not OPEN}
 
 
 class Model:
@@ -203,14 +203,14 @@ def path_of(cls: type) -> str:
 def _imported(kind: str, path: str) -> type:
     module, _, name = path.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for piece in name.split("."):
-            found = getattr(found, piece)
+            value = getattr(value, piece)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{kind}: {path!r} cannot be imported ({error}); module:Class is expected") from error
-    if not isinstance(found, type):
-        raise ConfigError(f"{kind}: {path!r} is a {type(found).__name__}, a class is expected")
-    return found
+    if not isinstance(value, type):
+        raise ConfigError(f"{kind}: {path!r} is a {type(value).__name__}, a class is expected")
+    return value
 
 
 def plugin_parts(kind: str) -> dict[str, type]:

@@ -244,34 +244,17 @@ COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence
 @functools.cache
 def declared() -> Mapping[str, Option]:
     """Return every option by its key: the settings, and those of all parts and models of the package."""
-    found = dict(SETTINGS)
+    by_key = dict(SETTINGS)
     for kind in registry.WITH_OPTIONS:
         for name in registry.names(kind):
             for option in registry.options(registry.resolve(kind, name)).values():
-                found.setdefault(option.key, option)
-    return found
+                by_key.setdefault(option.key, option)
+    return by_key
 
 
 def deciding(*what: str) -> frozenset[str]:
     """Return the names of the keys that decide one of ``what``."""
     return frozenset(key for key, option in declared().items() if set(what) & set(option.decides))
-
-
-def check(values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any] | None = None) -> None:
-    """Raise ConfigError for the first of ``values`` that is not what its option may be; others are passed over.
-
-    A model of RecBole whose default is something else uses the name in its own way.
-    """
-    for key, value in values.items():
-        default = (defaults or {}).get(key)
-        is_open = value is None and default is None and defaults is not None
-        if has_own(key, default, options) and not is_open:
-            options[key].check(value)
-
-
-def has_own(key: str, default: Any, options: Mapping[str, Option]) -> bool:
-    """Return whether ``key`` has the meaning of this package for a model whose default it is."""
-    return key in options and (default is None or options[key].allows(default))
 
 
 def is_text(key: str) -> bool:
@@ -294,8 +277,8 @@ def general_defaults() -> dict[str, tuple[Any, str]]:
     """Return the default of every key that all models share, and where it comes from, by key."""
     stock = recbole_folder() / "properties"
     files = (stock / "overall.yaml", stock / "dataset" / "sample.yaml")
-    found = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
-    return found | {key: (one.default, "settings") for key, one in SETTINGS.items() if one.default is not OPEN}
+    stock_defaults = {key: (value, "RecBole") for file in files for key, value in read_yaml(file).items()}
+    return stock_defaults | {key: (one.default, "settings") for key, one in SETTINGS.items() if one.default is not OPEN}
 
 
 def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:

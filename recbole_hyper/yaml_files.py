@@ -33,18 +33,18 @@ class Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of ``node``; raises ConstructorError for a key that comes twice."""
-        found: dict[tuple[str, str], tuple[int, Any]] = {}
+        first_of: dict[tuple[str, str], tuple[int, Any]] = {}
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode):
                 continue
             name, line = (key.tag, key.value), key.start_mark.line + 1
-            if name in found and self.twice is None:
-                problem = f"the key {key.value!r} is given twice, first at line {found[name][0]}"
+            if name in first_of and self.twice is None:
+                problem = f"the key {key.value!r} is given twice, first at line {first_of[name][0]}"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            if name in found and self.twice is not None:
-                first, last = (self.construct_object(one, deep=True) for one in (found[name][1], value))
+            if name in first_of and self.twice is not None:
+                first, last = (self.construct_object(one, deep=True) for one in (first_of[name][1], value))
                 self.twice.append((str(key.value), first, last))
-            found[name] = line, value
+            first_of[name] = line, value
         return super().construct_mapping(node, deep)
 
 

@@ -28,6 +28,16 @@ os.environ.setdefault("NUMBA_CACHE_DIR", default_folder())
 HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 
 
+@pytest.fixture
+def serial_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps run their trials one after another in this process."""
+    from recbole_hyper.sweep import driver
+    from tests import serial_sweep
+
+    monkeypatch.setattr(driver, "run_trials", serial_sweep.run_trials)
+    monkeypatch.setattr(driver, "run_each", serial_sweep.run_each)
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ from recbole_hyper import registry
 from recbole_hyper.cli import _parse
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys, parse_value
-from recbole_hyper.sweep.asked import bind_base
+from recbole_hyper.sweep.checks import bind_base
 from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 from tests.conftest import SMALL
@@ -38,6 +38,15 @@ def test_a_protocol_goes_by_its_name(cycle: Path) -> None:
         Config("SASRecCE", "cycle", ["global_timepiont"])
     with pytest.raises(ConfigError, match="known by name: global_timepoint, sampled_candidates, temporal_users"):
         Config("SASRecCE", "cycle", ["keys.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("output", "output_dir"), ("run_dir", "output_dir"), ("lr", "learning_rate"), ("batch_size", "train_batch_size")],
+)
+def test_a_name_of_other_tools_and_the_beginning_of_a_key_are_understood(key: str, meant: str, cycle: Path) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key '{key}'; did you mean {meant}"):
+        Config("SASRecCE", "cycle", config_dict={"data_path": str(cycle), key: "x"})
 
 
 def test_unknown_model_names_the_nearest(cycle: Path) -> None:

@@ -1,18 +1,22 @@
 """Options: what values match, that parts, settings and model files agree, and that no default is stated twice."""
 
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
-from recbole_hyper import options, registry, settings
+from recbole_hyper import cli, options, registry, settings
+from recbole_hyper.config import Config
+from recbole_hyper.config.checks import check_ranges
 from recbole_hyper.config.parts import PARTS, part_defaults, part_options
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.options import OPEN, Option, arguments, options_of
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
+PACKAGE = Path(settings.__file__).parent
 FILES = sorted((properties_folder() / "model").glob("*.yaml"))
 LINE = re.compile(r"^(\w+): .*? # \(")
 
@@ -44,7 +48,7 @@ def test_words_for_values(values: str, good: list, bad: list) -> None:
 
 def test_a_wrong_value_is_told_with_what_is_expected() -> None:
     with pytest.raises(ConfigError, match=r"n_layers=0: a whole number of at least 1 is expected"):
-        settings.check({"unknown": 0, "n_layers": 0}, settings.declared())
+        check_ranges({"unknown": 0, "n_layers": 0}, settings.declared())
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_a_part_states_each_option_with_values_and_meaning(key: str, name: str) 
         assert set(options._alternatives(option.values)) == set(
             options._alternatives(settings.declared()[option.key].values)
         ), option
-    settings.check(part_defaults(key, name), settings.declared())
+    check_ranges(part_defaults(key, name), settings.declared())
 
 
 def test_every_setting_has_values_a_meaning_and_a_default_that_it_may_have() -> None:
@@ -104,7 +108,7 @@ def test_the_file_of_a_model_says_what_departs_from_its_parts(path: Path) -> Non
         defaults |= part_defaults(key, name)
     defaults |= model.parts
     assert [key for key, value in content.items() if defaults[key] == value] == []
-    settings.check(content, settings.declared())
+    check_ranges(content, settings.declared())
     commented = [(match[1], line) for line in path.read_text().splitlines() if (match := LINE.match(line))]
     wrong = [line for key, line in commented if f" # ({settings.declared()[key].values})" not in line]
     assert wrong == []
@@ -152,3 +156,35 @@ def test_arguments_are_picked_by_key_and_none_keeps_the_default_unless_it_is_a_v
     assert Stated.defaults() == {"my_width": 3, "rate": 0.5}
     assert arguments(stated, {"my_width": None, "rate": None, "width": 9}) == {"width": None}
     assert arguments(stated, {"rate": 2, "other": 1}) == {"rate": 2}
+
+
+def test_a_value_passes_six_files_from_the_command_line_to_the_part() -> None:
+    """Files in which the value itself is a variable; others pass on the mapping of all keys."""
+    passed = set()
+    package = f"{PACKAGE}/"
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        for place in (frame, frame.f_back):
+            if place is not None and place.f_code.co_filename.startswith(package):
+                values = [value for value in place.f_locals.values() if isinstance(value, str | float)]
+                if "0.2537" in values or 0.2537 in values:
+                    passed.add(place.f_code.co_filename.removeprefix(package))
+
+    model = registry.resolve("models", "SASRecCE")
+    Config(model, config_dict={"interactions": "given"})  # imports are not traced
+    sys.setprofile(note)
+    try:
+        typed = cli._parse(["run", "--model=SASRecCE", "--temperature=0.2537"]).keys
+        geometry = model.build_geometry(Config(model, config_dict={**typed, "interactions": "given"}))
+    finally:
+        sys.setprofile(None)
+    assert geometry.temperature == 0.2537
+    # models/base.py builds the part from all keys
+    assert sorted({*passed, "models/base.py"}) == [
+        "cli.py",
+        "config/binding.py",
+        "config/checks.py",
+        "geometry/euclidean.py",
+        "models/base.py",
+        "options.py",
+    ]

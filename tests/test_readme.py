@@ -18,8 +18,7 @@ FAST = ["--epochs=1", "--n_threads=1"]
 MORE = {
     "run": ["--model=Pop", "--dataset=shop"],
     "compare": ["--dataset=shop"],
-    "sweep": ["--model=EASER", "--dataset=ml-100k", "--space=easer", "--budget=small", "--executor=local"],
-    "tune": ["--model=EASER", "--dataset=ml-100k", "--executor=local", "--num_samples=2"],
+    "sweep": ["--model=EASER", "--dataset=ml-100k", "--space=easer", "--budget=small"],
     "recommend": ["--k=3", "--output=three.csv"],
     "export": ["--format=vectors", "--output=items.parquet"],
     "report": ["saved"],

@@ -37,7 +37,7 @@ PUBLIC = {
     "what a finished run may be asked": ("serving/recommender.py:Recommender.recommend",),
     "the options of a command, as keywords": (
         "curvature/estimate.py:estimate_curvature",
-        "curvature/study.py:run_trials",
+        "curvature/study.py:measure_samples",
         "data/prepare/pipeline.py:prepare",
         "evaluation/metrics.py:compute_metrics",
         "runs/batch.py:recommend_all",

@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     first = next(iter(next(iter(results.values())).values()))
     part = "test" if first["test"] else "valid"
-    places = {name: {seed: seed_folder(folder / name, seed) for seed in found} for name, found in results.items()}
+    places = {name: {seed: seed_folder(folder / name, seed) for seed in of_seeds} for name, of_seeds in results.items()}
     rows, pairs = comparison(results, places, metric, part=part, failed=failed)
     note = p_value_text(metric, several=len(seeds) > 1)
     table = comparison_table(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
     from recbole_hyper.curvature.estimate import CurvatureEstimate
-    from recbole_hyper.curvature.study import Trial
+    from recbole_hyper.curvature.study import Measurement
 
 HELP = "measure Gromov delta of a data set's items, its verdict and the curvature it implies"
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scaling", type=float, default=1.0, help="s of PureSVD-N; 1 is plain SVD (default)")
     parser.add_argument("--base", choices=["first", "all"], default="first", help="fixed base (paper) or four points")
     parser.add_argument("--eps", type=float, default=1e-12, help="of the recommended curvature (default 1e-12)")
-    parser.add_argument("--output_dir", default=None, help="default saved/delta-NAME; an interrupted study resumes")
+    parser.add_argument("--output_dir", default=None, help="default saved/delta-NAME")
     parser.add_argument("--no_figures", action="store_true", help="write no figures")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -65,19 +65,19 @@ def main(arguments: argparse.Namespace) -> None:
     )
     for line in notes:
         print(line)
-    chosen = {"scaling": arguments.scaling, "seed": arguments.seed, "base": arguments.base}
-    settings = {"fingerprint": matrix_fingerprint(matrix), **chosen}
     folder = Path(arguments.output_dir or Path("saved") / f"delta-{arguments.dataset}")
-    trials, vectors_done = measured(matrix, ranks, sizes, folder, settings, arguments)
+    measurements, vectors_done = measured(matrix, ranks, sizes, arguments)
     seconds = time.perf_counter() - started
-    vector_seconds = 0.0 if vectors_done is None else vectors_done - started
-    estimate = summarise(
-        trials, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=json.dumps(settings)
-    )
+    vector_seconds = vectors_done - started
+    of_data = {"scaling": arguments.scaling, "seed": arguments.seed, "base": arguments.base}
+    key = json.dumps({"fingerprint": matrix_fingerprint(matrix), **of_data})
+    estimate = summarise(measurements, eps=arguments.eps, seed=arguments.seed, n_items=items, seconds=seconds, key=key)
     shown = sorted({arguments.eps, *EPS_SHOWN})
-    whole = whole_mean(trials, shown)
-    print(report(trials, estimate, shown, whole))
-    write_text(folder / "delta.csv", pd.DataFrame([asdict(trial) for trial in trials]).to_csv(index=False))
+    whole = whole_mean(measurements, shown)
+    print(report(measurements, estimate, shown, whole))
+    write_text(
+        folder / "delta.csv", pd.DataFrame([asdict(measurement) for measurement in measurements]).to_csv(index=False)
+    )
     content = {
         "dataset": arguments.dataset,
         "train_quantile": arguments.train_quantile,
@@ -90,59 +90,43 @@ def main(arguments: argparse.Namespace) -> None:
         "estimate": asdict(estimate),
         "curvature_by_eps": _by_eps(estimate.delta_rel, shown) if estimate.delta_rel > 0 else None,
         "mean_over_all_ranks": whole,
-        "seconds": {"vectors": vector_seconds, "this_call": seconds, "all_searches": sum(t.seconds for t in trials)},
+        "seconds": {
+            "vectors": vector_seconds,
+            "this_call": seconds,
+            "all_searches": sum(t.seconds for t in measurements),
+        },
     }
     write_json(folder / "delta.json", content)
     if not arguments.no_figures:
         from recbole_hyper.curvature.plots import draw_all
 
-        draw_all(trials, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
+        draw_all(measurements, estimate, f"{arguments.dataset}: relative Gromov delta of item vectors", folder)
     print(f"{seconds:.1f} s ({vector_seconds:.1f} s of them for data and SVD); written to {folder}/delta.json, .csv")
 
 
 def measured(
-    matrix: scipy.sparse.csr_matrix,
-    ranks: list[int],
-    sizes: list[int],
-    folder: Path,
-    settings: dict[str, Any],
-    arguments: argparse.Namespace,
-) -> tuple[list[Trial], float | None]:
-    """The trials, those on record in ``folder`` not anew, and when the item vectors were there; None: not needed."""
-    import numpy as np
+    matrix: scipy.sparse.csr_matrix, ranks: list[int], sizes: list[int], arguments: argparse.Namespace
+) -> tuple[list[Measurement], float]:
+    """Return the measurements, and the time at which the item vectors were computed."""
     from tqdm import tqdm
 
     from recbole_hyper.curvature.estimate import item_vectors
-    from recbole_hyper.curvature.study import read_trials, run_trials
-    from recbole_hyper.data.sequences import write_array
-    from recbole_hyper.files import digest
+    from recbole_hyper.curvature.study import measure_samples
 
-    name = digest(settings, 12)
-    record, saved = folder / f"trials-{name}.jsonl", folder / f"vectors-{name}-{ranks[-1]}.npy"
-    wanted = [(rank, size, repeat) for rank in ranks for size in sizes for repeat in range(arguments.repeats)]
-    done = read_trials(record)
-    if all(key in done for key in wanted):
-        return [done[key] for key in wanted], None
-    # kept while the study runs, so that resuming skips the SVD
-    if saved.is_file():
-        vectors = np.asarray(np.load(saved, allow_pickle=False))
-    else:
-        vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
-        write_array(saved, vectors)
+    vectors = item_vectors(matrix, ranks[-1], scaling=arguments.scaling, seed=arguments.seed)
     vectors_done = time.perf_counter()
-    with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=len(wanted)) as bar:
-        trials = run_trials(
+    total = len(ranks) * len(sizes) * arguments.repeats
+    with tqdm(desc="samples", unit="sample", disable=arguments.quiet, total=total) as bar:
+        measurements = measure_samples(
             vectors,
             ranks=ranks,
             sample_sizes=sizes,
             repeats=arguments.repeats,
             seed=arguments.seed,
             every_base=arguments.base == "all",
-            record=record,
             progress=lambda finished, _: bar.update(finished - bar.n),
         )
-    saved.unlink(missing_ok=True)
-    return trials, vectors_done
+    return measurements, vectors_done
 
 
 def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_matrix, int]:
@@ -165,11 +149,11 @@ def training_matrix(arguments: argparse.Namespace) -> tuple[scipy.sparse.csr_mat
     return matrix[np.flatnonzero(lengths > 0)], len(store.items)
 
 
-def whole_mean(trials: list[Trial], shown: list[float]) -> dict[str, Any]:
+def whole_mean(measurements: list[Measurement], shown: list[float]) -> dict[str, Any]:
     """Mean of delta_rel over every rank at the largest sample, and its curvature: over the ranks of the paper's code
     (32 to 4096, cut at the matrix) this gives the value published for ML-1M."""
-    size = max(trial.sample_size for trial in trials)
-    values = [trial.delta_rel for trial in trials if trial.sample_size == size]
+    size = max(measurement.sample_size for measurement in measurements)
+    values = [measurement.delta_rel for measurement in measurements if measurement.sample_size == size]
     mean = sum(values) / len(values)
     return {"delta_rel": mean, "curvature_by_eps": _by_eps(mean, shown)}
 
@@ -180,14 +164,16 @@ def _by_eps(delta_rel: float, shown: list[float]) -> dict[str, float]:
     return {f"{eps:g}": curvature_of(delta_rel, eps) for eps in shown}
 
 
-def report(trials: list[Trial], estimate: CurvatureEstimate, shown: list[float], whole: dict[str, Any]) -> str:
+def report(
+    measurements: list[Measurement], estimate: CurvatureEstimate, shown: list[float], whole: dict[str, Any]
+) -> str:
     """The table of means and standard deviations, the curvature at each rank, the questions and the verdict."""
     import numpy as np
 
     from recbole_hyper.curvature.disk import curvature_of
     from recbole_hyper.curvature.study import table_of
 
-    ranks, sizes, table = table_of(trials)
+    ranks, sizes, table = table_of(measurements)
     lines = ["", f"delta_rel, mean and standard deviation over {estimate.repeats} samples; c from the largest sample"]
     lines.append(
         f"{'rank':>6}" + "".join(f"{size:>15,}" for size in sizes) + "".join(f"{f'c, {e:g}':>11}" for e in shown)

@@ -39,32 +39,32 @@ def main(arguments: argparse.Namespace) -> None:
 def lines(entries: list[Entry]) -> list[str]:
     """Return a line per entry, under a heading for each group."""
     width = max((len(entry.name) for entry in entries), default=0)
-    found, group = [], ""
+    printed, group = [], ""
     for entry in entries:
         if entry.group != group:
             group = entry.group
-            found += ["", f"{group}:"]
-        found.append(f"{entry.name:<{width}}  {entry.about}".rstrip())
-    return found
+            printed += ["", f"{group}:"]
+        printed.append(f"{entry.name:<{width}}  {entry.about}".rstrip())
+    return printed
 
 
 def summary(kind: str, entries: list[Entry]) -> list[str]:
     """Return the names of a kind, by group, in lines of at most 100 characters."""
-    found = []
+    printed = []
     for group in dict.fromkeys(entry.group for entry in entries):
         names = [entry.name for entry in entries if entry.group == group]
         title = f"{kind} ({group})" if group else kind
         text = f"{title}, {len(names)}: {', '.join(names)}"
-        found += textwrap.wrap(text, 100, subsequent_indent="    ", break_on_hyphens=False)
-    return found
+        printed += textwrap.wrap(text, 100, subsequent_indent="    ", break_on_hyphens=False)
+    return printed
 
 
 def _models() -> list[Entry]:
     # the first of one name is the one that runs
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in [*third_party_models(), *parts("models"), *stock_models()]:
-        found.setdefault(entry.name, entry)
-    return list(found.values())
+        by_name.setdefault(entry.name, entry)
+    return list(by_name.values())
 
 
 def _protocols() -> list[Entry]:
@@ -77,15 +77,15 @@ def _datasets() -> list[Entry]:
 
     known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "catalogue.yaml").items()}
     here = sorted(file.stem for file in Path("dataset").glob("*/*.inter") if file.parent.name == file.stem)
-    found = [Entry(name, about) for name, about in known.items()]
-    return found + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]
+    entries = [Entry(name, about) for name, about in known.items()]
+    return entries + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]
 
 
 def _recipes() -> list[Entry]:
     from recbole_hyper.report.recipes import read_recipe, recipes
 
-    found = [read_recipe(name) for name in recipes()]
-    return [Entry(recipe.name, f"{recipe.about}; data set {recipe.dataset}") for recipe in found]
+    read = [read_recipe(name) for name in recipes()]
+    return [Entry(recipe.name, f"{recipe.about}; data set {recipe.dataset}") for recipe in read]
 
 
 KINDS: dict[str, Callable[[], list[Entry]]] = {

@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output_dir", help="default: saved/reproduce-RECIPE-BUDGET; what is there is not run again")
     parser.add_argument("--data_path", help="folder that holds the data set's folder; default: dataset/")
     parser.add_argument("--n_seeds", type=int, default=1, help="seeds of every row")
-    parser.add_argument("--executor", default="ray", help="of sweeps: ray (default) or local")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -28,8 +27,8 @@ def main(arguments: argparse.Namespace) -> None:
     from recbole_hyper.report.reproduce import reproduce
 
     if arguments.list:
-        found = [read_recipe(name) for name in recipes()]
-        print(table([{"recipe": r.name, "dataset": r.dataset, "rows": len(r.rows), "about": r.about} for r in found]))
+        read = [read_recipe(name) for name in recipes()]
+        print(table([{"recipe": r.name, "dataset": r.dataset, "rows": len(r.rows), "about": r.about} for r in read]))
         return
     if not arguments.recipe:
         raise ConfigError("name a recipe, or see recbole-hyper reproduce --list")

@@ -18,6 +18,6 @@ def main(arguments: argparse.Namespace) -> None:
     from recbole_hyper.evaluation.tables import frame_table
     from recbole_hyper.runs.load import load
 
-    found = load(arguments.run).similar_items(arguments.items, arguments.k)
-    print(frame_table(found))
-    print(f"score: {found.attrs['measure']}")
+    similar = load(arguments.run).similar_items(arguments.items, arguments.k)
+    print(frame_table(similar))
+    print(f"score: {similar.attrs['measure']}")

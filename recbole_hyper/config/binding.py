@@ -53,9 +53,9 @@ NOTHING = ("None", "~", "null")
 
 def model_class(name: str) -> type:
     """Return the model class called ``name``: of plugins, else ours, else RecBole's; ConfigError for none."""
-    found = models.model_named(name)
-    if found is not None:
-        return found
+    plugin = models.model_named(name)
+    if plugin is not None:
+        return plugin
     ours = registry.names("models")
     if name in ours or ":" in name:
         return registry.resolve("models", name)
@@ -115,11 +115,11 @@ def config_files(text: str) -> list[str]:
 def recbole_values() -> dict[str, tuple[Any, ...]]:
     """Return every key that some YAML of RecBole names, and the values that it has there."""
     names = ("*", "model/*", "dataset/sample", "dataset/ml-*", "quick_start_config/*")
-    found: dict[str, tuple[Any, ...]] = {}
+    by_key: dict[str, tuple[Any, ...]] = {}
     for path in (path for name in names for path in RECBOLE_PROPERTIES.glob(f"{name}.yaml")):
         for key, value in read_yaml(path).items():
-            found[key] = (*found.get(key, ()), value)
-    return found
+            by_key[key] = (*by_key.get(key, ()), value)
+    return by_key
 
 
 @functools.cache
@@ -311,12 +311,12 @@ class Config(RecBoleConfig):
 
     def options(self) -> dict[str, Option]:
         """Return every option that is declared, by key, as the model and its parts state it."""
-        found = dict(settings.declared())
+        by_key = dict(settings.declared())
         if issubclass(self.model_class, registry.Model):
-            found |= self.model_class.own_options
+            by_key |= self.model_class.own_options
         for key in self._parts():
-            found |= part_options(key, self.internal_config_dict[key])
-        return found
+            by_key |= part_options(key, self.internal_config_dict[key])
+        return by_key
 
     def _complete(self) -> None:
         """Add what RecBole's models and data sets read beside the keys: this is where its own configuration is made."""
@@ -377,12 +377,12 @@ class Config(RecBoleConfig):
 
     def _unread(self) -> dict[str, str]:
         """Return the documented keys that the model does not read, and why."""
-        found = without_effect(self.model_class)
+        reasons = without_effect(self.model_class)
         if models.is_third_party(self.model_class):
-            found = {key: why for key, why in found.items() if key not in self._own_keys()}
+            reasons = {key: why for key, why in reasons.items() if key not in self._own_keys()}
         if self._parts() and not is_curved(self.internal_config_dict):
-            found |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
-        return found
+            reasons |= dict.fromkeys(CURVATURE, "neither the geometry nor the encoder is curved")
+        return reasons
 
     def known_keys(self) -> frozenset[str]:
         """Return every key that may be set: of RecBole, of this package, and of the parts that the model has."""

@@ -70,7 +70,7 @@ def check_values(
         default = defaults.get(key)
         if value is None or default is None or key == "train_neg_sample_args":
             continue
-        if settings.has_own(key, default, options):
+        if is_ours(key, default, options):
             continue
         for kind, wanted in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
             if isinstance(default, kind):
@@ -78,7 +78,7 @@ def check_values(
                     raise ConfigError(f"{key}={value!r}: {in_words(wanted)} is expected (default: {default!r})")
                 break
     # a curvature also where nothing is curved
-    settings.check({**final, **{key: given[key] for key in CURVATURE if key in given}}, options, defaults)
+    check_ranges({**final, **{key: given[key] for key in CURVATURE if key in given}}, options, defaults)
     for key, value in final.items():
         # models of RecBole have rates of their own names
         if key.endswith("dropout_prob") and value != AUTO and not matches("float in [0, 1)", value):
@@ -89,6 +89,25 @@ def check_values(
         entries = {name: "inf" if entry == float("inf") else entry for name, entry in (value or {}).items()}
         if not right or not all(matches(inside[name], entry) for name, entry in entries.items()):
             raise ConfigError(f"{key}={value!r}: {expected} is expected")
+
+
+def check_ranges(
+    values: Mapping[str, Any], options: Mapping[str, Option], defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Raise ConfigError for the first of ``values`` that is not what its option may be; others are passed over.
+
+    A model of RecBole whose default is something else uses the name in its own way.
+    """
+    for key, value in values.items():
+        default = (defaults or {}).get(key)
+        is_open = value is None and default is None and defaults is not None
+        if is_ours(key, default, options) and not is_open:
+            options[key].check(value)
+
+
+def is_ours(key: str, default: Any, options: Mapping[str, Option]) -> bool:
+    """Return whether ``key`` has the meaning of this package for a model whose default it is."""
+    return key in options and (default is None or options[key].allows(default))
 
 
 def check_auto(config: Mapping[str, Any], model: type, options: Mapping[str, Option]) -> None:

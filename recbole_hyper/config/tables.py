@@ -6,6 +6,7 @@ from recbole_hyper import registry, settings
 from recbole_hyper.bridge import models
 from recbole_hyper.bridge.old_keys import SET_BY_RECBOLE
 from recbole_hyper.config.binding import Config
+from recbole_hyper.config.checks import is_ours
 from recbole_hyper.config.parts import PARTS
 from recbole_hyper.config.recbole_keys import REFUSED
 from recbole_hyper.options import in_words
@@ -17,13 +18,13 @@ COLUMNS = ["key", "default", "may be", "source", "meaning"]
 
 def part_values() -> dict[str, dict[str, Any]]:
     """Return the defaults that parts and models have by themselves: by key, the value by part."""
-    found: dict[str, dict[str, Any]] = {}
+    by_key: dict[str, dict[str, Any]] = {}
     for word, kind in (*((word, kind) for kind, word in PARTS.values()), ("model", "models")):
         for name in registry.names(kind):
             part = registry.resolve(kind, name)
             for key, value in registry.defaults(part).items():
-                found.setdefault(key, {})[f"{word} {name}"] = value
-    return found
+                by_key.setdefault(key, {})[f"{word} {name}"] = value
+    return by_key
 
 
 def declared() -> list[dict[str, str]]:
@@ -66,7 +67,7 @@ def of_model(config: Config) -> list[dict[str, str]]:
             continue
         values, about = comments.get(key, ("", ""))
         # the loss of a model of RecBole is none of our parts
-        if settings.has_own(key, default, options) and not (stock and key in PARTS):
+        if is_ours(key, default, options) and not (stock and key in PARTS):
             values = options[key].values
             about = about if source.startswith("RecBole's") else options[key].about
         rows.append(_row(key, typed(default), in_words(values), source, about))

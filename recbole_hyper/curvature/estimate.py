@@ -15,7 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from recbole_hyper.curvature.disk import EPS_DEFAULT, curvature_of
-from recbole_hyper.curvature.study import Trial, cut_list, run_trials
+from recbole_hyper.curvature.study import Measurement, cut_list, measure_samples
 from recbole_hyper.curvature.verdict import judge
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.files import read_json, write_json
@@ -126,12 +126,16 @@ def choose_ranks(
 
 
 def summarise(
-    trials: Sequence[Trial], *, eps: float, seed: int, n_items: int, seconds: float, key: str
+    measurements: Sequence[Measurement], *, eps: float, seed: int, n_items: int, seconds: float, key: str
 ) -> CurvatureEstimate:
-    """Curvature, interval and verdict of the trials of a study."""
-    verdict = judge(trials)
+    """Curvature, interval and verdict of the measurements of a study."""
+    verdict = judge(measurements)
     values = np.array(
-        [t.delta_rel for t in trials if t.rank in verdict.plateau_ranks and t.sample_size == verdict.largest_sample]
+        [
+            t.delta_rel
+            for t in measurements
+            if t.rank in verdict.plateau_ranks and t.sample_size == verdict.largest_sample
+        ]
     )
     low, high = (float(q) for q in np.quantile(values, [0.025, 0.975]))
     mean = float(values.mean())
@@ -147,7 +151,7 @@ def summarise(
         reasons=tuple(verdict.explain()),
         plateau_ranks=verdict.plateau_ranks,
         sample_size=verdict.largest_sample,
-        repeats=len({t.repeat for t in trials}),
+        repeats=len({t.repeat for t in measurements}),
         seed=seed,
         n_items=n_items,
         seconds=seconds,
@@ -200,9 +204,9 @@ def estimate_curvature(
         if kept is not None:
             return kept
     vectors = item_vectors(matrix, widths[-1], scaling=scaling, seed=seed)
-    trials = run_trials(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
+    measurements = measure_samples(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
     seconds = time.perf_counter() - started
-    estimate = summarise(trials, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
+    estimate = summarise(measurements, eps=eps, seed=seed, n_items=matrix.shape[1], seconds=seconds, key=key)
     estimate = replace(estimate, reasons=(*estimate.reasons, *notes))
     if not math.isfinite(estimate.curvature):
         raise ValueError("the item vectors form a tree (delta is exactly 0), so any curvature fits: give a number")

@@ -1,4 +1,4 @@
-"""Gromov delta-hyperbolicity of points or of a distance matrix, exact, with certified bounds when time runs out.
+"""Gromov delta-hyperbolicity of points or of a distance matrix, exact.
 
 For four points let S1 >= S2 >= S3 be the sums of the distances of the three ways to split them into two pairs. Their
 delta is (S1 - S2) / 2, and the delta of a metric space is the largest over all its quadruples: 0 for a tree. With a
@@ -71,17 +71,12 @@ class DeltaResult:
         delta: the largest delta found, in units of the distances; it is attained by four of the points.
         diameter: the largest distance.
         delta_rel: 2 delta / diameter, in [0, 1] (at most 0.586 for Euclidean points).
-        lower, upper: certified bounds of the true delta; both equal ``delta`` when ``exact``.
-        exact: whether the search finished. False only when the time budget ended it.
         seconds: wall time, distances included.
     """
 
     delta: float
     diameter: float
     delta_rel: float
-    lower: float
-    upper: float
-    exact: bool
     seconds: float
 
 
@@ -105,7 +100,6 @@ def gromov_delta(
     *,
     distances: Any = None,
     base: int | Literal["all"] = 0,
-    time_budget: float | None = None,
     threads: int | None = None,
 ) -> DeltaResult:
     """Gromov delta of points (Euclidean distances) or of any distance matrix.
@@ -116,20 +110,13 @@ def gromov_delta(
             largest distance.
         base: index of the base point (the paper's fixed base; HSASRec takes the first of a random sample), or ``"all"``
             for the four-point delta over all quadruples.
-        time_budget: seconds after which the search stops with certified bounds; None for the exact answer. The check
-            comes after the O(n^2) preparations and then about ten times a second.
         threads: at most this many; default see :func:`default_threads`.
 
-    Returns:
-        The result; its ``exact`` says whether ``delta`` is the true value or a lower bound of it.
-
     Raises:
-        ValueError: fewer than 4 points, NaN or infinity, no two distinct points, a matrix that is no metric, an
-            unknown base or a budget that is not positive.
+        ValueError: fewer than 4 points, NaN or infinity, no two distinct points, a matrix that is no metric, or
+            an unknown base.
     """
     started = time.perf_counter()
-    if time_budget is not None and not time_budget > 0:
-        raise ValueError(f"time_budget must be a positive number of seconds or None, got {time_budget!r}")
     if (vectors is None) == (distances is None):
         raise ValueError("give either vectors (points, Euclidean distances) or distances=..., and not both")
     matrix = euclidean_distances(vectors) if distances is None else _checked(distances)
@@ -142,25 +129,15 @@ def gromov_delta(
     diameter = float(matrix.max())
     if diameter == 0:
         raise ValueError(f"all {n} points coincide (diameter 0), so delta_rel is undefined: pass distinct points")
-    deadline = None if time_budget is None else started + time_budget
     share = EUCLIDEAN_BOUND if distances is None else METRIC_BOUND
-    ceiling = share * diameter
     if every:
-        attained, upper = search_all_bases(matrix, diameter, share, deadline=deadline, threads=threads)
+        attained = search_all_bases(matrix, diameter, share, threads=threads)
     else:
         others = np.delete(np.arange(n), int(base))
-        attained, upper = search_base(matrix, int(base), others, diameter, deadline=deadline, threads=threads)
+        attained = search_base(matrix, int(base), others, diameter, threads=threads)
     # the true delta obeys the ceiling, so clipping removes rounding only
-    delta, exact = min(attained, ceiling), upper <= attained
-    return DeltaResult(
-        delta=delta,
-        diameter=diameter,
-        delta_rel=2.0 * delta / diameter,
-        lower=delta,
-        upper=delta if exact else max(delta, min(upper, ceiling)),
-        exact=exact,
-        seconds=time.perf_counter() - started,
-    )
+    delta = min(attained, share * diameter)
+    return DeltaResult(delta, diameter, 2.0 * delta / diameter, time.perf_counter() - started)
 
 
 def search_base(
@@ -170,14 +147,12 @@ def search_base(
     diameter: float,
     *,
     at_least: float = 0.0,
-    deadline: float | None = None,
     threads: int | None = None,
     workspace: Workspace | None = None,
-) -> tuple[float, float]:
+) -> float:
     """Delta with the fixed ``base`` over the points ``others``; both are indices into ``distances`` (float64).
 
-    Returns a delta that is attained and an upper bound, which are equal when the search finished. ``at_least`` is a
-    delta known to be attained with this base among these points (0 if none is known).
+    ``at_least`` is a delta known to be attained with this base among these points (0 if none is known).
 
     Raises:
         ValueError: the distances to the base break the triangle inequality.
@@ -192,7 +167,7 @@ def search_base(
     to_base = np.ascontiguousarray(to_base[order])
     p = len(points)
     if p < 3:
-        return at_least, at_least
+        return at_least
     space = workspace or Workspace()
     products = space.take("products", p, p)
     chunk_max = space.take("chunk_max", p, -(-p // kernels.CHUNK))
@@ -217,8 +192,6 @@ def search_base(
         first = 0
         while first < len(rows) and bounds[rows[first]] > best:
             began = time.perf_counter()
-            if deadline is not None and began > deadline:
-                return best, float(bounds[rows[first]])
             batch = rows[first : first + step]
 
             def search(share: NDArray[np.intp], known: float = best) -> float:
@@ -228,13 +201,11 @@ def search_base(
             first += len(batch)
             took = time.perf_counter() - began
             step = max(pool.threads, min(4 * step, int(step * 0.1 / max(took, 1e-6))))
-    return best, best
+    return best
 
 
-def search_all_bases(
-    distances: Floats, diameter: float, share: float, *, deadline: float | None = None, threads: int | None = None
-) -> tuple[float, float]:
-    """The four-point delta of all points, as :func:`search_base`; ``share`` of a diameter bounds that of any subset."""
+def search_all_bases(distances: Floats, diameter: float, share: float, *, threads: int | None = None) -> float:
+    """The four-point delta of all points; ``share`` of a diameter bounds that of any subset."""
     from recbole_hyper.kernels import gromov as kernels
 
     n = len(distances)
@@ -267,20 +238,17 @@ def search_all_bases(
         running: set[Future[tuple[float, float]]] = set()
         t = 0
         while True:
-            late = deadline is not None and time.perf_counter() > deadline and t > 0
-            while len(running) < pool.threads and t < n - 3 and not late and share * rest[t] + slack > best:
+            while len(running) < pool.threads and t < n - 3 and share * rest[t] + slack > best:
                 running.add(pool.submit(scan, t, best))
                 t += 1
             if not running:
                 break
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
-                found, violation = future.result()
+                delta, violation = future.result()
                 _require_triangles(violation, slack)
-                best = max(best, found)
-    if t >= n - 3 or share * rest[t] + slack <= best:
-        return best, best
-    return best, share * float(rest[t])
+                best = max(best, delta)
+    return best
 
 
 def _stretches(n: int, threads: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Figures of a study: delta over sample sizes and ranks, spread, curvature and time (the paper's Figures 4 to 12)."""
+"""Figures of a study: delta over sample sizes and ranks, spread and curvature (the paper's Figures 4 to 12)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,20 +11,20 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from recbole_hyper.curvature.disk import disk_delta_rel
 from recbole_hyper.curvature.estimate import CurvatureEstimate
-from recbole_hyper.curvature.study import Trial, table_of
+from recbole_hyper.curvature.study import Measurement, table_of
 from recbole_hyper.files import replaced
 
 _GREY = "0.35"
 _DELTA, _RANK = r"$\delta_{rel} = 2\delta\,/\,$diameter", "SVD rank (columns of the item vectors)"
 
 
-def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
+def draw_all(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str, folder: Path) -> list[Path]:
     """Draw every figure as PNG and SVG into ``folder``; returns the paths written."""
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"by_sample": by_sample(trials, title), "time": times(trials, title.partition(":")[0])}
-    if len({trial.rank for trial in trials}) > 1:
-        figures["by_rank"] = by_rank(trials, estimate, title)
-        figures["spread"] = spread(trials, estimate, title)
+    figures = {"by_sample": by_sample(measurements, title)}
+    if len({measurement.rank for measurement in measurements}) > 1:
+        figures["by_rank"] = by_rank(measurements, estimate, title)
+        figures["spread"] = spread(measurements, estimate, title)
     written = []
     for name, figure in figures.items():
         for kind in ("png", "svg"):
@@ -35,10 +35,10 @@ def draw_all(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str, f
     return written
 
 
-def by_sample(trials: Sequence[Trial], title: str) -> Figure:
+def by_sample(measurements: Sequence[Measurement], title: str) -> Figure:
     """Mean of delta_rel against the sample size, a line per rank, with one standard deviation for the largest rank."""
     figure, axes = _start(title)
-    ranks, sizes, table = table_of(trials)
+    ranks, sizes, table = table_of(measurements)
     for colour, rank, values in zip(_colours(len(ranks)), ranks, table, strict=True):
         mean = values.mean(axis=1)
         axes.plot(sizes, mean, "o-", color=colour, ms=3.5, lw=1.4, label=str(rank) if rank else "distances")
@@ -53,10 +53,10 @@ def by_sample(trials: Sequence[Trial], title: str) -> Figure:
     return figure
 
 
-def by_rank(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
+def by_rank(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str) -> Figure:
     """Mean of delta_rel against the rank, a line per sample size; the curvature it implies on the right axis."""
     figure, axes = _start(title)
-    ranks, sizes, table = table_of(trials)
+    ranks, sizes, table = table_of(measurements)
     for colour, size, values in zip(_colours(len(sizes)), sizes, table.transpose(1, 0, 2), strict=True):
         axes.plot(ranks, values.mean(axis=1), "o-", color=colour, ms=3.5, lw=1.4, label=f"{size:,}")
     axes.axhline(estimate.delta_rel, color=_GREY, lw=0.9, ls="--")
@@ -78,10 +78,10 @@ def by_rank(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) ->
     return figure
 
 
-def spread(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> Figure:
+def spread(measurements: Sequence[Measurement], estimate: CurvatureEstimate, title: str) -> Figure:
     """Every repeat at the largest sample, by rank, with the quartiles."""
     figure, axes = _start(title)
-    ranks, sizes, table = table_of(trials)
+    ranks, sizes, table = table_of(measurements)
     values = table[:, -1]
     places = np.arange(len(ranks))
     axes.boxplot(
@@ -106,19 +106,6 @@ def spread(trials: Sequence[Trial], estimate: CurvatureEstimate, title: str) -> 
         f"{values.shape[1]} samples of {sizes[-1]:,} items each; green: interval of the estimate, "
         f"{estimate.delta_rel_lower:.3f} to {estimate.delta_rel_upper:.3f}",
     )
-    return figure
-
-
-def times(trials: Sequence[Trial], title: str) -> Figure:
-    """Milliseconds of one exact search against the sample size: median and the middle 80 %."""
-    figure, axes = _start(f"{title}: time of one exact search")
-    sizes = sorted({trial.sample_size for trial in trials})
-    seconds = [1e3 * np.array([t.seconds for t in trials if t.sample_size == size]) for size in sizes]
-    low, middle, high = (np.array([np.quantile(s, q) for s in seconds]) for q in (0.1, 0.5, 0.9))
-    axes.fill_between(sizes, low, high, color="C0", alpha=0.2, lw=0)
-    axes.plot(sizes, middle, "o-", color="C0", ms=3.5, lw=1.4)
-    axes.set(xlabel="sample size (items)", ylabel="milliseconds per sample, one thread", xlim=(0, None), ylim=(0, None))
-    _note(axes, "median and middle 80 %; distances not counted; each starts from the delta of the size before")
     return figure
 
 

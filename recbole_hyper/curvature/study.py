@@ -5,13 +5,10 @@ paper draws each size anew; every single sample has the same distribution). Grow
 each repeat instead of between unrelated samples.
 """
 
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +32,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trial:
+class Measurement:
     """One sample at one rank, and its exact delta (:class:`~recbole_hyper.curvature.gromov.DeltaResult`)."""
 
     rank: int  # columns of the item vectors used; 0 for a distance matrix
@@ -62,7 +59,7 @@ def cut_list(values: Sequence[int] | None, default: Sequence[int], limit: int, w
     return sorted(set(values))
 
 
-def run_trials(
+def measure_samples(
     vectors: Any = None,
     *,
     distances: Any = None,
@@ -71,45 +68,34 @@ def run_trials(
     repeats: int = 48,
     seed: int = 0,
     every_base: bool = False,
-    record: Path | None = None,
     progress: Callable[[int, int], object] | None = None,
     threads: int | None = None,
-) -> list[Trial]:
+) -> list[Measurement]:
     """Measure delta of nested random samples, ``threads`` repeats at once.
 
     ``vectors`` (N, d) are item vectors whose first k columns are those of rank k, or ``distances`` (N, N) are given.
     ``ranks`` and ``sample_sizes`` (from 4) are at most d and N; None for the paper's, cut there. ``seed`` and number
-    of a repeat fix its permutation. ``every_base``: four-point delta instead of the paper's fixed base. ``record`` is a
-    file of finished trials, a json line each, which are not measured again; ``progress`` is called with (finished,
-    total). ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
+    of a repeat fix its permutation. ``every_base``: four-point delta instead of the paper's fixed base. ``progress`` is
+    called with (finished, total). ValueError: fewer than 4 points, sizes or ranks out of range, NaN, coinciding points.
     """
     samples = _checked(vectors, distances, ranks, sample_sizes, repeats)
-    done = read_trials(record) if record else {}
-    wanted = [(w, s, r) for w in samples.widths for s in samples.sizes for r in range(repeats)]
-    trials = {key: done[key] for key in wanted if key in done}
-    if progress:
-        progress(len(trials), len(wanted))
+    total = len(samples.widths) * len(samples.sizes) * repeats
     workers = default_threads() if threads is None else max(1, threads)
     orders = [np.random.default_rng([seed, r]).permutation(len(samples.points)) for r in range(repeats)]
     space = Workspace()
+    measurements: list[Measurement] = []
     with ThreadPoolExecutor(workers) as pool:
         for width in samples.widths:
-            missing = [r for r in range(repeats) if any((width, s, r) not in trials for s in samples.sizes)]
-            if not missing:
-                continue
-            matrix = _whole_matrix(samples, width, repeats)  # of all repeats: a resumed study rounds alike
+            matrix = _whole_matrix(samples, width, repeats)
 
-            def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Trial]:
+            def measure(repeat: int, width: int = width, matrix: Floats | None = matrix) -> list[Measurement]:
                 return _measure(samples, matrix, width, orders[repeat], repeat, every_base, space)
 
-            for found in pool.map(measure, missing):
-                fresh = [t for t in found if (t.rank, t.sample_size, t.repeat) not in trials]
-                trials.update({(t.rank, t.sample_size, t.repeat): t for t in fresh})
-                if record:
-                    _append(record, fresh)
+            for of_repeat in pool.map(measure, range(repeats)):
+                measurements += of_repeat
                 if progress:
-                    progress(len(trials), len(wanted))
-    return [trials[key] for key in wanted]
+                    progress(len(measurements), total)
+    return sorted(measurements, key=lambda measurement: (measurement.rank, measurement.sample_size, measurement.repeat))
 
 
 @dataclass(frozen=True)
@@ -160,7 +146,7 @@ def _measure(
     repeat: int,
     every_base: bool,
     space: Workspace,
-) -> list[Trial]:
+) -> list[Measurement]:
     """All sizes of one repeat."""
     from recbole_hyper.kernels import gromov as kernels
 
@@ -169,7 +155,7 @@ def _measure(
         largest = samples.sizes[-1]
         matrix = euclidean_distances(samples.points[order[:largest], :width])
         order = np.arange(largest)
-    trials = []
+    measurements = []
     diameter, before, attained = 0.0, 0, 0.0
     for size in samples.sizes:
         started = time.perf_counter()
@@ -180,49 +166,24 @@ def _measure(
             raise ValueError(f"all {size} points of a sample coincide (diameter 0): delta_rel is undefined")
         if every_base:
             inner = np.ascontiguousarray(matrix[np.ix_(chosen, chosen)])
-            found, _ = search_all_bases(inner, diameter, share, threads=1)
+            attained = search_all_bases(inner, diameter, share, threads=1)
         else:
             # a smaller sample with the same base is part of this one, so its delta is attained here too
-            found, _ = search_base(
+            attained = search_base(
                 matrix, int(chosen[0]), chosen[1:], diameter, at_least=attained, threads=1, workspace=space
             )
-            attained = found
-        delta = min(found, share * diameter)
+        delta = min(attained, share * diameter)
         seconds = time.perf_counter() - started
-        trials.append(Trial(width, size, repeat, base, delta, diameter, 2.0 * delta / diameter, seconds))
-    return trials
+        measurements.append(Measurement(width, size, repeat, base, delta, diameter, 2.0 * delta / diameter, seconds))
+    return measurements
 
 
-def table_of(trials: Sequence[Trial]) -> tuple[list[int], list[int], Floats]:
+def table_of(measurements: Sequence[Measurement]) -> tuple[list[int], list[int], Floats]:
     """Ranks, sample sizes, and delta_rel (ranks, sizes, repeats); ValueError where a combination was not measured."""
-    ranks = sorted({trial.rank for trial in trials})
-    sizes = sorted({trial.sample_size for trial in trials})
-    repeats = sorted({trial.repeat for trial in trials})
-    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in trials}
+    ranks = sorted({measurement.rank for measurement in measurements})
+    sizes = sorted({measurement.sample_size for measurement in measurements})
+    repeats = sorted({measurement.repeat for measurement in measurements})
+    cells = {(t.rank, t.sample_size, t.repeat): t.delta_rel for t in measurements}
     if len(cells) != len(ranks) * len(sizes) * len(repeats):
         raise ValueError("some combinations of rank, sample size and repeat were not measured")
     return ranks, sizes, np.array([[[cells[k, m, r] for r in repeats] for m in sizes] for k in ranks])
-
-
-def read_trials(record: Path) -> dict[tuple[int, int, int], Trial]:
-    """Finished trials of a record by (rank, sample size, repeat); none where there is no such file."""
-    if not record.is_file():
-        return {}
-    found = {}
-    for line in record.read_text(encoding="utf-8").splitlines():
-        try:
-            trial = Trial(**json.loads(line))
-        except (json.JSONDecodeError, TypeError):
-            continue  # the line that an interruption cut short
-        found[trial.rank, trial.sample_size, trial.repeat] = trial
-    return found
-
-
-def _append(record: Path, trials: list[Trial]) -> None:
-    record.parent.mkdir(parents=True, exist_ok=True)
-    # the leading newline ends a line that an interruption may have cut short
-    text = "".join("\n" + json.dumps(asdict(trial)) for trial in trials)
-    with open(record, "a", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

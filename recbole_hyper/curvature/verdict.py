@@ -1,4 +1,4 @@
-"""Are these data hyperbolic? The rule of the verdict, on the trials of a study.
+"""Are these data hyperbolic? The rule of the verdict, on the measurements of a study.
 
 The paper calls data compatible when delta_rel agrees over SVD ranks, levels off with the sample size and spreads
 little, but names no threshold. The rule here (ours) asks three questions, each of a number with a 95 % t-interval over
@@ -26,7 +26,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from recbole_hyper.curvature.study import Trial, table_of
+from recbole_hyper.curvature.study import Measurement, table_of
 
 LEVEL_LIMIT = 0.35
 GROWTH_LIMIT = 0.05
@@ -81,11 +81,11 @@ def plateau_ranks(ranks: Sequence[int]) -> list[int]:
     return ordered[len(ordered) // 2 :] if len(ordered) > 2 else ordered
 
 
-def judge(trials: Sequence[Trial]) -> Verdict:
-    """Apply the rule of this module; ValueError without trials, or where a combination was not measured."""
-    if not trials:
-        raise ValueError("no trials to judge: measure first")
-    ranks, sizes, table = table_of(trials)
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Apply the rule of this module; ValueError without measurements, or where a combination was not measured."""
+    if not measurements:
+        raise ValueError("no measurements to judge: measure first")
+    ranks, sizes, table = table_of(measurements)
     repeats = table.shape[2]
     chosen = plateau_ranks(ranks)
     plateau = table[[ranks.index(k) for k in chosen]]

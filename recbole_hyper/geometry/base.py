@@ -63,10 +63,10 @@ class Geometry(Part, ABC):
     Shapes: states (n, d), weight (m, d), offset (m,) or None, curvature a float or a 0-d tensor.
     """
 
-    #: False where ``curvature`` has no effect
-    curved: bool = True
-    #: False where link is the identity, so that its slope is 1 and scale is None
-    has_link: bool = True
+    #: whether ``curvature`` has an effect
+    curved: bool = False
+    #: whether the geometry has a link; without one its slope is 1 and items have no scale
+    has_link: bool = False
     #: True where link is asinh, items have a scale and lifts at most one extra column: there is a kernel for that
     asinh_link: bool = False
     #: False where states and items without offsets are their own lifts, so that no copies of them are made

@@ -5,9 +5,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
-from recbole_hyper.options import Option
+from recbole_hyper.options import Option, check_options
 from recbole_hyper.registry import register
 
 # |x| is smoothed to sqrt(|x|^2 + NORM_FLOOR^2): far below any trained norm, and so large that the gradient at 0, which
@@ -29,16 +28,13 @@ class Cosine(Geometry):
         ValueError: a temperature that is not a finite number above 0.
     """
 
-    curved = False
-    has_link = False
-
     def __init__(
         self,
         *,
         temperature: Annotated[float, Option("float > 0", "logits are cosines over it; HSTU's configurations")] = 0.05,
     ) -> None:
         super().__init__()
-        check_above_zero(temperature=temperature)
+        check_options(Cosine, temperature=temperature)
         self.temperature = temperature
 
     def lift_states(

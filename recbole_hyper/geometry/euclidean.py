@@ -5,9 +5,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates
-from recbole_hyper.options import Option
+from recbole_hyper.options import Option, check_options
 from recbole_hyper.registry import register
 
 
@@ -24,9 +23,6 @@ class Euclidean(Geometry):
         ValueError: a temperature that is not a finite number above 0.
     """
 
-    curved = False
-    has_link = False
-
     def __init__(
         self,
         *,
@@ -38,7 +34,7 @@ class Euclidean(Geometry):
         ] = 1.0,
     ) -> None:
         super().__init__()
-        check_above_zero(temperature=temperature)
+        check_options(Euclidean, temperature=temperature)
         self.temperature = temperature
         self.lifts = temperature != 1
 

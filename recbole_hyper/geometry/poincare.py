@@ -29,7 +29,7 @@ class Poincare(Geometry):
     At z = 0 the score has no gradient; |z| is smoothed by 1e-15, which gives the limit of small |z| instead.
     """
 
-    asinh_link = True
+    curved = has_link = asinh_link = True
     # the HSASRec paper's data sets have 0.012 to 0.041
     model_defaults = {"curvature": 0.02}
 

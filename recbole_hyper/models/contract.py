@@ -31,6 +31,11 @@ class ModelClass(type):
             return super().__call__(*arguments, **options)
         return import_module(_ESTIMATOR).Estimator(cls, options)
 
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Return whether ``instance`` is a model of this class, or the estimator of one."""
+        is_estimator = getattr(type(instance), "is_estimator", False)
+        return super().__instancecheck__(instance) or (is_estimator and issubclass(instance.model, cls))
+
 
 class OwnModel(Model, metaclass=ModelClass):
     """Mixin of every model of this package.

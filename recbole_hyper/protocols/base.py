@@ -1,7 +1,6 @@
 """A protocol decides what is trained on, what is predicted, and among which candidates each target is ranked."""
 
 import dataclasses
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +18,7 @@ class ProtocolError(ValueError):
     """The split cannot be made, or it would leak; the message says why and what to change."""
 
 
-class Protocol(registry.Part, ABC):
+class Protocol(registry.Part):
     """One way to split a store, registered under RecBole's short name in ``eval_args: {split: {NAME: argument}}``.
 
     Options, where a protocol has them: ``successive`` makes every interaction of an evaluation part a case, with the
@@ -36,9 +35,13 @@ class Protocol(registry.Part, ABC):
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
         self.argument, self.successive, self.refit, self.by_user = argument, successive, refit, by_user
 
-    @abstractmethod
     def split(self, store: SequenceStore) -> Split:
-        """Return the split of ``store``; raises ProtocolError where a part would be empty."""
+        """Return the split of ``store``; raises ProtocolError where a part would be empty.
+
+        By default the rows are cut by :meth:`sizes`, and the history of a case is everything before it.
+        """
+        sizes = np.column_stack((np.zeros_like(store.lengths), self.sizes(store.lengths)))
+        return split_of_parts(store, sizes, refit=self.refit, successive=True)
 
     def check_argument(self) -> None:
         """Raise ProtocolError for an argument or options that no data make right; called before any data are read."""
@@ -183,8 +186,8 @@ def repeated_targets(cases: Cases) -> int:
         known = np.append(np.sort(numbers * size + np.arange(size)), np.iinfo(np.int64).max)
         asked = (cases.rows[of_part] - part.start) * store.n_items + targets[of_part]
         begin = np.searchsorted(pairs, asked) * size + store.offsets[cases.rows[of_part]] - first
-        found = known[np.searchsorted(known, begin + cases.starts[of_part])]
-        total += int((found < begin + cases.ends[of_part]).sum())
+        place = known[np.searchsorted(known, begin + cases.starts[of_part])]
+        total += int((place < begin + cases.ends[of_part]).sum())
     return total
 
 

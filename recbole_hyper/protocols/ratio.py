@@ -28,6 +28,44 @@ def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
     return sizes
 
 
+def checked_shares(name: str, argument: Any) -> list[float]:
+    """Return the shares of training, validation and test that a split has; ProtocolError for anything else."""
+    right = isinstance(argument, list | tuple) and len(argument) == 3
+    if not (right and all(is_number(share) and share >= 0 for share in argument) and sum(argument)):
+        raise ProtocolError(f"split {{{name}: {argument!r}}}: three shares such as [0.8, 0.1, 0.1] are expected")
+    return list(argument)
+
+
+def cut(
+    name: str, protocol: Protocol, store: SequenceStore, train_lengths: Int64, valid_end: Int64, counts: dict[str, Any]
+) -> Split:
+    """Return the split whose training and validation parts end at the positions given for each row (U,).
+
+    The first interaction of a user is no target, as RecBole splits (prefix, target) rows. ProtocolError where a part
+    with a positive share is empty.
+    """
+    rows, positions = store.row_of, store.positions
+    is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows]) & (positions > 0)
+    is_test = (positions >= valid_end[rows]) & (positions > 0)
+    for part, share, chosen in (
+        ("validation", protocol.argument[1], is_valid),
+        ("test", protocol.argument[2], is_test),
+    ):
+        if share > 0 and not chosen.any():
+            raise ProtocolError(
+                f"split {{{name}: {protocol.argument!r}}}: the {part} part is empty; histories are too short, or its "
+                "share is too small"
+            )
+    return Split(
+        store,
+        train_lengths,
+        Cases.build(store, rows[is_valid], positions[is_valid]),
+        Cases.build(store, rows[is_test], positions[is_test]),
+        refit_lengths=valid_end if protocol.refit else None,
+        counts=counts,
+    )
+
+
 @register("protocols", "RS")
 class Ratio(Protocol):
     """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history holds that user's earlier test items.
@@ -43,39 +81,17 @@ class Ratio(Protocol):
             self.title = "ratio of all interactions"
 
     def sizes(self, totals: Int64) -> Int64:
-        ratios = self.argument
-        if not (
-            isinstance(ratios, list | tuple)
-            and len(ratios) == 3
-            and all(is_number(value) and value >= 0 for value in ratios)
-            and sum(ratios)
-        ):
-            raise ProtocolError(f"split {{RS: {ratios!r}}}: three shares such as [0.8, 0.1, 0.1] are expected")
-        return part_sizes(totals, list(ratios))
+        return part_sizes(totals, checked_shares("RS", self.argument))
 
     def split(self, store: SequenceStore) -> Split:
-        ratios = self.argument
-        rows, positions = store.row_of, store.positions
         if self.by_user:
             sizes = self.sizes(np.maximum(store.lengths - 1, 0))
             train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
             valid_end = train_lengths + sizes[:, 1]
         else:
-            train_lengths, valid_end = self._of_all(store, positions)
-        # a user's first interaction is no target: RecBole splits (prefix, target) rows
-        is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows]) & (positions > 0)
-        is_test = (positions >= valid_end[rows]) & (positions > 0)
-        for name, share, asked in (("validation", ratios[1], is_valid), ("test", ratios[2], is_test)):
-            if share > 0 and not asked.any():
-                raise ProtocolError(f"split {{RS: {ratios!r}}}: the {name} part is empty; histories are too short")
-        return Split(
-            store,
-            train_lengths,
-            Cases.build(store, rows[is_valid], positions[is_valid]),
-            Cases.build(store, rows[is_test], positions[is_test]),
-            refit_lengths=valid_end if self.refit else None,
-            counts={"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())},
-        )
+            train_lengths, valid_end = self._of_all(store, store.positions)
+        counts = {"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())}
+        return cut("RS", self, store, train_lengths, valid_end, counts)
 
     def _of_all(self, store: SequenceStore, positions: Int64) -> tuple[Int64, Int64]:
         """Return where training and validation of each row end, when all targets are split in one order of time."""

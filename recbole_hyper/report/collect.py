@@ -10,8 +10,7 @@ from typing import Any
 from recbole_hyper.evaluation.results import costs
 from recbole_hyper.files import read_json
 from recbole_hyper.report.differences import canonical, read_settings
-from recbole_hyper.sweep.asked import ASKED, read_asked
-from recbole_hyper.sweep.driver import OUTCOME
+from recbole_hyper.sweep.folder import OUTCOME, REQUEST, read_request
 from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
@@ -127,7 +126,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
             pictures = sorted(name for name in files if name.endswith((".svg", ".png")))
             found.images.extend(folder / name for name in pictures if "curvature" in name or "delta" in name)
             with _noted(found.problems):
-                if ASKED in files:
+                if REQUEST in files:
                     below.clear()
                     _add_sweep(folder, found)
                 elif "result.json" in files and "config.yaml" in files:
@@ -137,7 +136,7 @@ def collect(folders: Sequence[str | Path]) -> Collection:
     entries = list({entry.folder.resolve(): entry for entry in found.entries}.values())
     if not entries:
         raise ReportError(
-            f"no run was found in {', '.join(map(str, folders))}: result.json (of a run) or {ASKED} (of a sweep) is "
+            f"no run was found in {', '.join(map(str, folders))}: result.json (of a run) or {REQUEST} (of a sweep) is "
             "looked for in these folders and all below" + "".join(f"; {line}" for line in found.problems[:5])
         )
     sweeps = list({sweep.folder.resolve(): sweep for sweep in found.sweeps}.values())
@@ -168,8 +167,8 @@ def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = N
 
 def _add_sweep(folder: Path, found: Collection) -> None:
     """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError where it is damaged."""
-    asked, outcome = read_asked(folder), _outcome(folder / OUTCOME)
-    _, varied = parse_space(asked["space"], str(folder / ASKED)).split_constants()
+    asked, outcome = read_request(folder), _outcome(folder / OUTCOME)
+    _, varied = parse_space(asked["space"], str(folder / REQUEST)).split_constants()
     trials: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
         with _noted(found.problems):

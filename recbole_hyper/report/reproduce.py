@@ -34,7 +34,6 @@ def reproduce(
     output_dir: str | Path | None = None,
     data_path: str | None = None,
     n_seeds: int = 1,
-    executor: str = "ray",
 ) -> pd.DataFrame:
     """Run a recipe and return its table; what ``output_dir`` holds of it already is not run again.
 
@@ -46,7 +45,6 @@ def reproduce(
         output_dir: folder of the runs and of table.csv, table.md, table.tex and table.html.
         data_path: folder that holds the data set's folder.
         n_seeds: seeds of every row.
-        executor: of sweeps, see :func:`recbole_hyper.sweep.sweep`.
 
     Returns:
         A row per cell: row, metric, seeds, ours, low and high of the 95% interval, published, difference, relative
@@ -77,7 +75,7 @@ def reproduce(
         place = folder / _folder_name(title)
         print(f"\n{recipe.name}: {title}", flush=True)
         if row.space:
-            results = _swept(row, recipe.dataset, keys[title], place, budget=budget, n_seeds=n_seeds, executor=executor)
+            results = _swept(row, recipe.dataset, keys[title], place, budget=budget, n_seeds=n_seeds)
         else:
             results = [seed_folder(place, seed) for seed in plans[title]]
             for left in filter(None, plans[title].values()):

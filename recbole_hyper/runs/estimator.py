@@ -27,6 +27,9 @@ class Estimator:
     YAML file or on the command line. ConfigError for an unknown key, or a value that its key may not have.
     """
 
+    # for isinstance(HSASRecCE(hidden_size=64), HSASRecCE)
+    is_estimator = True
+
     def __init__(self, model: type, options: Mapping[str, Any]) -> None:
         # a class of one's own is found again by its name when its run is loaded in this process
         self.model, self.options = register("models")(model), dict(options)

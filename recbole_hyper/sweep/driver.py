@@ -1,9 +1,9 @@
-"""The driver of a sweep: what was asked, which trials are left, which won, and what the winner does on test."""
+"""The driver of a sweep: which trials are left, which won, and what the winner does on test."""
 
-import shutil
+import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -18,24 +18,10 @@ from recbole_hyper.config.binding import parse_keys
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
-from recbole_hyper.files import plain, read_json, write_json, write_text
-from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.files import plain, write_json, write_text
 from recbole_hyper.options import is_number
-from recbole_hyper.runs.run import run
-from recbole_hyper.sweep.asked import (
-    ASKED,
-    bind_base,
-    check_options,
-    how_to_go_on,
-    most_epochs,
-    opened,
-    over_constants,
-    per_trial,
-    read_asked,
-    with_fits,
-)
-from recbole_hyper.sweep.executors import OUT_OF_TIME, Executor, Local, RayTune
-from recbole_hyper.sweep.probes import bind_values
+from recbole_hyper.sweep.checks import bind_base, bind_values
+from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
 from recbole_hyper.sweep.space import Space, parse_space, read_space
 from recbole_hyper.sweep.trial import (
@@ -45,17 +31,20 @@ from recbole_hyper.sweep.trial import (
     UNFINISHED,
     Plan,
     Record,
-    apart,
-    clear,
-    continued,
-    read_record,
+    close_trial,
+    read_records,
 )
+from recbole_hyper.sweep.tuner import SCHEDULERS, Workers, run_each, run_trials
+from recbole_hyper.sweep.winner import final_folder, read_final, run_final
 from recbole_hyper.training.shared import shared_data
-from recbole_hyper.yaml_files import config_file
+from recbole_hyper.yaml_files import config_file, merged
 
-OUTCOME = "sweep.json"
-# what a run of the winner takes from its trial
-CONTINUED = ("config.yaml", "checkpoint.pt", "model.safetensors", "train.csv")
+SEARCHES = ("grid", "random", "optuna")
+DEFAULTS = {"search": "grid", "scheduler": "none", "num_samples": None, "n_seeds": 1, "time_budget": None}
+# the space of a sweep that names none, and the options of its search
+TUNE = "tune"
+OF_TUNE = {"search": "random", "scheduler": "asha", "num_samples": 50, "time_budget": 3600.0}
+OUT_OF_TIME = "the time budget ran out"
 
 
 def sweep(
@@ -66,34 +55,35 @@ def sweep(
     config_files: Sequence[str | Path] = (),
     config_dict: Mapping[str, Any] | None = None,
     budget: str = "full",
-    search: str = "grid",
+    search: str | None = None,
     num_samples: int | None = None,
-    scheduler: str = "none",
-    executor: str = "ray",
+    scheduler: str | None = None,
     max_concurrent: int | None = None,
     resources: Mapping[str, float] | None = None,
     time_budget: float | None = None,
     ray_address: str | None = None,
-    n_seeds: int = 1,
+    n_seeds: int | None = None,
 ) -> dict[str, Any]:
     """Try the settings of a space, select on validation, test the winner once per seed.
+
+    Without a space it searches "tune", which fits every model of this package: 50 random settings in an hour, with
+    ASHA. A resumed sweep keeps its space and its options.
 
     Args:
         model: name of a model.
         dataset: name of a dataset folder below ``data_path``.
-        space: file, name or content of the search space (:mod:`recbole_hyper.sweep.space`).
+        space: file, name or content of the search space (:mod:`recbole_hyper.sweep.space`); default "tune".
         config_files: YAML files with keys of every trial, or names of protocols.
         config_dict: keys of every trial; ``output_dir`` is the folder of the sweep, ``resume`` continues the one there.
         budget: "full", or "small" for the small space that ``space`` holds.
-        search: "grid", "random" or "optuna".
+        search: "grid" (default), "random" or "optuna".
         num_samples: see :func:`recbole_hyper.sweep.proposals.list_trials`; trials in all for optuna (default 20).
-        scheduler: "none", or "asha" to stop trials that fall behind (Ray only).
-        executor: "ray", or "local" for one trial after another in this process.
+        scheduler: "none" (default), or "asha" to stop trials that fall behind.
         max_concurrent: most trials at a time.
         resources: {"cpu": cores, "gpu": share} of each trial; the default is one core.
-        time_budget: seconds for the search; what is left can be resumed.
+        time_budget: seconds for the search; a resume continues it.
         ray_address: a running Ray cluster; None starts one here.
-        n_seeds: final runs of the winner, with its seed and those that follow.
+        n_seeds: final runs of the winner, with its seed and those that follow (default 1).
 
     Returns:
         The content of sweep.json: best (settings, validation), test, test_mean and test_std over seeds, counts of
@@ -104,63 +94,114 @@ def sweep(
         NoSpaceError: the disk is full; the sweep can be resumed.
     """
     start = perf_counter()
-    check_options(search, scheduler, executor, {"n_seeds": n_seeds, "max_concurrent": max_concurrent}, time_budget)
     files, of_files = user_files.read_all([config_file(path) for path in config_files])
     given = parse_keys(config_dict or {})
     place: dict[str, Any] = {name: {**files, **given}.get(name) for name in ("resume", "output_dir")}
     files, given = ({key: value for key, value in keys.items() if key not in place} for keys in (files, given))
     if place["resume"] and not place["output_dir"]:
         raise ConfigError("--resume=True needs --output_dir=DIR, the folder of the sweep to continue")
-    before = read_asked(Path(place["output_dir"])) if place["resume"] else {}
+    before = read_request(Path(place["output_dir"])) if place["resume"] else {}
     model, dataset = model or before.get("model"), dataset or before.get("dataset")
     if not model or not dataset:
         raise ConfigError("a sweep needs --model and --dataset")
-    if space is None and not before:
-        raise ConfigError("a sweep needs --space=NAME or FILE; properties/sweep holds the grids of the papers")
-    whole = parse_space(before["space"], ASKED) if space is None else read_space(space, model, budget)
-    fixed, found = over_constants(whole, files, before.get("fixed", {}), given)
-    cpu, gpu = per_trial(resources or {})
-    base = bind_base(model, dataset, fixed, found, {key: file for key, file in of_files.items() if key not in given})
-    fixed = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
-    if fixed.get("plugins"):
-        fixed["plugins"] = base["plugins"]  # a trial of Ray has another working folder
-    fixed["data_path"] = str(Path(base.plain()["data_path"]).absolute())
-    fixed.setdefault("use_gpu", gpu > 0)
+    if before and space is None:
+        full = parse_space(before["space"], REQUEST, model)
+    else:
+        full = read_space(space or TUNE, model, budget)
+    given_options = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
+    given_options["time_budget"] = time_budget
+    options = _options(given_options, OF_TUNE if not before and str(space or TUNE) == TUNE else {}, before)
+    workers = _workers(resources or {}, max_concurrent, ray_address)
+    fixed, varied = _split(full, files, before.get("fixed", {}), given)
+    base = bind_base(model, dataset, fixed, varied, {key: file for key, file in of_files.items() if key not in given})
     name = f"sweep-{model}-{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = Path(place["output_dir"] or Path("saved") / name).absolute()
-    plan = Plan(
-        model,
-        dataset,
-        with_fits(fixed, found, base, folder),
-        str(folder),
-        max(1, int(cpu)),
-        metric=base["valid_metric"].lower(),
-        bigger=bool(base["valid_metric_bigger"]),
-        scheduler=scheduler,
-        epochs=most_epochs(base, found),
-        time_budget=time_budget,
-    )
-    asked: dict[str, Any] = {"model": model, "dataset": dataset, "fixed": fixed, "space": whole.content}
-    asked |= {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
-    chosen: Executor = Local() if executor == "local" else RayTune(cpu, gpu, max_concurrent, ray_address)
-    with opened(folder, plain(asked, nan_to_null=False), before):
-        return _Sweep(plan, found, base, chosen, asked, start).run()
+    fixed = _fixed(fixed, base, workers)
+    metric, bigger = base["valid_metric"].lower(), bool(base["valid_metric_bigger"])
+    shared = _with_fits(fixed, varied, base, folder)
+    plan = Plan(model, dataset, shared, str(folder), max(1, int(workers.cpu)), metric, bigger)
+    request = {"model": model, "dataset": dataset, "fixed": fixed, "space": full.content}
+    request |= {key: options[key] for key in ("search", "scheduler", "num_samples", "n_seeds")}
+    with opened(folder, plain(request, nan_to_null=False), before):
+        return _Sweep(plan, varied, base, workers, options, start).run()
+
+
+def _options(given: Mapping[str, Any], of_space: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the search: those given, else those of the resumed sweep, else of the space; checked."""
+    options: dict[str, Any] = {**DEFAULTS, **of_space}
+    options |= {key: before[key] for key in given if before.get(key) is not None}
+    options |= {key: value for key, value in given.items() if value is not None}
+    for option, allowed in (("search", SEARCHES), ("scheduler", SCHEDULERS)):
+        if options[option] not in allowed:
+            raise ConfigError(f"{option}={options[option]!r} is unknown; allowed: {', '.join(allowed)}")
+    if options["n_seeds"] < 1:
+        raise ConfigError(f"n_seeds={options['n_seeds']}: at least 1 is needed")
+    budget = options["time_budget"]
+    if budget is not None and not 0 < budget < math.inf:
+        raise ConfigError(f"time_budget={budget}: seconds above 0 are expected")
+    return options
+
+
+def _workers(resources: Mapping[str, float], max_concurrent: int | None, address: str | None) -> Workers:
+    cpu, gpu = float(resources.get("cpu", 1)), float(resources.get("gpu", 0))
+    if not (0 < cpu < math.inf and 0 <= gpu < math.inf):
+        raise ConfigError(f"resources={dict(resources)}: cpu above 0 and gpu of at least 0 are expected")
+    if max_concurrent is not None and max_concurrent < 1:
+        raise ConfigError(f"max_concurrent={max_concurrent}: at least 1 is needed")
+    return Workers(cpu, gpu, max_concurrent, address)
+
+
+def _split(
+    space: Space, files: Mapping[str, Any], before: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], Space]:
+    """Return the keys of every trial, and the space without its constants, which are among these.
+
+    The space wins over files; the command line wins over the space's constants.
+    """
+    constants, varied = space.split_constants()
+    files = {key: value for key, value in files.items() if key not in varied.domains}
+    other_files = {key: value for key, value in files.items() if key not in constants}
+    return merged(files, constants, before, other_files, given), varied
+
+
+def _fixed(fixed: Mapping[str, Any], base: Config, workers: Workers) -> dict[str, Any]:
+    """Return the keys of every trial as processes with another working folder need them."""
+    result = {key: value for key, value in fixed.items() if key not in base.foreign_keys}
+    if result.get("plugins"):
+        result["plugins"] = base["plugins"]
+    result["data_path"] = str(Path(base.plain()["data_path"]).absolute())
+    return {"use_gpu": workers.gpu > 0, **result}
+
+
+def _with_fits(fixed: Mapping[str, Any], space: Space, base: Config, folder: Path) -> dict[str, Any]:
+    """Let linear models share their decompositions: one of the largest rank serves all ranks."""
+    result = dict(fixed)
+    if "fit_cache" in base and "fit_cache" not in {**fixed, **space.domains}:
+        result["fit_cache"] = str(folder / "data" / "fits")
+    if "max_rank" in base and "max_rank" not in {**fixed, **space.domains}:
+        domains = space.domains.get("rank", ())
+        ranks = [value for domain in domains for value in domain.values]
+        if ranks and all(domain.is_finite for domain in domains) and all(isinstance(rank, int) for rank in ranks):
+            result["max_rank"] = max(ranks)
+    return result
 
 
 class _Sweep:
     """A sweep whose arguments are checked and whose folder is open."""
 
     def __init__(
-        self, plan: Plan, space: Space, base: Config, executor: Executor, asked: Mapping[str, Any], start: float
+        self, plan: Plan, space: Space, base: Config, workers: Workers, options: Mapping[str, Any], start: float
     ) -> None:
-        self.plan, self.space, self.executor, self.start = plan, space, executor, start
-        self.search, self.num_samples, self.n_seeds = asked["search"], asked["num_samples"], asked["n_seeds"]
+        self.plan, self.space, self.workers, self.options, self.start = plan, space, workers, options, start
         self.draws = int(base["seed"]), base.final_config_dict
+        # other values fail when they are bound
+        epochs = [value for domain in space.domains.get("epochs", ()) for value in domain.values if is_number(value)]
+        self.max_epochs = int(max([base["epochs"], *epochs]))
         self.folder = Path(plan.folder)
-        self.records = read_records(plan.trials)
+        self.records = read_records(plan)
 
     def run(self) -> dict[str, Any]:
-        trials = list_trials(self.space, self.search, self.num_samples, *self.draws)
+        trials = list_trials(self.space, self.options["search"], self.options["num_samples"], *self.draws)
         proposals, self.total = self._proposals(trials)
         self._bind(trials)
         _, split = shared_data(self.plan.config(trials[0].settings), self.plan.data)
@@ -168,7 +209,19 @@ class _Sweep:
             raise ConfigError("this split has no validation case, so there is nothing to select on; change eval_args")
         self.earlier, self.search_start = self._ended(), perf_counter()
         print(f"{self.folder}: {self.total} trials" + (f", {self.earlier} of them done" if self.earlier else ""))
-        self.executor.search(self.plan, proposals, self._on_end)
+        if self.earlier < self.total:
+            run_trials(
+                self.plan,
+                proposals,
+                self._on_end,
+                self.workers,
+                scheduler=self.options["scheduler"],
+                max_epochs=self.max_epochs,
+                time_budget=self.options["time_budget"],
+            )
+        # trials that were at work when time was up
+        for record in (record for record in read_records(self.plan).values() if record.status == UNFINISHED):
+            self.records[record.name] = close_trial(self.plan, record.trial, UNFINISHED, OUT_OF_TIME)
         self._write_trials()
         best = select(self.records.values(), self.plan.bigger)
         outcome = self._outcome(best)
@@ -189,19 +242,19 @@ class _Sweep:
         return sum(record.status != UNFINISHED for record in self.records.values())
 
     def _outcome(self, best: Record | None) -> dict[str, Any]:
-        """Return the content of sweep.json behind the search, without the tested runs."""
-        seconds = {"search": perf_counter() - self.start, "trials": sum(r.seconds for r in self.records.values())}
+        """Return the content of sweep.json after the search, without the tested runs."""
+        records = self.records.values()
         return {
             "model": self.plan.model,
             "dataset": self.plan.dataset,
             "valid_metric": self.plan.metric,
             "valid_metric_bigger": self.plan.bigger,
-            "trials": dict(Counter(record.status for record in self.records.values())),
+            "trials": dict(Counter(record.status for record in records)),
             "planned": self.total,
-            "failures": {r.name: r.reason for r in self.records.values() if r.reason and r.status == FAILED},
-            "unfinished": {r.name: r.reason for r in self.records.values() if r.status == UNFINISHED},
+            "failures": {record.name: record.reason for record in records if record.status == FAILED},
+            "unfinished": {record.name: record.reason for record in records if record.status == UNFINISHED},
             "best": None if best is None else asdict(best),
-            "seconds": seconds,
+            "seconds": {"search": perf_counter() - self.start, "trials": sum(record.seconds for record in records)},
             "versions": versions(),
             "commit": commit(),
         }
@@ -221,15 +274,15 @@ class _Sweep:
         except ConfigError as error:
             if not self.records:
                 raise
-            warnings = [str(error)]  # the space of a sweep that has begun cannot be changed: those trials will fail
+            warnings = [str(error)]  # a sweep that has begun keeps its space: those trials will fail
         for text in warnings:
             print(f"warning: {text}")
 
     def _proposals(self, trials: list[Trial]) -> tuple[Proposals, int]:
         """Return what proposes the trials that are left, and how many there are in all."""
         done = {record.name: record for record in self.records.values() if record.status != UNFINISHED}
-        if self.search == "optuna":
-            count = self.num_samples or 20
+        if self.options["search"] == "optuna":
+            count = self.options["num_samples"] or 20
             past = [(record.trial, record.score) for record in done.values()]
             pending = [record.trial for record in self.records.values() if record.status == UNFINISHED]
             return Optuna(self.space, count, *self.draws, bigger=self.plan.bigger, past=past, pending=pending), count
@@ -250,15 +303,13 @@ class _Sweep:
         self._write_trials()
 
     def _left(self) -> str:
-        """Return how many trials are left and how long they take, if as long as those of this session did."""
+        """Return how many trials are left, and for how long at the pace of this session."""
         left, ended = self.total - self._ended(), self._ended() - self.earlier
         if left <= 0 or ended <= 0:
             return ""
-        seconds = (perf_counter() - self.search_start) / ended * left
-        budget = self.plan.time_budget
-        if budget is not None:
-            seconds = min(seconds, max(0.0, budget - (perf_counter() - self.search_start)))
-        return f"  ({left} left, about {in_minutes(seconds)})"
+        passed = perf_counter() - self.search_start
+        budget = math.inf if self.options["time_budget"] is None else self.options["time_budget"]
+        return f"  ({left} left, about {in_minutes(min(passed / ended * left, max(0.0, budget - passed)))})"
 
     def _write_trials(self) -> None:
         rows = []
@@ -277,11 +328,12 @@ class _Sweep:
     def _test(self, best: Record) -> dict[str, Any]:
         """Test the winner, once for each seed; a final run that is there already is not repeated."""
         first = int(self.plan.config(best.settings)["seed"])
-        folders = {seed: final_folder(self.plan, best, seed) for seed in range(first, first + self.n_seeds)}
+        folders = {seed: final_folder(self.plan, best, seed) for seed in range(first, first + self.options["n_seeds"])}
         missing = [seed for seed, folder in folders.items() if not (folder / "result.json").is_file()]
-        calls = [(self.plan, best, seed, seed == first) for seed in missing]
-        # a single one runs here: starting workers again would take longer
-        (Local() if len(calls) < 2 else self.executor).map(run_final, calls)
+        if len(missing) == 1:  # here: starting workers again would take longer
+            run_final(self.plan, best, missing[0], missing[0] == first)
+        elif missing:
+            run_each(run_final, [(self.plan, best, seed, seed == first) for seed in missing], self.workers)
         tests = [read_final(folder)["test"] for folder in folders.values()]
         values = {name: [test[name] for test in tests] for name in tests[0]}
         return {
@@ -298,7 +350,7 @@ class _Sweep:
         if outcome["unfinished"]:
             print(
                 f"warning: {len(outcome['unfinished'])} trials are unfinished, so that another setting may still win; "
-                f"{how_to_go_on(self.folder)}"
+                f"{how_to_continue(self.folder)}"
             )
         print(f"best trial {best.name}: {', '.join(f'{key}={value}' for key, value in best.settings.items())}")
         rows = []
@@ -312,69 +364,22 @@ class _Sweep:
 
 
 def in_minutes(seconds: float) -> str:
-    """Return a time as one reads it: 40 s, 12 min, 3 h 20 min."""
+    """Return a time in words: 40 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def select(records: Any, bigger: bool) -> Record | None:
-    """Return the record with the best validation score, the first of equal ones; None if no trial may win.
+def select(records: Iterable[Record], bigger: bool) -> Record | None:
+    """Return the record with the best validation score, the first of equal ones; None if no trial has a score.
 
-    A trial that the scheduler stopped can win only where no trial finished, and an unfinished one, whose process never
-    died, only where none was stopped either.
+    A trial that the scheduler stopped can win only where no trial finished, and an unfinished one only where none was
+    stopped either.
     """
+    records = list(records)
     for status in (FINISHED, STOPPED, UNFINISHED):
-        scored = [record for record in records if record.status == status and record.score is not None]
-        scored = [record for record in scored if status != UNFINISHED or not record.deaths]
+        scored = [(record.score, record) for record in records if record.status == status and record.score is not None]
         if scored:
-            return min(scored, key=lambda record: (-record.score if bigger else record.score, record.number))
+            return min(scored, key=lambda pair: (-pair[0] if bigger else pair[0], pair[1].number))[1]
     return None
-
-
-def read_records(folder: Path) -> dict[str, Record]:
-    """Return the records below ``folder`` by trial name, in the order of their numbers."""
-    found = [read_record(path.parent) for path in sorted(folder.glob("*/trial.json"))]
-    records = [record for record in found if record is not None]
-    return {record.name: record for record in sorted(records, key=lambda record: record.number)}
-
-
-def final_folder(plan: Plan, best: Record, seed: int) -> Path:
-    """Return the folder of the winner's tested run with ``seed``."""
-    return Path(plan.folder) / "best" / f"{best.name}-seed-{seed}"
-
-
-def read_final(folder: Path) -> dict[str, Any]:
-    """Read the result of a tested run; ConfigError for a damaged one."""
-    result = read_json(folder / "result.json")
-    tested = result.get("test")
-    if not isinstance(tested, dict) or not all(is_number(value) for value in tested.values()):
-        raise ConfigError(f"{folder / 'result.json'} is damaged: 'test' holds no numbers; remove {folder} and resume")
-    return result
-
-
-def run_final(plan: Plan, best: Record, seed: int, same_seed: bool) -> None:
-    """Run the winner with its test part, in :func:`final_folder`.
-
-    With the trial's own seed the trial goes on where it ended: one that finished is tested (after the refit, where the
-    protocol asks for one) without a new training, another is trained to its end. With other seeds, for models that keep
-    their state outside the weights, and where a process ended while it wrote, the winner is trained from the start.
-    """
-    folder, config = final_folder(plan, best, seed), plan.config(best.settings, seed=seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = {**plan.fixed, **best.settings, "seed": seed, "output_dir": str(folder), "n_threads": plan.threads}
-    # a trial keeps no data
-    settings |= {"show_progress": False, "save_data": config["save_data"]}
-
-    clear(folder)
-    begun = [plan.trials / best.name / name for name in CONTINUED]
-    if same_seed and issubclass(config.model_class, HyperRecommender) and all(path.is_file() for path in begun):
-        for path in begun:
-            shutil.copy2(path, folder)
-
-    def attempt(resume: bool) -> dict[str, Any]:
-        with apart(folder, plan.threads):
-            return run(plan.model, plan.dataset, config_dict={**settings, "resume": resume})
-
-    continued(folder, attempt)

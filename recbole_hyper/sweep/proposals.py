@@ -1,5 +1,4 @@
-"""Which settings are tried: the grid, draws at random, or what optuna proposes. Plain Python, the same with and
-without Ray."""
+"""Which settings are tried: the grid, random draws, or what optuna proposes."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.files import digest
 from recbole_hyper.sweep.space import Domain, Settings, Space
 
-# draws that may repeat earlier ones before a random search takes a finite space for exhausted
+# a random search of a finite space ends after so many draws in a row that repeat earlier ones
 PATIENCE = 200
 
 
@@ -33,14 +32,14 @@ class Listed:
     """A fixed list of trials."""
 
     def __init__(self, trials: list[Trial]) -> None:
-        self._left = iter(trials)
+        self._left = list(reversed(trials))
 
     def ask(self) -> Trial | None:
         """Return the next trial to run, None when there is none."""
-        return next(self._left, None)
+        return self._left.pop() if self._left else None
 
     def tell(self, trial: Trial, score: float | None) -> None:
-        """Hear the validation score of a trial, None where it has none; the list does not depend on it."""
+        """Ignore the validation score of a trial: the list does not depend on it."""
 
 
 def list_trials(space: Space, search: str, num_samples: int | None, seed: int, base: Mapping[str, Any]) -> list[Trial]:
@@ -53,18 +52,18 @@ def list_trials(space: Space, search: str, num_samples: int | None, seed: int, b
     if num_samples is not None and num_samples < 1:
         raise ConfigError(f"num_samples={num_samples}: at least 1 is needed")
     generator = np.random.default_rng(seed)
-    found: dict[str, Settings] = {}
+    by_key: dict[str, Settings] = {}
     if search == "grid":
         for _ in range((num_samples or 1) if space.draws else 1):
             for settings in space.grid(base, generator):
-                found.setdefault(_key(settings), settings)
+                by_key.setdefault(_key(settings), settings)
     else:
         stale = 0
-        while len(found) < (num_samples or 10) and stale < PATIENCE:
+        while len(by_key) < (num_samples or 10) and stale < PATIENCE:
             settings = space.sample(base, generator)
-            stale = stale + 1 if _key(settings) in found else 0
-            found.setdefault(_key(settings), settings)
-    return [Trial(number, settings) for number, settings in enumerate(found.values())]
+            stale = stale + 1 if _key(settings) in by_key else 0
+            by_key.setdefault(_key(settings), settings)
+    return [Trial(number, settings) for number, settings in enumerate(by_key.values())]
 
 
 def _key(settings: Settings) -> str:
@@ -72,10 +71,10 @@ def _key(settings: Settings) -> str:
 
 
 class Optuna:
-    """Settings that optuna's tree-structured Parzen estimator proposes, ``num_samples`` in all; grids are choices here.
+    """``num_samples`` settings that optuna's tree-structured Parzen estimator proposes; grids are choices here.
 
-    On a resume it is told of the ``past`` trials with their scores, None where there is no score; those that were begun
-    and not ended, ``pending``, come first. Conditions may refer to ``base``.
+    A resume starts with the ``past`` trials and their scores (None where there is none). The trials that began and did
+    not end, ``pending``, come first. Conditions may refer to ``base``.
     """
 
     def __init__(
@@ -95,19 +94,19 @@ class Optuna:
             raise ConfigError("--search=optuna needs optuna: pip install 'recbole-hyper[optuna]'") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self.space, self.base = optuna, space, base
-        # optuna's own stream starts where the numbers end, so that a resumed search does not repeat its draws
+        # a resumed search does not repeat the draws of before
         sampler = optuna.samplers.TPESampler(seed=seed + len(past))
         self.study = optuna.create_study(direction="maximize" if bigger else "minimize", sampler=sampler)
         self._running: dict[int, Any] = {}
         self._pending = list(pending)
-        # a trial that left no record, as on a full disk, leaves its number to another
+        # another trial takes the number of one without a record
         taken = {trial.number for trial, _ in past} | {trial.number for trial in pending}
         self._numbers = iter([number for number in range(num_samples) if number not in taken])
         for trial, score in past:
             self._add(trial, score)
 
     def ask(self) -> Trial | None:
-        """Return an unfinished trial, else one that optuna proposes."""
+        """Return an unfinished trial, else one that optuna proposes, None when all have been proposed."""
         if self._pending:
             return self._pending.pop(0)
         number = next(self._numbers, None)
@@ -119,7 +118,7 @@ class Optuna:
         return trial
 
     def tell(self, trial: Trial, score: float | None) -> None:
-        """Tell optuna; a failed trial teaches it nothing."""
+        """Pass a score on to optuna, which learns nothing from a failed trial."""
         proposed = self._running.pop(trial.number, None)
         if proposed is None:
             self._add(trial, score)
@@ -134,8 +133,8 @@ class Optuna:
         distributions, parameters = {}, {}
 
         def replay(key: str, domain: Domain) -> Any:
-            name, distribution = self._distribution(key, domain)
             value = trial.settings[key]
+            name, distribution = self._distribution(key, domain)
             distributions[name] = distribution
             parameters[name] = domain.values.index(value) if domain.is_finite else value
             return value
@@ -146,30 +145,24 @@ class Optuna:
         )
 
     def _suggest(self, proposed: Any, key: str, domain: Domain) -> Any:
-        name, distribution = self._distribution(key, domain)
+        name, one = self._distribution(key, domain)
         if domain.is_finite:
-            return domain.values[proposed.suggest_categorical(name, distribution.choices)]
-        value = proposed.suggest_float(
-            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
-        )
+            return domain.values[proposed.suggest_categorical(name, one.choices)]
+        value = proposed.suggest_float(name, one.low, one.high, step=one.step, log=one.log)
         if domain.kind == "quniform":
             return domain.lattice(round((value - domain.values[0]) / domain.values[2]))
         return value
 
     def _distribution(self, key: str, domain: Domain) -> tuple[str, Any]:
-        """Return optuna's name and distribution; alternatives of one key need names of their own."""
-        names = self._optuna.distributions
-        alternatives = self.space.domains[key]
+        """Return optuna's name and distribution; alternatives of one key have different names."""
+        kinds, alternatives = self._optuna.distributions, self.space.domains[key]
         name = key if len(alternatives) == 1 else f"{key}#{alternatives.index(domain)}"
         if domain.is_finite:
             # by index: optuna's categories must be plain scalars
-            return name, names.CategoricalDistribution(tuple(range(len(domain.values))))
-        low, high = float(domain.values[0]), float(domain.values[1])
-        if domain.kind == "quniform":
-            return name, names.FloatDistribution(
-                low, float(domain.lattice(domain.lattice_size - 1)), step=domain.values[2]
-            )
-        return name, names.FloatDistribution(low, high, log=domain.kind == "loguniform")
+            return name, kinds.CategoricalDistribution(tuple(range(len(domain.values))))
+        low, high = domain.ends
+        step = domain.values[2] if domain.kind == "quniform" else None
+        return name, kinds.FloatDistribution(float(low), float(high), log=domain.kind == "loguniform", step=step)
 
 
 Proposals = Listed | Optuna

@@ -1,4 +1,4 @@
-"""The grammar of search spaces, and the settings that a space stands for.
+"""The grammar of search spaces, and the settings in a space.
 
 A space is a YAML mapping from configuration keys to domains::
 
@@ -15,11 +15,11 @@ A space is a YAML mapping from configuration keys to domains::
     epochs: 100                                    # the same in every trial
     topk: [5, 10]                                  # so is this one: the key's value is a list itself
     curvature: {value: auto, when: {geometry: poincare}}
-    small:                                         # the space in the place of all this with --budget=small
+    small:                                         # replaces all of the above with --budget=small
       learning_rate: {grid: [0.001, 0.01]}
 
-A condition names keys of the space or of the configuration; a key whose condition fails keeps its default. What
-``encoder``, ``geometry`` and ``loss_type`` must be may be said by a key that the part reads: ``when: {encoder: {reads:
+A condition names keys of the space or of the configuration; a key whose condition fails keeps its default. For
+``encoder``, ``geometry`` and ``loss_type`` a condition may name a key that the part reads: ``when: {encoder: {reads:
 dropout_prob}}``.
 RecBole's hyper files (``key choice [...]``, ``uniform``, ``quniform``, ``loguniform``) are read as well.
 """
@@ -45,11 +45,10 @@ from recbole_hyper.yaml_files import properties_file, read_yaml
 Settings = dict[str, Any]
 Choose = Callable[[str, "Domain"], Any]
 
-# what a space is asked for: all of it, or what it holds under "small"
+# which space of a file is searched: the whole file, or what it holds under "small"
 BUDGETS = ("full", "small")
 # in a condition on a part: a key that it reads
 READS = "reads"
-
 # number of bounds of each kind; None for a list of values
 KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "loguniform": 2, "quniform": 3, "value": 0}
 
@@ -58,8 +57,8 @@ KINDS: dict[str, int | None] = {"grid": None, "choice": None, "uniform": 2, "log
 class Domain:
     """What one key may be.
 
-    ``values`` are those of grid, choice and value (one), or the bounds of the other kinds; ``when`` has the values
-    that other keys must have, each key with those allowed.
+    ``values`` are those of grid, choice and value (one), or the bounds of the other kinds; ``when`` has the allowed
+    values of other keys.
     """
 
     kind: str
@@ -83,35 +82,36 @@ class Domain:
         return self.lattice(int(generator.integers(self.lattice_size)))
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether a grid search draws from it."""
+        return self.kind not in ("grid", "value")
+
+    @property
     def lattice_size(self) -> int:
         """Number of values of quniform."""
         low, high, step = self.values
         return math.floor((high - low) / step + 1e-9) + 1
 
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The lowest and the highest value of a range."""
+        if self.kind == "quniform":
+            return self.lattice(0), self.lattice(self.lattice_size - 1)
+        return float(self.values[0]), float(self.values[1])
+
     def lattice(self, index: int) -> Any:
-        """Return the value of quniform number ``index``; whole where bounds and step are."""
+        """Return the value of quniform number ``index``: an int where bounds and step are ints."""
         low, _, step = self.values
         value = low + index * step
         return value if isinstance(value, int) else round(float(value), 12)
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The mapping that this was read from."""
-        values = self.values[0] if self.kind == "value" else list(self.values)
-        return {self.kind: values, **({"when": {k: list(v) for k, v in self.when.items()}} if self.when else {})}
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
         """Whether the condition holds for ``settings``."""
         return all(any(_is(key, settings.get(key), one) for one in allowed) for key, allowed in self.when.items())
 
 
-def _is_drawn(alternatives: Iterable[Domain]) -> bool:
-    """Return whether a grid search draws a key that has these domains."""
-    return any(domain.kind not in ("grid", "value") for domain in alternatives)
-
-
 def _is(key: str, value: Any, wanted: Any) -> bool:
-    """Return whether ``value`` of ``key`` is what a condition wants: equal to it, or a part that reads a key."""
+    """Return whether ``value`` of ``key`` meets a condition: equal to ``wanted``, or a part that reads a key."""
     if isinstance(wanted, dict):
         return value is not None and wanted[READS] in part_keys(key, value)
     return value == wanted
@@ -119,28 +119,27 @@ def _is(key: str, value: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True)
 class Space:
-    """A search space: for every key its domain, or alternatives of which the first that holds counts."""
+    """A search space: the domains of every key, of which the first counts whose condition holds.
+
+    ``content`` is the mapping that it was read from.
+    """
 
     domains: Mapping[str, tuple[Domain, ...]]
+    content: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[str]:
         """Every key that a domain or a condition names."""
-        found = [*self.domains]
+        names = [*self.domains]
         for domain in (domain for alternatives in self.domains.values() for domain in alternatives):
             for key, allowed in domain.when.items():
-                found += [key, *(one[READS] for one in allowed if isinstance(one, dict))]
-        return list(dict.fromkeys(found))
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The mapping that this was read from, in its longest form."""
-        return {key: [domain.content for domain in alternatives] for key, alternatives in self.domains.items()}
+                names += [key, *(one[READS] for one in allowed if isinstance(one, dict))]
+        return list(dict.fromkeys(names))
 
     @property
     def draws(self) -> bool:
         """Whether a grid search draws anything."""
-        return any(map(_is_drawn, self.domains.values()))
+        return any(domain.is_drawn for alternatives in self.domains.values() for domain in alternatives)
 
     def split_constants(self) -> tuple[Settings, Space]:
         """Return the keys that have one value whatever the others are, and the space without them."""
@@ -149,12 +148,13 @@ class Space:
             for key, alternatives in self.domains.items()
             if alternatives[0].kind == "value" and not alternatives[0].when
         }
-        return constants, Space({key: value for key, value in self.domains.items() if key not in constants})
+        varied = {key: value for key, value in self.domains.items() if key not in constants}
+        return constants, Space(varied, self.content)
 
     def settings(self, choose: Choose, base: Mapping[str, Any]) -> Settings:
         """Return one setting: the keys in turn, conditions first, with what ``choose(key, domain)`` picks.
 
-        A domain of the kind "value" is not asked for; ``base`` has the keys that conditions name beside the space's.
+        ``base`` has the keys that conditions name beside the space's.
         """
         return next(self._walk(lambda key, domain: (choose(key, domain),), base, self.domains))
 
@@ -167,7 +167,8 @@ class Space:
         def options(key: str, domain: Domain) -> Sequence[Any]:
             return domain.values if domain.kind == "grid" else (domain.draw(generator),)
 
-        return self._walk(options, base, sorted(self.domains, key=lambda key: _is_drawn(self.domains[key])))
+        drawn_last = sorted(self.domains, key=lambda key: any(domain.is_drawn for domain in self.domains[key]))
+        return self._walk(options, base, drawn_last)
 
     def _walk(
         self, options: Callable[[str, Domain], Sequence[Any]], base: Mapping[str, Any], keys: Iterable[str]
@@ -175,26 +176,23 @@ class Space:
         """Yield a setting for every combination of the values that ``options`` gives for (key, domain)."""
         order = self._order(keys)
 
-        def walk(index: int, found: Settings) -> Iterator[Settings]:
+        def walk(index: int, chosen: Settings) -> Iterator[Settings]:
             if index == len(order):
-                yield {key: found[key] for key in self.domains if key in found}
+                yield {key: chosen[key] for key in self.domains if key in chosen}
                 return
-            key = order[index]
-            domain = self._domain(key, {**base, **found})
+            key, settings = order[index], {**base, **chosen}
+            domain = next((domain for domain in self.domains[key] if domain.holds(settings)), None)
             if domain is None:
-                yield from walk(index + 1, found)
+                yield from walk(index + 1, chosen)
                 return
             for value in domain.values if domain.kind == "value" else options(key, domain):
-                yield from walk(index + 1, {**found, key: value})
+                yield from walk(index + 1, {**chosen, key: value})
 
         return walk(0, {})
 
     def sample(self, base: Mapping[str, Any], generator: np.random.Generator) -> Settings:
         """Draw one setting; grids are drawn from as choices are."""
         return self.settings(lambda key, domain: domain.draw(generator), base)
-
-    def _domain(self, key: str, settings: Mapping[str, Any]) -> Domain | None:
-        return next((domain for domain in self.domains[key] if domain.holds(settings)), None)
 
     def _order(self, keys: Iterable[str]) -> list[str]:
         """Return the keys so that every condition comes before what depends on it, else in the order of ``keys``."""
@@ -218,9 +216,9 @@ class Space:
 def read_space(space: str | Path | Mapping[str, Any], model: str | None = None, budget: str = "full") -> Space:
     """Read a space from YAML, or from one of RecBole's hyper files (any other suffix than .yaml and .yml).
 
-    ``space`` may be the bare name of a file in properties/sweep, or what such a file holds; the defaults of ``model``
-    say which keys take a list as one value; ``budget`` is "full", or "small" for the space that the file holds under
-    ``small``. ConfigError for no such file or budget, or a space, a domain or conditions that mean nothing.
+    ``space`` may be the bare name of a file in properties/sweep, or the content of such a file. The defaults of
+    ``model`` decide which keys take a list as one value. ``budget`` is "full", or "small" for the space under
+    ``small``. ConfigError for no such file or budget, and for a space, domain or condition that has no meaning.
     """
     if isinstance(space, Mapping):
         return parse_space(space, model=model, budget=budget)
@@ -235,7 +233,7 @@ def parse_space(
     """Turn the mapping of a space file into a :class:`Space`; arguments and errors as for :func:`read_space`."""
     if not isinstance(content, Mapping):
         raise ConfigError(f"{name} must hold 'key: domain' lines, but holds a {type(content).__name__}")
-    content = _of_budget(content, name, budget)
+    content = _for_budget(content, name, budget)
     if not content:
         raise ConfigError(f"{name} is empty: give at least one key, such as learning_rate: {{grid: [0.001, 0.01]}}")
     plain_lists = {key for key, value in content.items() if isinstance(value, list) and not _is_alternatives(value)}
@@ -244,7 +242,8 @@ def parse_space(
         {
             str(key): _alternatives({"grid": value} if key in grids else value, f"{name}: {key}")
             for key, value in content.items()
-        }
+        },
+        content,
     )
     space._order(space.domains)
     return space
@@ -252,30 +251,30 @@ def parse_space(
 
 @functools.cache
 def list_keys(model: str | None = None) -> frozenset[str]:
-    """Return the keys that take a list as their one value: as they are declared, or by the defaults of RecBole.
+    """Return the keys that take a list as one value, by their declaration or by RecBole's defaults.
 
-    A plain list in a space is such a value there, and a grid elsewhere. The file of ``model`` decides about the keys in
-    it: reg_weight is a number for most models and a list for two.
+    For these a plain list in a space is one value, for others a grid. The file of ``model`` decides about its own keys:
+    reg_weight is a number for most models and a list for two.
     """
     options = declared()
-    found = {key for key, option in options.items() if option.takes_list}
+    names = {key for key, option in options.items() if option.takes_list}
     # what RecBole leaves open everywhere, such as unload_col, is a list
     for key, values in recbole_values().items():
         if key not in options and (
             any(isinstance(value, list) for value in values) or set(map(repr, values)) == {"None"}
         ):
-            found.add(key)
+            names.add(key)
     file = RECBOLE_PROPERTIES / "model" / f"{model}.yaml"
     for key, value in read_yaml(file).items() if file.is_file() else ():
         if isinstance(value, list):
-            found.add(key)
+            names.add(key)
         elif value is not None:
-            found.discard(key)
-    return frozenset(found)
+            names.discard(key)
+    return frozenset(names)
 
 
-def _of_budget(content: Mapping[str, Any], name: str, budget: str) -> Mapping[str, Any]:
-    """Return the lines of a space file that ``budget`` asks for."""
+def _for_budget(content: Mapping[str, Any], name: str, budget: str) -> Mapping[str, Any]:
+    """Return the lines of a space file for ``budget``."""
     if budget not in BUDGETS:
         raise ConfigError(f"budget={budget!r} is unknown; allowed: {', '.join(BUDGETS)}")
     if budget == "full":
@@ -339,13 +338,13 @@ def _when(condition: Any, where: str) -> dict[str, tuple[Any, ...]]:
         return {}
     if not isinstance(condition, dict) or not condition:
         raise ConfigError(f"{where}: 'when' needs {{key: value}} or {{key: [values]}}, got {condition!r}")
-    found = {str(key): tuple(value) if isinstance(value, list) else (value,) for key, value in condition.items()}
-    for key, allowed in found.items():
+    when = {str(key): tuple(value) if isinstance(value, list) else (value,) for key, value in condition.items()}
+    for key, allowed in when.items():
         for one in (one for one in allowed if isinstance(one, dict)):
             if key not in PARTS or set(one) != {READS} or not isinstance(one[READS], str):
                 parts = ", ".join(PARTS)
                 raise ConfigError(f"{where}: 'when' has {key}: {one!r}; {{{READS}: KEY}} is expected, of {parts} alone")
-    return found
+    return when
 
 
 def _read_recbole(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One trial: train and validate one setting in its own folder, and leave a record of how that ended."""
+"""One trial: train and validate one setting in its own folder, and record how that ended."""
 
 import contextlib
 import errno
@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+from threadpoolctl import threadpool_limits
 
 from recbole_hyper.config import Config
 from recbole_hyper.errors import NoSpaceError
@@ -27,15 +28,13 @@ from recbole_hyper.training.shared import shared_data
 
 RECORD = "trial.json"
 FINISHED, FAILED, STOPPED, UNFINISHED = "finished", "failed", "stopped", "unfinished"
-# sessions in which the process of a trial may die before it counts as failed
-MOST_DEATHS = 3
 
 Report = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every trial of a sweep shares; plain values, sent to the processes that run trials."""
+    """What all trials of a sweep share; plain values, sent to the processes that run trials."""
 
     model: str
     dataset: str
@@ -44,9 +43,6 @@ class Plan:
     threads: int = 1  # of each trial
     metric: str = "ndcg@10"  # of validation, in lower case
     bigger: bool = True  # whether a bigger score is better
-    scheduler: str = "none"  # runs every trial to its end; "asha" stops those that fall behind
-    epochs: int = 1  # most of a trial, for the scheduler
-    time_budget: float | None = None  # seconds after which no trial goes on
 
     @property
     def trials(self) -> Path:
@@ -60,13 +56,8 @@ class Plan:
 
     @property
     def mode(self) -> Literal["max", "min"]:
-        """The word for the direction of the score."""
+        """Direction of the score, in Ray's words."""
         return "max" if self.bigger else "min"
-
-    @property
-    def worst(self) -> float:
-        """A score worse than any other."""
-        return -math.inf if self.bigger else math.inf
 
     def config(self, settings: Settings, **more: Any) -> Config:
         """Bind the configuration of a trial; raises ConfigError where it cannot run."""
@@ -81,15 +72,14 @@ class Record:
     number: int
     name: str  # of its folder
     settings: Settings  # values of the keys of the space
-    status: str  # finished; failed; stopped by the scheduler; unfinished (to be continued by a resume)
-    reason: str = ""  # why it failed or was left unfinished
+    status: str  # finished; failed; stopped by the scheduler; unfinished (a resume continues it)
+    reason: str = ""  # why it failed, was stopped or was left unfinished
     score: float | None = None  # best validation score
     best_epoch: int | None = None  # of the score, from 0
     epochs: int | None = None  # trained
     valid: Mapping[str, float] = field(default_factory=dict)  # validation metrics
     seconds: float = 0.0  # in its process; earlier sessions of a resumed trial are not counted
     peak_memory_bytes: int | None = None  # of the training process
-    deaths: int = 0  # sessions in which its process was killed, ran out of memory, or lost its machine
 
     @property
     def trial(self) -> Trial:
@@ -98,23 +88,24 @@ class Record:
 
 
 def run_trial(plan: Plan, trial: Trial, report: Report | None = None) -> Record:
-    """Run one trial and return its record, which is written; a trial that ended before is not run again.
+    """Run one trial, or go on with it, and return its record, which is written; an ended trial is not run again.
 
-    ``report`` is called with (epoch, validation score) after every validation and may end the trial by SystemExit.
-    Whatever goes wrong inside the trial is in the record's ``reason``, not raised.
+    While it runs, the record says "unfinished", which is what a killed process leaves. ``report`` is called with
+    (epoch, validation score) after every validation. Errors inside the trial end up in the record's ``reason``.
 
     Raises:
-        NoSpaceError: the disk is full, however the library that writes says so; the trial has no record then, or its
-            earlier one.
+        NoSpaceError: the disk is full; the trial stays unfinished.
     """
     folder = plan.trials / trial.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # a process that outlived its killed driver may still be writing here
         with locked(folder / ".lock"):
-            done = read_record(folder)
-            if done is not None and done.status != UNFINISHED:
-                return done
+            record = read_record(folder)
+            if record is not None and record.status != UNFINISHED:
+                return record
+            begun = Record(trial.number, trial.name, trial.settings, UNFINISHED)
+            write_json(folder / RECORD, asdict(begun))
             record = _run(plan, trial, folder, report)
             write_json(folder / RECORD, asdict(record))
             return record
@@ -131,7 +122,7 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
         return Record(trial.number, trial.name, trial.settings, status, seconds=perf_counter() - start, **values)
 
     try:
-        with apart(folder, plan.threads):
+        with isolated(folder, plan.threads):
             result = _train(plan, trial, folder, report)
     except Exception as error:
         if is_no_space(error):
@@ -145,31 +136,32 @@ def _run(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> Recor
     score = result["best_valid_score"]
     if score is None or not math.isfinite(score):
         return ended(FAILED, reason=f"the validation score is {score}", epochs=result["epochs"])
-    found = {key: result[key] for key in ("best_epoch", "epochs", "valid", "peak_memory_bytes")}
-    return ended(FINISHED, score=float(score), **found)
+    values = {key: result[key] for key in ("best_epoch", "epochs", "valid", "peak_memory_bytes")}
+    return ended(FINISHED, score=float(score), **values)
 
 
 def _train(plan: Plan, trial: Trial, folder: Path, report: Report | None) -> dict[str, Any]:
+    settings = {**plan.fixed, **trial.settings, "output_dir": str(folder), "n_threads": plan.threads}
+    settings |= {"show_progress": False, "save_data": False}
+
     def attempt(resume: bool) -> dict[str, Any]:
-        settings = {**plan.fixed, **trial.settings, "output_dir": str(folder), "n_threads": plan.threads}
-        settings |= {"resume": resume, "show_progress": False, "save_data": False}
         return run(
             plan.model,
             plan.dataset,
-            config_dict=settings,
+            config_dict={**settings, "resume": resume},
             test=False,
             read=lambda config: shared_data(config, plan.data),
             on_validation=report,
         )
 
-    return continued(folder, attempt)
+    return resume_or_restart(folder, attempt)
 
 
-def continued(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
-    """Return what ``attempt(resume)`` gives: it goes on with the run in ``folder``, or starts where there is none.
+def resume_or_restart(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
+    """Return ``attempt(resume)``, which resumes the run in ``folder`` or starts one where there is none.
 
-    A run that cannot be continued, as its process was killed while it wrote, is removed and started anew.
-    OtherDataError for one that was trained on other data: its validation does not belong to them.
+    A run that cannot be resumed, as its process was killed while it wrote, is removed and started again.
+    OtherDataError for one that was trained on other data.
     """
     try:
         return attempt((folder / "config.yaml").is_file())
@@ -181,17 +173,25 @@ def continued(folder: Path, attempt: Callable[[bool], dict[str, Any]]) -> dict[s
 
 
 def read_record(folder: Path) -> Record | None:
-    """Read trial.json; None where it is missing, not readable, or holds what no trial writes."""
+    """Read trial.json; None where it is missing, cannot be read, or holds what no trial writes."""
+    names = {entry.name for entry in fields(Record)}
     try:
-        record = Record(**read_json(folder / RECORD))
+        record = Record(**{key: value for key, value in read_json(folder / RECORD).items() if key in names})
     except (OSError, ValueError, TypeError):
         return None
     typed: list[tuple[Any, type | tuple[type, ...]]] = [
-        (record.number, int), (record.name, str), (record.settings, dict), (record.reason, str), (record.deaths, int),
+        (record.number, int), (record.name, str), (record.settings, dict), (record.reason, str),
         (record.valid, dict), (record.seconds, (int, float)), (record.score, (int, float, type(None))),
     ]  # fmt: skip
     good = all(isinstance(value, kind) and not isinstance(value, bool) for value, kind in typed)
     return record if good and record.status in (FINISHED, FAILED, STOPPED, UNFINISHED) else None
+
+
+def read_records(plan: Plan) -> dict[str, Record]:
+    """Return the records of a sweep by trial name, in the order of their numbers."""
+    read = [read_record(path.parent) for path in plan.trials.glob(f"*/{RECORD}")]
+    records = sorted((record for record in read if record is not None), key=lambda record: record.number)
+    return {record.name: record for record in records}
 
 
 def read_history(folder: Path) -> list[dict[str, float]]:
@@ -207,21 +207,9 @@ def read_history(folder: Path) -> list[dict[str, float]]:
     return [{str(key): float(value) for key, value in row.items() if not math.isnan(value)} for row in rows]
 
 
-def close_trial(plan: Plan, trial: Trial, status: str | None, reason: str) -> Record:
-    """Write the record of a trial that did not write its own: stopped by the scheduler, or (None) its process died.
-
-    A trial whose process died is unfinished, so that a resume continues it from its checkpoint. A setting whose process
-    dies in ``MOST_DEATHS`` sessions has failed, so that no resume goes on for ever.
-    """
+def close_trial(plan: Plan, trial: Trial, status: str, reason: str) -> Record:
+    """Write and return the record of a trial that did not end by itself, with the best score of its train.csv."""
     folder = plan.trials / trial.name
-    before = read_record(folder)
-    deaths = before.deaths if before else 0
-    if status is None:
-        deaths, status = deaths + 1, UNFINISHED
-        advice = "resume the sweep to continue it, and where memory ran out with fewer trials at a time"
-        if deaths >= MOST_DEATHS:
-            status, advice = FAILED, f"it is not tried again unless {folder / RECORD} is removed"
-        reason = f"its process died in {deaths} of at most {MOST_DEATHS} sessions ({reason}); {advice}"
     history = read_history(folder)
     name = f"valid_{plan.metric}"
     scores = {int(row["epoch"]): row[name] for row in history if math.isfinite(row.get(name, math.nan))}
@@ -231,38 +219,34 @@ def close_trial(plan: Plan, trial: Trial, status: str | None, reason: str) -> Re
         trial.name,
         trial.settings,
         status,
-        reason=reason,
+        reason,
         score=None if best is None else scores[best],
         best_epoch=best,
         epochs=len(history),
         seconds=sum(row.get("train_seconds", 0.0) + row.get("valid_seconds", 0.0) for row in history),
-        deaths=deaths,
     )
     write_json(folder / RECORD, asdict(record))
     return record
 
 
 def clear(folder: Path) -> None:
-    """Remove what a run left in ``folder``, but not its lock."""
+    """Remove what a run left in ``folder``, but not the trial's lock and record."""
     for path in folder.iterdir():
-        if path.name == ".lock":
-            continue
         if path.is_dir():
             shutil.rmtree(path)
-        else:
+        elif path.name not in (".lock", RECORD):
             path.unlink()
 
 
 def _out_of_memory(error: Exception) -> bool:
     text = f"{type(error).__name__}: {error}".lower()
-    return isinstance(error, MemoryError) or any(
-        phrase in text for phrase in ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
-    )
+    phrases = ("out of memory", "outofmemory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Log no warning within a block, such as of a key that is read by other trials than this one."""
+    """Log no warning within a block, such as of a key that other trials read."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:
@@ -272,13 +256,11 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def apart(folder: Path, threads: int) -> Iterator[None]:
-    """Hold torch, BLAS and OpenMP of this process to ``threads``, and keep what a run prints in its folder.
+def isolated(folder: Path, threads: int) -> Iterator[None]:
+    """Limit torch, BLAS and OpenMP of this process to ``threads``, and write what a run prints to its folder.
 
-    Trials side by side must not fight, and they share the terminal.
+    Trials side by side share the cores and the terminal.
     """
-    from threadpoolctl import threadpool_limits
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -294,7 +276,7 @@ def apart(folder: Path, threads: int) -> Iterator[None]:
 
 
 def _return_memory() -> None:
-    """Hand freed memory back to the system, so that the next trial's peak is its own."""
+    """Return freed memory to the system, so that the next trial's peak is its own."""
     gc.collect()
     give_back_freed()
     if torch.cuda.is_available():

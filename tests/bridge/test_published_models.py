@@ -283,13 +283,15 @@ def test_goes_on_where_it_was_stopped(model: str, place: Path) -> None:
     assert run(config_dict={"output_dir": settings["output_dir"], "resume": True})["test"] == whole["test"]
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_swept_over_two_keys(executor: str, place: Path) -> None:
+@pytest.mark.parametrize("serial", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_swept_over_two_keys(serial: bool, place: Path, request: pytest.FixtureRequest) -> None:
+    if serial:
+        request.getfixturevalue("serial_sweeps")
     space = place / "space.yaml"
     space.write_text("mix_alpha: {grid: [0.2, 0.8]}\nn_layers: {grid: [1, 2]}\n")
     settings = keys(place, "GatedAverage", epochs=1)
-    result = sweep("GatedAverage", "d", space=str(space), executor=executor, config_dict=settings)
+    result = sweep("GatedAverage", "d", space=str(space), config_dict=settings)
     assert result["trials"]["finished"] == 4
     assert set(result["best"]["settings"]) == {"mix_alpha", "n_layers"}
-    again = sweep(config_dict={"output_dir": settings["output_dir"], "resume": True}, executor=executor)
+    again = sweep(config_dict={"output_dir": settings["output_dir"], "resume": True})
     assert again["best"]["settings"] == result["best"]["settings"]

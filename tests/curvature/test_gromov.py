@@ -41,8 +41,6 @@ def test_integer_metrics_equal_the_loops(distances: np.ndarray, data: st.DataObj
     base = data.draw(st.integers(0, len(distances) - 1))
     fixed = gromov_delta(distances=distances, base=base)
     every = gromov_delta(distances=distances, base="all")
-    assert fixed.exact
-    assert every.exact
     assert fixed.delta == delta_fixed_base(distances, base)
     assert every.delta == delta_four_points(distances)
     assert fixed.delta <= every.delta <= 2 * fixed.delta
@@ -54,8 +52,7 @@ def test_integer_metrics_equal_the_loops(distances: np.ndarray, data: st.DataObj
 def test_a_tree_gives_exactly_zero(distances: np.ndarray) -> None:
     for base in (0, len(distances) - 1, "all"):
         result = gromov_delta(distances=distances, base=base)
-        assert (result.delta, result.delta_rel, result.lower, result.upper) == (0.0, 0.0, 0.0, 0.0)
-        assert result.exact
+        assert (result.delta, result.delta_rel) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -96,7 +93,6 @@ def test_all_bases_equal_the_largest_of_all_fixed_bases(threads: int) -> None:
             gromov_delta(points, base="all", threads=threads),
             gromov_delta(distances=distances, base="all", threads=threads),
         ):
-            assert result.exact
             assert result.delta == pytest.approx(expected, rel=1e-12)
 
 
@@ -124,22 +120,9 @@ def test_a_known_lower_bound_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     distances = euclidean_distances(rng.standard_t(2, size=(300, 5)))
     others = np.arange(1, 300)
-    part, _ = search_base(distances, 0, others[:120], float(distances.max()))
-    whole, upper = search_base(distances, 0, others, float(distances.max()), at_least=part)
-    assert whole == upper == fast_fixed_base(distances, 0)
-
-
-@pytest.mark.parametrize("base", [0, "all"])
-def test_a_budget_that_ends_early_gives_bounds_that_hold(base: int | str) -> None:
-    points = np.random.default_rng(0).random((600, 2))
-    truth = gromov_delta(points, base=base)
-    cut = gromov_delta(points, base=base, time_budget=1e-9, threads=1)
-    assert not cut.exact
-    assert cut.lower == cut.delta < cut.upper
-    assert cut.lower <= truth.delta <= cut.upper <= EUCLIDEAN_BOUND * truth.diameter
-    generous = gromov_delta(points, base=base, time_budget=600.0)
-    assert generous.exact
-    assert generous.delta == truth.delta
+    part = search_base(distances, 0, others[:120], float(distances.max()))
+    whole = search_base(distances, 0, others, float(distances.max()), at_least=part)
+    assert whole == fast_fixed_base(distances, 0)
 
 
 def test_euclidean_points_obey_the_bound_of_the_stopping_rule() -> None:
@@ -186,7 +169,7 @@ def test_rounding_of_a_matrix_of_distances_is_accepted(scale: float, base: int |
     # near points whose distance came out below 0
     exact[0, 1] = exact[1, 0] = -1e-8 * scale
     exact[1, 2:] = exact[2:, 1] = exact[0, 2:]
-    assert gromov_delta(distances=exact, base=base).exact
+    assert gromov_delta(distances=exact, base=base).delta >= 0
 
 
 @pytest.mark.parametrize(
@@ -203,8 +186,6 @@ def test_rounding_of_a_matrix_of_distances_is_accepted(scale: float, base: int |
         ({"vectors": POINTS, "base": 10}, "0 to 9; got 10"),
         ({"vectors": POINTS, "base": "every"}, "got 'every'"),
         ({"vectors": POINTS, "base": True}, "got True"),
-        ({"vectors": POINTS, "time_budget": 0}, "positive number of seconds"),
-        ({"vectors": POINTS, "time_budget": math.nan}, "positive number of seconds"),
         ({"distances": np.ones((4, 5))}, "square matrix"),
         ({"distances": np.ones((4, 4))}, "to itself must be 0, it is up to 1; rounding of 1e-06 of the largest"),
         ({"distances": ROUND + 1e-5 * 9 * np.eye(10)}, "to itself must be 0, it is up to 9e-05; rounding of 1e-06"),

@@ -1,22 +1,21 @@
-"""The study's trials against single calls; resuming; the verdict on data whose answer is known; faults."""
+"""The study's measurements against single calls; resuming; the verdict on data whose answer is known; faults."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import recbole_hyper.curvature.study as study
 from recbole_hyper.curvature.gromov import euclidean_distances, gromov_delta
-from recbole_hyper.curvature.study import Trial, run_trials
+from recbole_hyper.curvature.study import Measurement, measure_samples
 from recbole_hyper.curvature.verdict import judge, plateau_ranks
 from tests.reference.gromov import tree_distances
 
 
-def plain(trials: list[Trial]) -> list[Trial]:
-    return [replace(trial, seconds=0.0) for trial in trials]
+def plain(measurements: list[Measurement]) -> list[Measurement]:
+    return [replace(measurement, seconds=0.0) for measurement in measurements]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -24,47 +23,29 @@ def test_trials_equal_single_calls(whole: bool, monkeypatch: pytest.MonkeyPatch)
     if not whole:
         monkeypatch.setattr(study, "_WHOLE_BYTES", 0)
     vectors = np.random.default_rng(0).standard_t(2, size=(300, 12))
-    trials = run_trials(vectors, ranks=[3, 12], sample_sizes=[50, 200], repeats=3, seed=5, threads=2)
-    assert [(t.rank, t.sample_size, t.repeat) for t in trials] == [
+    measurements = measure_samples(vectors, ranks=[3, 12], sample_sizes=[50, 200], repeats=3, seed=5, threads=2)
+    assert [(t.rank, t.sample_size, t.repeat) for t in measurements] == [
         (k, m, r) for k in (3, 12) for m in (50, 200) for r in range(3)
     ]
-    for trial in trials:
-        order = np.random.default_rng([5, trial.repeat]).permutation(300)[: trial.sample_size]
-        single = gromov_delta(vectors[order, : trial.rank])
-        assert trial.base == order[0]
-        assert trial.delta_rel == pytest.approx(single.delta_rel, rel=1e-9)
-        assert trial.diameter == pytest.approx(single.diameter, rel=1e-9)
-    every = run_trials(vectors, ranks=[3], sample_sizes=[50], repeats=2, seed=5, every_base=True)
-    for trial in every:
-        order = np.random.default_rng([5, trial.repeat]).permutation(300)[:50]
-        assert trial.delta == pytest.approx(gromov_delta(vectors[order, :3], base="all").delta, rel=1e-9)
+    for measurement in measurements:
+        order = np.random.default_rng([5, measurement.repeat]).permutation(300)[: measurement.sample_size]
+        single = gromov_delta(vectors[order, : measurement.rank])
+        assert measurement.base == order[0]
+        assert measurement.delta_rel == pytest.approx(single.delta_rel, rel=1e-9)
+        assert measurement.diameter == pytest.approx(single.diameter, rel=1e-9)
+    every = measure_samples(vectors, ranks=[3], sample_sizes=[50], repeats=2, seed=5, every_base=True)
+    for measurement in every:
+        order = np.random.default_rng([5, measurement.repeat]).permutation(300)[:50]
+        assert measurement.delta == pytest.approx(gromov_delta(vectors[order, :3], base="all").delta, rel=1e-9)
 
 
-def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = np.random.default_rng(1).normal(size=(120, 6))
-    options = {"ranks": [2, 6], "sample_sizes": [30, 60], "repeats": 4, "seed": 2}
-    expected = run_trials(vectors, **options)
-    record = tmp_path / "deep" / "trials.jsonl"
-
-    class Interrupt(Exception):
-        pass
-
-    def stop(finished: int, total: int) -> None:
-        if finished >= 6:
-            raise Interrupt
-
-    with pytest.raises(Interrupt):
-        run_trials(vectors, **options, record=record, progress=stop, threads=1)
-    kept = record.read_text().strip().splitlines()
-    assert 6 <= len(kept) < len(expected)
-    with open(record, "a") as file:
-        file.write('\n{"rank": 6, "sample')  # cut short by the interruption
-    seen = []
-    resumed = run_trials(vectors, **options, record=record, progress=lambda done, total: seen.append((done, total)))
-    assert seen[0] == (len(kept), len(expected))
-    assert plain(resumed) == plain(expected)
-    monkeypatch.setattr(study, "_measure", None)  # nothing is left to measure
-    assert plain(run_trials(vectors, **options, record=record)) == plain(expected)
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    vectors = np.random.default_rng(1).normal(size=(60, 6))
+    measure_samples(
+        vectors, ranks=[2, 6], sample_sizes=[30, 60], repeats=3, progress=lambda done, of: told.append((done, of))
+    )
+    assert told == [(2, 12), (4, 12), (6, 12), (8, 12), (10, 12), (12, 12)]
 
 
 def hyperbolic_disk(n: int, radius: float, rng: np.random.Generator) -> np.ndarray:
@@ -108,7 +89,7 @@ def test_verdict_where_the_answer_is_known(kind: str, expected: str, because: st
         "sphere": lambda: {"vectors": sphere(n, 3, rng)},
         "flat square": lambda: {"vectors": rng.random((n, 2))},
     }[kind]()
-    verdict = judge(run_trials(**arguments, sample_sizes=[100, 200, 400], repeats=12, seed=1))
+    verdict = judge(measure_samples(**arguments, sample_sizes=[100, 200, 400], repeats=12, seed=1))
     assert verdict.verdict == expected, verdict.explain()
     if because:
         assert any(question.name.startswith(because) and question.answer == "no" for question in verdict.questions)
@@ -116,11 +97,13 @@ def test_verdict_where_the_answer_is_known(kind: str, expected: str, because: st
         assert verdict.questions[0].value == 0.0
 
 
-def made(level: dict[int, float], growth: float, repeats: int = 8, noise: float = 0.0) -> list[Trial]:
+def made(level: dict[int, float], growth: float, repeats: int = 8, noise: float = 0.0) -> list[Measurement]:
     """Trials with the given level at each rank and growth over the last doubling of the sample."""
     rng = np.random.default_rng(0)
     return [
-        Trial(k, m, r, 0, 0.0, 1.0, value * (1 + (growth if m == 1000 else 0.0)) * (1 + noise * rng.normal()), 0.0)
+        Measurement(
+            k, m, r, 0, 0.0, 1.0, value * (1 + (growth if m == 1000 else 0.0)) * (1 + noise * rng.normal()), 0.0
+        )
         for k, value in level.items()
         for m in (500, 1000)
         for r in range(repeats)
@@ -167,11 +150,11 @@ VECTORS = np.random.default_rng(3).normal(size=(20, 4))
 )
 def test_faults(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        run_trials(**arguments)
+        measure_samples(**arguments)
 
 
 def test_defaults_are_cut_at_the_data() -> None:
-    trials = run_trials(VECTORS, repeats=1)
-    assert {trial.rank for trial in trials} == {4}
-    assert {trial.sample_size for trial in trials} == {20}
-    assert euclidean_distances(VECTORS).max() == pytest.approx(trials[0].diameter)
+    measurements = measure_samples(VECTORS, repeats=1)
+    assert {measurement.rank for measurement in measurements} == {4}
+    assert {measurement.sample_size for measurement in measurements} == {20}
+    assert euclidean_distances(VECTORS).max() == pytest.approx(measurements[0].diameter)

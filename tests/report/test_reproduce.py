@@ -132,7 +132,7 @@ def test_verdict() -> None:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> dict[str, Any]:
+def recipe(serial_sweeps: None, tmp_path: Path) -> dict[str, Any]:
     """A recipe file over the data set "tiny", with a row that runs and a row that sweeps."""
     write_data(tmp_path / "data", random_sequences())
     space = tmp_path / "two.yaml"
@@ -154,7 +154,7 @@ def recipe(tmp_path: Path) -> dict[str, Any]:
     }
     file = tmp_path / "own.yaml"
     file.write_text(json.dumps(content))
-    return {"name": str(file), "output_dir": tmp_path / "out", "data_path": str(tmp_path / "data"), "executor": "local"}
+    return {"name": str(file), "output_dir": tmp_path / "out", "data_path": str(tmp_path / "data")}
 
 
 def test_reproduce(recipe: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

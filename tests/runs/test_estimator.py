@@ -49,6 +49,15 @@ def test_every_model_of_the_package_is_a_name_of_it() -> None:
     assert ours < set(recbole_hyper.__all__)
 
 
+def test_an_estimator_is_an_instance_of_its_model() -> None:
+    estimator = HSASRecCE(hidden_size=8)
+    assert isinstance(estimator, Estimator)
+    assert isinstance(estimator, HSASRecCE)
+    assert isinstance(estimator, HyperRecommender)
+    assert not isinstance(estimator, SASRecCE)
+    assert not isinstance(3, HSASRecCE)
+
+
 def test_the_package_names_its_models_without_importing_them() -> None:
     heavy = "[name for name in ('torch', 'recbole', 'pandas', 'pyarrow') if name in sys.modules]"
     code = f"import sys, recbole_hyper; hasattr(recbole_hyper, 'nothing'); print(dir(recbole_hyper) and {heavy})"

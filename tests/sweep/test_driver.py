@@ -7,7 +7,6 @@ import json
 import os
 import re
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from recbole_hyper.sweep.space import list_keys
 from recbole_hyper.sweep.trial import Plan, Record
 from tests.sweep.conftest import random_sequences, write_data
 
+pytestmark = pytest.mark.usefixtures("serial_sweeps")
+
 # not in the order of the alphabet: a resume must keep the order of the file
 SPACE = {"n_layers": {"grid": [1, 2]}, "learning_rate": {"grid": [0.001, 0.01]}}
 
@@ -33,7 +34,7 @@ SPACE = {"n_layers": {"grid": [1, 2]}, "learning_rate": {"grid": [0.001, 0.01]}}
 def local(keys: dict[str, Any], folder: Path, space: Any = SPACE, **more: Any) -> dict[str, Any]:
     options = {key: more.pop(key) for key in ("search", "num_samples", "n_seeds", "time_budget") if key in more}
     config = {**{key: keys[key] for key in keys if key not in space}, "output_dir": str(folder), **more}
-    return sweep("SASRecCE", "tiny", space=space, config_dict=config, executor="local", **options)
+    return sweep("SASRecCE", "tiny", space=space, config_dict=config, **options)
 
 
 @pytest.mark.parametrize(
@@ -108,18 +109,15 @@ def test_constants_of_the_space_count_for_all_and_the_command_line_wins(keys: di
     space = {"valid_metric": "Hit@5", "epochs": 7, "learning_rate": {"grid": [0.001, 0.01]}}
     outcome = sweep(
         "SASRecCE", "tiny", space=space, config_dict={**keys, "output_dir": str(tmp_path / "s")} | {"epochs": 1},
-        executor="local",
     )  # fmt: skip
     assert outcome["valid_metric"] == "ndcg@5"  # the fixture gives it on the command line
     assert set(pd.read_csv(tmp_path / "s" / "trials.csv").epochs) == {1}
     # and wins still when the sweep is resumed without it
-    again = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+    again = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True})
     assert again["best"] == outcome["best"]
     kept = {key: value for key, value in keys.items() if key not in ("valid_metric", "epochs")}
     space["epochs"] = 1
-    outcome = sweep(
-        "SASRecCE", "tiny", space=space, config_dict={**kept, "output_dir": str(tmp_path / "t")}, executor="local"
-    )
+    outcome = sweep("SASRecCE", "tiny", space=space, config_dict={**kept, "output_dir": str(tmp_path / "t")})
     assert outcome["valid_metric"] == "hit@5"
     frame = pd.read_csv(tmp_path / "t" / "trials.csv")
     assert frame.score.tolist() == frame["valid_hit@5"].tolist()
@@ -130,7 +128,7 @@ def test_eval_args_are_merged_key_by_key(keys: dict, tmp_path: Path) -> None:
     space = {"eval_args": {"split": {"RS": [0.6, 0.2, 0.2]}}, "learning_rate": {"grid": [0.001]}}
     (tmp_path / "keys.yaml").write_text("eval_args: {group_by: user, mode: full, split: {LS: valid_and_test}}\n")
     given = {**keys, "epochs": 1, "output_dir": str(tmp_path / "s"), "eval_args": "{mode: uni5}"}
-    sweep("SASRecCE", "tiny", space=space, config_files=[tmp_path / "keys.yaml"], config_dict=given, executor="local")
+    sweep("SASRecCE", "tiny", space=space, config_files=[tmp_path / "keys.yaml"], config_dict=given)
     (result,) = (json.loads(path.read_text()) for path in (tmp_path / "s" / "trials").glob("*/result.json"))
     assert result["eval_args"]["split"] == {"RS": [0.6, 0.2, 0.2]}  # the space wins over the file
     assert result["eval_args"]["mode"] == {"valid": "uni5", "test": "uni5"}  # and the command line over both
@@ -215,7 +213,7 @@ def test_resume_repeats_nothing_and_finds_the_same_winner(
     monkeypatch.setattr(
         trial, "_train", lambda plan, entry, *more: (ran.append(entry.name), original(plan, entry, *more))[1]
     )
-    resumed = sweep(config_dict={"output_dir": str(tmp_path / "cut"), "resume": True}, executor="local")
+    resumed = sweep(config_dict={"output_dir": str(tmp_path / "cut"), "resume": True})
     assert len(first) == 2
     assert not set(first) & set(ran)
     assert len(ran) == 2
@@ -228,7 +226,7 @@ def test_resume_repeats_nothing_and_finds_the_same_winner(
     final = next((tmp_path / "cut" / "best").glob("*/result.json"))
     time = final.stat().st_mtime_ns
     ran.clear()
-    sweep(config_dict={"output_dir": str(tmp_path / "cut"), "resume": True}, executor="local")
+    sweep(config_dict={"output_dir": str(tmp_path / "cut"), "resume": True})
     assert ran == []
     assert final.stat().st_mtime_ns == time
 
@@ -256,7 +254,7 @@ EVIL = [
 def test_resume_of_a_damaged_sweep_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"sweep.yaml is damaged") as raised:
-        sweep(config_dict={"output_dir": str(tmp_path), "resume": True}, executor="local")
+        sweep(config_dict={"output_dir": str(tmp_path), "resume": True})
     assert "\n" not in str(raised.value)
     assert (tmp_path / "sweep.yaml").read_text() == text
     assert not Path("hacked").exists()
@@ -292,7 +290,7 @@ def test_a_plain_list_is_a_grid_unless_its_key_takes_a_list(keys: dict, tmp_path
     final = next((tmp_path / "s" / "best").glob("*/result.json"))
     final.write_text("{}")
     with pytest.raises(ConfigError, match=r"result.json is damaged: 'test' holds no numbers"):
-        sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+        sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True})
 
 
 def test_which_keys_take_a_list() -> None:
@@ -308,7 +306,7 @@ def test_resume_without_a_sweep(keys: dict, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no sweep to resume"):
         local(keys, tmp_path / "nothing", resume=True)
     with pytest.raises(ConfigError, match="needs --output_dir"):
-        sweep("SASRecCE", "tiny", space=SPACE, config_dict={"resume": True}, executor="local")
+        sweep("SASRecCE", "tiny", space=SPACE, config_dict={"resume": True})
 
 
 @pytest.mark.parametrize(
@@ -387,7 +385,7 @@ def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, mon
     original = trial.write_json
 
     def write_json(path: Path, content: Any) -> None:
-        if content["number"] == 2:
+        if content["number"] == 2 and content["status"] == "finished":
             raise OSError(errno.ENOSPC, "No space left on device")
         original(path, content)
 
@@ -400,7 +398,7 @@ def test_full_disk_ends_the_sweep_and_is_resumed(keys: dict, tmp_path: Path, mon
 
 
 def test_time_budget_leaves_the_rest_for_a_resume(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recbole_hyper.sweep.executors.perf_counter", iter(range(0, 10_000, 5)).__next__)
+    monkeypatch.setattr("tests.serial_sweep.perf_counter", iter(range(0, 10_000, 5)).__next__)
     outcome = local(keys, tmp_path / "s", time_budget=7)
     record = trial.read_record(next((tmp_path / "s" / "trials").iterdir()))
     assert record is not None
@@ -463,29 +461,18 @@ def record(number: int, score: float | None, status: str = "finished") -> Record
 
 def test_select() -> None:
     records = [record(0, 0.1), record(1, 0.3), record(2, 0.3), record(3, 0.9, "stopped"), record(4, 0.95, "unfinished")]
-    records += [record(5, None, "failed"), replace(record(6, 0.99, "unfinished"), deaths=1)]
+    records += [record(5, None, "failed")]
     assert driver.select(reversed(records), bigger=True) == records[1]
     assert driver.select(records, bigger=False) == records[0]
     assert driver.select(records[3:], bigger=True) == records[3]
-    died = replace(records[3], deaths=1)  # and was continued
-    assert driver.select([died, *records[4:]], bigger=True) == died
     assert driver.select(records[4:], bigger=True) == records[4]
-    assert driver.select(records[5:], bigger=True) is None  # a process that died may die again
+    assert driver.select(records[5:], bigger=True) is None
 
 
 def test_another_sweep_in_the_same_folder(keys: dict, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     with locked(tmp_path / "s" / ".lock"), pytest.raises(ConfigError, match="another sweep is running"):
         local(keys, tmp_path / "s")
-
-
-def test_cluster_that_is_not_there(keys: dict, tmp_path: Path) -> None:
-    config = {**keys, "output_dir": str(tmp_path / "s")}
-    with pytest.raises(ConfigError, match=r"no Ray cluster at 127.0.0.1:9.*ray start --head"):
-        sweep("SASRecCE", "tiny", space={"seed": {"grid": [1]}}, config_dict=config, ray_address="127.0.0.1:9")
-    # nothing was tried, so the folder is free for the same sweep without the cluster
-    outcome = sweep("SASRecCE", "tiny", space={"seed": {"grid": [1]}}, config_dict=config, executor="local")
-    assert outcome["trials"] == {"finished": 1}
 
 
 def test_one_decomposition_serves_all_ranks(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,6 +489,6 @@ def test_one_decomposition_serves_all_ranks(keys: dict, tmp_path: Path, monkeypa
     kept = {key: keys[key] for key in ("data_path", "topk", "valid_metric", "use_gpu")}
     space = {"rank": {"grid": [2, 4, 8]}, "scaling": {"grid": [0.5, 1.0]}}
     config = {**kept, "output_dir": str(tmp_path / "s")}
-    outcome = sweep("PureSVDN", "tiny", space=space, config_dict=config, executor="local")
+    outcome = sweep("PureSVDN", "tiny", space=space, config_dict=config)
     assert outcome["trials"] == {"finished": 6}
     assert sorted(calls) == [(8, 0.5), (8, 1.0)]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.sweep.trial import continued
+from recbole_hyper.sweep.trial import resume_or_restart
 from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError
 from tests.conftest import SMALL
 
@@ -22,7 +22,7 @@ def test_a_trial_on_other_data_is_refused_and_kept(random_data: Path, tmp_path: 
         return run("SASRecCE", "random", config_dict={**keys, "epochs": 2, "resume": resume})
 
     with pytest.raises(OtherDataError, match="trained on other data"):
-        continued(tmp_path / "trial", attempt)
+        resume_or_restart(tmp_path / "trial", attempt)
     assert (tmp_path / "trial" / "model.safetensors").read_bytes() == before
 
 
@@ -36,5 +36,5 @@ def test_a_trial_that_cannot_be_read_starts_anew(tmp_path: Path) -> None:
             raise CheckpointError("damaged")
         return {"anew": True}
 
-    assert continued(tmp_path, attempt) == {"anew": True}
+    assert resume_or_restart(tmp_path, attempt) == {"anew": True}
     assert tried == [True, False]

@@ -15,8 +15,10 @@ import pandas as pd
 import pytest
 
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.sweep import driver, executors, sweep, trial
+from recbole_hyper.sweep import driver, sweep, trial, tuner
 from recbole_hyper.sweep.trial import read_record
+from recbole_hyper.training.cluster import cluster
+from tests import serial_sweep
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +27,7 @@ SPACE = {"learning_rate": {"grid": [0.001, 0.003, 0.01, 0.03]}, "hidden_size": {
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Any:
-    with executors.cluster(None) as ray:
+    with cluster(None) as ray:
         yield ray
 
 
@@ -33,19 +35,29 @@ def config(keys: dict[str, Any], folder: Path, **more: Any) -> dict[str, Any]:
     return {**{key: keys[key] for key in keys if key not in SPACE}, "output_dir": str(folder), **more}
 
 
-def on_ray(keys: dict[str, Any], folder: Path, space: Any = SPACE, **options: Any) -> dict[str, Any]:
-    return sweep("SASRecCE", "tiny", space=space, config_dict=config(keys, folder), **options)
+def on_ray(
+    keys: dict[str, Any], folder: Path, space: Any = SPACE, *, resume: bool = False, **options: Any
+) -> dict[str, Any]:
+    return sweep("SASRecCE", "tiny", space=space, config_dict=config(keys, folder, resume=resume), **options)
 
 
 def scores(folder: Path) -> dict[str, float]:
     return pd.read_csv(folder / "trials.csv").set_index("name").score.to_dict()
 
 
-def test_ray_equals_local(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
+def serially(patch: pytest.MonkeyPatch, keys: dict[str, Any], folder: Path, **options: Any) -> dict[str, Any]:
+    """Run the same sweep in this process."""
+    with patch.context() as inside:
+        inside.setattr(driver, "run_trials", serial_sweep.run_trials)
+        inside.setattr(driver, "run_each", serial_sweep.run_each)
+        return on_ray(keys, folder, **options)
+
+
+def test_ray_equals_one_process(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = on_ray(keys, tmp_path / "ray", n_seeds=2)
-    here = on_ray(keys, tmp_path / "local", executor="local", n_seeds=2)
+    here = serially(monkeypatch, keys, tmp_path / "here", n_seeds=2)
     assert there["trials"] == {"finished": 8}
-    assert scores(tmp_path / "ray") == scores(tmp_path / "local")
+    assert scores(tmp_path / "ray") == scores(tmp_path / "here")
     assert there["best"]["name"] == here["best"]["name"]
     assert there["test_mean"] == here["test_mean"]
 
@@ -91,15 +103,13 @@ def test_time_budget(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: 
     )
     assert time.monotonic() - start < 120
     assert outcome["trials"] == {"unfinished": 2}
-    assert set(outcome["unfinished"].values()) == {executors.OUT_OF_TIME}
+    assert set(outcome["unfinished"].values()) == {driver.OUT_OF_TIME}
     found = [read_record(folder) for folder in (tmp_path / "s" / "trials").iterdir()]
     assert {record.status for record in found if record} == {"unfinished"}
     assert any(record.epochs > 0 for record in found if record)
 
 
-def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(
-    ray_cluster: Any, keys: dict, tmp_path: Path
-) -> None:
+def test_ray_starts_a_killed_trial_again(ray_cluster: Any, keys: dict, tmp_path: Path) -> None:
     plan_space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
     long = {**keys, "epochs": 120, "stopping_step": 120}
     killer = subprocess.Popen(
@@ -112,22 +122,39 @@ def test_a_dying_process_leaves_an_unfinished_trial_that_a_resume_continues(
         killed = killer.communicate(timeout=60)[0].strip()
     finally:
         killer.kill()
-    assert outcome["trials"] == {"finished": 2, "unfinished": 1}
-    assert "its process died in 1 of at most 3 sessions" in outcome["unfinished"][killed]
-    before = read_record(tmp_path / "s" / "trials" / killed)
-    outcome = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
     assert outcome["trials"] == {"finished": 3}
-    after = read_record(tmp_path / "s" / "trials" / killed)
-    assert before is not None
-    assert after is not None
-    assert (before.status, before.deaths, after.epochs) == ("unfinished", 1, 120)
+    record = read_record(tmp_path / "s" / "trials" / killed)
+    assert record is not None
+    assert record.epochs == 120
     log = (tmp_path / "s" / "trials" / killed / "run.log").read_text()
     assert int(log.rpartition("resuming at epoch ")[2].split()[0]) > 0
 
 
+def test_a_trial_that_kills_its_process_has_failed(
+    ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = tuner._trainable
+
+    def deadly(plan: Any) -> Any:
+        run = original(plan)
+
+        def trainable(config: dict[str, Any]) -> None:
+            if config["number"] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            run(config)
+
+        return trainable
+
+    monkeypatch.setattr(tuner, "_trainable", deadly)
+    outcome = on_ray(keys, tmp_path / "s", {"learning_rate": {"grid": [0.01, 0.02]}}, max_concurrent=1)
+    assert outcome["trials"] == {"failed": 1, "finished": 1}
+    (reason,) = outcome["failures"].values()
+    assert reason.startswith("its process died 3 times: ")
+
+
 def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's own words, from a process of Ray: no trial has failed, and a resume runs them."""
-    flag, original = tmp_path / "full", executors._trainable
+    flag, original = tmp_path / "full", tuner._trainable
     flag.touch()
 
     def on_a_full_disk(plan: Any) -> Any:
@@ -140,31 +167,28 @@ def test_a_full_disk_on_ray(ray_cluster: Any, keys: dict, tmp_path: Path, monkey
 
         return trainable
 
-    monkeypatch.setattr(executors, "_trainable", on_a_full_disk)
+    monkeypatch.setattr(tuner, "_trainable", on_a_full_disk)
     space = {"learning_rate": {"grid": [0.01, 0.02, 0.03]}}
     with pytest.raises(NoSpaceError, match="--resume=True"):
         on_ray(keys, tmp_path / "s", space, max_concurrent=1)
     records = [read_record(path) for path in sorted((tmp_path / "s" / "trials").iterdir())]
-    assert [record.status for record in records if record] == ["finished", "unfinished"]
+    assert [record.status for record in records if record] == ["finished"]
     flag.unlink()
     outcome = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True})
     assert outcome["trials"] == {"finished": 3}
 
 
-@pytest.mark.parametrize(("running", "deaths"), [(1, 1), (2, 0)])
-def test_ray_kills_a_trial_for_want_of_memory(
-    running: int, deaths: int, ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ray_ends_for_want_of_memory(
+    ray_cluster: Any, keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray Tune itself ends then, with a RuntimeError, and does not say which trial it was."""
+    """Ray Tune itself ends then, with a RuntimeError."""
     from ray import exceptions, tune
 
     class Tuner:
-        def __init__(self, trainable: Any, *, tune_config: Any, run_config: Any) -> None:
-            self.searcher = tune_config.search_alg
+        def __init__(self, trainable: Any, **options: Any) -> None:
+            pass
 
         def fit(self) -> None:
-            for number in range(running):
-                self.searcher.suggest(str(number))
             try:
                 raise exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
             except exceptions.OutOfMemoryError as error:
@@ -176,9 +200,7 @@ def test_ray_kills_a_trial_for_want_of_memory(
             ConnectionError, match=r"running low on memory; continue with --resume=True.*max_concurrent"
         ):
             on_ray(keys, tmp_path / "s", {"learning_rate": [0.01, 0.02]})
-    records = [read_record(path) for path in sorted((tmp_path / "s" / "trials").iterdir())]
-    assert [(record.status, record.deaths) for record in records if record] == [("unfinished", deaths)] * running
-    outcome = sweep(config_dict={"output_dir": str(tmp_path / "s"), "resume": True}, executor="local")
+    outcome = on_ray(keys, tmp_path / "s", {"learning_rate": [0.01, 0.02]}, resume=True)
     assert outcome["trials"] == {"finished": 2}
 
 
@@ -190,9 +212,9 @@ def test_what_ray_raises_is_one_line(ray_cluster: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(NoSpaceError):
-        executors.RayTune().map(full, [()])
+        tuner.run_each(full, [()], tuner.Workers())
     with pytest.raises(ConnectionError, match=r"a process of Ray died.*--resume=True"):
-        executors.RayTune().map(die, [()])
+        tuner.run_each(die, [()], tuner.Workers())
 
 
 # waits for a trial that has the checkpoint of an epoch and kills the process that holds its lock
@@ -239,19 +261,18 @@ def wait_for(process: subprocess.Popen, folder: Path, pattern: str, count: int) 
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
-def test_kill_at_half_and_resume(executor: str, keys: dict, tmp_path: Path) -> None:
-    whole = on_ray(keys, tmp_path / "whole", executor="local")
+def test_kill_at_half_and_resume(keys: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = serially(monkeypatch, keys, tmp_path / "whole")
     folder = tmp_path / "cut"
     space = "learning_rate: {grid: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid: [8, 16]}\n"
-    process = started(space, config(keys, folder), folder, f"--executor={executor}")
+    process = started(space, config(keys, folder), folder)
     wait_for(process, folder, "trials/*/trial.json", 4)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/trial.json")}
     assert 4 <= len(before) < 8
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "sweep", "--resume=True", f"--output_dir={folder}", f"--executor={executor}"],
+        [sys.executable, "-c", COMMAND, "sweep", "--resume=True", f"--output_dir={folder}"],
         cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -262,12 +283,12 @@ def test_kill_at_half_and_resume(executor: str, keys: dict, tmp_path: Path) -> N
     assert trial.read_record(folder / "trials" / whole["best"]["name"]).score == whole["best"]["score"]
 
 
-@pytest.mark.parametrize(("executor", "scheduler"), [("local", "none"), ("ray", "none"), ("ray", "asha")])
-def test_ctrl_c_ends_the_search_and_tests_nothing(executor: str, scheduler: str, keys: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheduler", ["none", "asha"])
+def test_ctrl_c_ends_the_search_and_tests_nothing(scheduler: str, keys: dict, tmp_path: Path) -> None:
     folder = tmp_path / "cut"
     space = "learning_rate: {grid: [0.001, 0.003, 0.01]}\nepochs: {grid: [1, 100000]}\n"
     settings = {key: value for key, value in config(keys, folder, stopping_step=100_000).items() if key != "epochs"}
-    words = (f"--executor={executor}", f"--scheduler={scheduler}", "--max_concurrent=1")
+    words = (f"--scheduler={scheduler}", "--max_concurrent=1")
     process = started(space, settings, folder, *words, stdout=subprocess.PIPE, text=True)
     wait_for(process, folder, "trials/*/checkpoint.pt", 1)
     process.send_signal(signal.SIGINT)
@@ -278,4 +299,3 @@ def test_ctrl_c_ends_the_search_and_tests_nothing(executor: str, scheduler: str,
     assert not (folder / "best").exists()
     records = [read_record(path) for path in (folder / "trials").iterdir()]
     assert {record.status for record in records if record} <= {"finished", "unfinished"}
-    assert {record.reason for record in records if record} <= {"", "interrupted"}

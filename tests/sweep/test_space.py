@@ -207,11 +207,11 @@ def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(
 ) -> None:
     space = {"learning_rate": {"grid": [0.1, 0.2]}, "small": {"learning_rate": {"grid": [0.3]}}}
     (tmp_path / "both.yaml").write_text(yaml.safe_dump({**space, "small": {**space["small"], **FAST}}))
-    options = ["--executor=local", "--use_gpu=False", f"--data_path={data}", f"--output_dir={tmp_path / 'out'}"]
+    options = ["--use_gpu=False", f"--data_path={data}", f"--output_dir={tmp_path / 'out'}"]
     named = ["--model=SASRecCE", "--dataset=tiny", f"--space={tmp_path / 'both.yaml'}", "--budget=small"]
     assert main(["sweep", *named, "--config_files=global_timepoint", *options]) == 0
     asked = read_yaml(tmp_path / "out" / "sweep.yaml")
-    assert asked["space"]["learning_rate"] == [{"grid": [0.3]}]
+    assert asked["space"]["learning_rate"] == {"grid": [0.3]}
     assert asked["fixed"]["eval_args"]["split"] == {"GT": {"valid": 0.9, "test": 0.95}}
     assert main(["sweep", *named, "--config_files=global_time", *options]) == 1
     assert "did you mean global_timepoint?" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``recbole-hyper tune``: its space fits every model, and a search in a given time ends with a tested winner."""
+"""A sweep without a space searches ``tune``, which fits every model, and ends with a tested winner."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from recbole_hyper.cli import main
 from recbole_hyper.commands.sweep import duration
@@ -18,6 +19,8 @@ from recbole_hyper.config.tables import of_model
 from recbole_hyper.listing import parts
 from recbole_hyper.sweep.proposals import list_trials
 from recbole_hyper.sweep.space import read_space
+
+pytestmark = pytest.mark.usefixtures("serial_sweeps")
 
 MODELS = [entry.name for entry in parts("models") if entry.name != "Pop"]
 
@@ -50,10 +53,12 @@ def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, caps
     free = ("hidden_size", "train_batch_size")
     fixed = [f"--{key}={value}" for key, value in keys.items() if key not in free]
     out = tmp_path / "tuned"
-    asked = ["tune", "--model=SASRecCE", "--dataset=tiny", "--executor=local", "--time_budget=5m", "--num_samples=3"]
+    asked = ["sweep", "--model=SASRecCE", "--dataset=tiny", "--time_budget=5m", "--num_samples=3"]
     assert main([*asked, *fixed, f"--output_dir={out}"]) == 0
     outcome = json.loads((out / "sweep.json").read_text())
     assert outcome["trials"] == {"finished": 3}
+    request = yaml.safe_load((out / "sweep.yaml").read_text())
+    assert (request["search"], request["scheduler"], request["num_samples"]) == ("random", "asha", 3)
     assert set(outcome["best"]["settings"]) == {
         "learning_rate", "train_batch_size", "hidden_size", "weight_decay", "hidden_dropout_prob", "attn_dropout_prob"
     }  # fmt: skip
@@ -68,7 +73,7 @@ def test_it_ends_with_a_tested_winner(keys: dict[str, Any], tmp_path: Path, caps
 
 def test_a_model_without_an_encoder_has_its_own_keys(keys: dict[str, Any], tmp_path: Path) -> None:
     kept = {key: value for key, value in keys.items() if key in ("data_path", "eval_args")}
-    asked = ["tune", "--model=EASER", "--dataset=tiny", "--executor=local", "--num_samples=2"]
+    asked = ["sweep", "--model=EASER", "--dataset=tiny", "--num_samples=2"]
     assert main([*asked, *(f"--{key}={value}" for key, value in kept.items()), f"--output_dir={tmp_path / 't'}"]) == 0
     outcome = json.loads((tmp_path / "t" / "sweep.json").read_text())
     assert set(outcome["best"]["settings"]) == {"reg_weight"}

@@ -1,0 +1,241 @@
+"""Trials on Ray Tune, on this machine or on a cluster: concurrency, ASHA, time budget and retries are Ray's."""
+
+import contextlib
+import errno
+import json
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recbole_hyper.errors import ConfigError, NoSpaceError
+from recbole_hyper.files import is_no_space
+from recbole_hyper.sweep.proposals import Proposals, Trial
+from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Record, close_trial, read_record, run_trial
+from recbole_hyper.training.cluster import cluster
+
+SCHEDULERS = ("none", "asha")
+# how often Ray starts a trial again whose process died: killed, out of memory, its machine gone
+RETRIES = 2
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where trials run: each has ``cpu`` cores, which are also its threads, and the share ``gpu`` of a GPU.
+
+    ``max_concurrent`` run at a time, None for as many as fit. ``address`` is that of a running Ray cluster, on which
+    all machines must share the folder of the sweep; None starts Ray on this machine.
+    """
+
+    cpu: float = 1.0
+    gpu: float = 0.0
+    max_concurrent: int | None = None
+    address: str | None = None
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[Any]:
+        """Yield the module ray within a cluster that has the resources of a trial.
+
+        ConfigError where there is none, NoSpaceError for a full disk, ConnectionError where a process of Ray died.
+        """
+        with cluster(self.address) as ray:
+            total = ray.cluster_resources()
+            for name, wanted in (("CPU", self.cpu), ("GPU", self.gpu)):
+                if wanted > (have := total.get(name, 0)):
+                    raise ConfigError(f"--resources needs {wanted:g} {name} per trial; the cluster has {have:g} in all")
+            try:
+                yield ray
+            except Exception as error:
+                if _is_full_disk(error):
+                    raise NoSpaceError(errno.ENOSPC, "the disk is full") from error
+                if (died := _death(error)) is not None:
+                    advice = "continue with --resume=True, and where memory ran out with a smaller --max_concurrent"
+                    raise ConnectionError(f"a process of Ray died: {_short(died)}; {advice}") from error
+                raise
+
+
+def run_trials(
+    plan: Plan,
+    proposals: Proposals,
+    on_end: Callable[[Record], None],
+    workers: Workers,
+    *,
+    scheduler: str = "none",
+    max_epochs: int = 1,
+    time_budget: float | None = None,
+) -> None:
+    """Run trials until there are none, or ``time_budget`` seconds have passed; ``on_end`` hears how each ended.
+
+    The ``scheduler`` "asha" stops trials that fall behind others after as many of at most ``max_epochs`` epochs. A
+    trial that is at work when time is up, or on Ctrl-C, stays unfinished.
+
+    Raises:
+        NoSpaceError: the disk is full; the sweep can be resumed.
+        ConnectionError: Ray itself ended, as it may when a machine runs out of memory.
+    """
+    with workers.connected():
+        from ray import tune
+
+        search = _Search(plan, proposals, on_end)
+        tuner = tune.Tuner(
+            tune.with_resources(_trainable(plan), {"cpu": workers.cpu, "gpu": workers.gpu}),
+            tune_config=tune.TuneConfig(
+                search_alg=_searcher(search),
+                scheduler=_asha(search, max_epochs) if scheduler == "asha" else None,
+                num_samples=-1,
+                max_concurrent_trials=workers.max_concurrent,
+                time_budget_s=time_budget,
+                # a process keeps its imports and its mapped data from trial to trial
+                reuse_actors=True,
+                trial_name_creator=lambda trial: f"{trial.config['number']:04d}",
+                trial_dirname_creator=lambda trial: f"{trial.config['number']:04d}-{trial.trial_id}",
+            ),
+            run_config=tune.RunConfig(
+                name="ray",
+                storage_path=plan.folder,
+                verbose=0,
+                callbacks=[_callback(search)],
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
+            ),
+        )
+        tuner.fit()
+        if search.error is not None:
+            raise search.error
+
+
+def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:
+    """Call ``function`` with each tuple of arguments, side by side with the resources of a trial."""
+    with workers.connected() as ray:
+        remote = ray.remote(num_cpus=workers.cpu, num_gpus=workers.gpu, max_retries=0)(function)
+        return ray.get([remote.remote(*arguments) for arguments in calls])
+
+
+class _Search:
+    """What Ray Tune's hooks ask and tell while a search runs."""
+
+    def __init__(self, plan: Plan, proposals: Proposals, on_end: Callable[[Record], None]) -> None:
+        self.plan, self.proposals, self.on_end = plan, proposals, on_end
+        self.stopped: set[str] = set()  # Ray's ids of trials that the scheduler stopped
+        self.error: Exception | None = None  # ends the search: Ray would only log it
+
+    def ask(self) -> Trial | None:
+        return None if self.error is not None else self.proposals.ask()
+
+    def end(self, ray_trial: Any, *, died: bool = False) -> None:
+        """Complete the record of a trial that has ended, and pass it on."""
+        trial, status, reason = _trial(ray_trial.config), None, ""
+        try:
+            if died:
+                error = _error(ray_trial)
+                if _is_full_disk(error):
+                    raise NoSpaceError(errno.ENOSPC, "the disk is full", self.plan.folder)
+                status, reason = FAILED, f"its process died {1 + RETRIES} times: {_short(error)}"
+            elif ray_trial.trial_id in self.stopped:
+                status, reason = STOPPED, "stopped by asha"
+            record = read_record(self.plan.trials / trial.name)
+            if status and (record is None or record.status == UNFINISHED):
+                record = close_trial(self.plan, trial, status, reason)
+            self.proposals.tell(trial, record.score if record else None)
+            if record is not None and record.status != UNFINISHED:
+                self.on_end(record)
+        except Exception as error:
+            self.error = self.error or error
+
+
+def _trainable(plan: Plan) -> Callable[[dict[str, Any]], None]:
+    def trainable(config: dict[str, Any]) -> None:
+        from ray import tune
+
+        def report(epoch: int, score: float | None) -> None:
+            worst = -math.inf if plan.bigger else math.inf
+            tune.report({"score": score if score is not None and math.isfinite(score) else worst, "epoch": epoch + 1})
+
+        record = run_trial(plan, _trial(config), report)
+        report(record.epochs or 0, record.score)
+
+    return trainable
+
+
+def _searcher(search: _Search) -> Any:
+    """Return Ray Tune's view of the proposals."""
+    from ray.tune.search import Searcher
+
+    class Adapter(Searcher):
+        def suggest(self, trial_id: str) -> Any:
+            trial = search.ask()
+            if trial is None:
+                return Searcher.FINISHED
+            return {"number": trial.number, "settings": json.dumps(trial.settings)}
+
+        def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+            """The callback tells the proposals, as it knows the record."""
+
+        def save(self, checkpoint_path: str) -> None:
+            """A resume goes by the records of the trials, not by Ray's own state."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """See :meth:`save`."""
+
+    return Adapter(metric="score", mode=search.plan.mode)
+
+
+def _callback(search: _Search) -> Any:
+    from ray import tune
+
+    class Callback(tune.Callback):
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            search.end(trial)
+
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            search.end(trial, died=True)
+
+    return Callback()
+
+
+def _asha(search: _Search, max_epochs: int) -> Any:
+    """Return the ASHA scheduler, which notes the trials that it stops."""
+    from ray.tune.schedulers import ASHAScheduler
+
+    class Scheduler(ASHAScheduler):
+        def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+            action = super().on_trial_result(controller, trial, result)
+            if action == self.STOP:
+                search.stopped.add(trial.trial_id)
+            return action
+
+    # one more than the last epoch, so that the limit itself stops nothing
+    return Scheduler("epoch", "score", search.plan.mode, max_t=max_epochs + 2)
+
+
+def _trial(config: dict[str, Any]) -> Trial:
+    return Trial(int(config["number"]), json.loads(config["settings"]))
+
+
+def _error(ray_trial: Any) -> Exception | None:
+    """Return what ended a trial of Ray Tune; None where Ray has not written it."""
+    with contextlib.suppress(Exception):
+        # Ray writes it beside its own files first, and copies it to the folder of the sweep later
+        return pickle.loads(Path(ray_trial.pickled_error_file).read_bytes())
+    with contextlib.suppress(Exception):
+        return ray_trial.get_pickled_error()
+    return None
+
+
+def _is_full_disk(error: Exception | None) -> bool:
+    return is_no_space(error) or "OutOfDiskError" in f"{type(error).__name__} {error}"
+
+
+def _death(error: BaseException | None) -> BaseException | None:
+    """Return what Ray says of a process that died, from ``error`` and what led to it; None for any other error."""
+    from ray.exceptions import RayError, RayTaskError
+
+    while error is not None and not isinstance(error, RayError):
+        error = error.__cause__ or error.__context__
+    return None if isinstance(error, RayTaskError) else error
+
+
+def _short(error: BaseException | None) -> str:
+    text = " ".join(str(error if error is not None else "no message").split())
+    return text if len(text) <= 600 else f"{text[:300]} ... {text[-300:]}"

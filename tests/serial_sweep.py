@@ -1,0 +1,50 @@
+"""Trials one after another in this process: a sweep without Ray, so that most of its tests take seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from recbole_hyper.sweep.proposals import Proposals
+from recbole_hyper.sweep.trial import Plan, Record, run_trial
+from recbole_hyper.sweep.tuner import Workers
+
+
+class TimeUpError(BaseException):
+    """Ends a trial where Ray would stop its process."""
+
+
+def run_trials(
+    plan: Plan,
+    proposals: Proposals,
+    on_end: Callable[[Record], None],
+    workers: Workers,
+    *,
+    scheduler: str = "none",
+    max_epochs: int = 1,
+    time_budget: float | None = None,
+) -> None:
+    """Stand in for :func:`recbole_hyper.sweep.tuner.run_trials`, without a scheduler."""
+    assert scheduler in ("none", "asha")
+    start = perf_counter()
+
+    def over() -> bool:
+        return time_budget is not None and perf_counter() - start > time_budget
+
+    def report(epoch: int, score: float) -> None:
+        if over():
+            raise TimeUpError
+
+    while not over() and (trial := proposals.ask()) is not None:
+        try:
+            record = run_trial(plan, trial, report)
+        except TimeUpError:
+            return
+        proposals.tell(trial, record.score)
+        on_end(record)
+
+
+def run_each(function: Callable[..., Any], calls: list[tuple[Any, ...]], workers: Workers) -> list[Any]:
+    """Stand in for :func:`recbole_hyper.sweep.tuner.run_each`."""
+    return [function(*arguments) for arguments in calls]
