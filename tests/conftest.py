@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +30,16 @@ HEADER = "user_id:token\titem_id:token\ttimestamp:float\n"
 
 
 @pytest.fixture
-def serial_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def serial_sweeps() -> Iterator[None]:
     """Sweeps run their trials one after another in this process."""
     from recbole_hyper.sweep import driver
     from tests import serial_sweep
 
-    monkeypatch.setattr(driver, "run_trials", serial_sweep.run_trials)
-    monkeypatch.setattr(driver, "run_each", serial_sweep.run_each)
+    # apart from a test's own patches, which it may undo
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "run_trials", serial_sweep.run_trials)
+        patch.setattr(driver, "run_each", serial_sweep.run_each)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -108,9 +108,9 @@ def sweep(
         full = parse_space(before["space"], REQUEST, model)
     else:
         full = read_space(space or TUNE, model, budget)
-    given_options = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
-    given_options["time_budget"] = time_budget
-    options = _options(given_options, OF_TUNE if not before and str(space or TUNE) == TUNE else {}, before)
+    typed = {"search": search, "scheduler": scheduler, "num_samples": num_samples, "n_seeds": n_seeds}
+    of_space = OF_TUNE if not before and str(space or TUNE) == TUNE else {}
+    options = _options({**typed, "time_budget": time_budget}, of_space, before)
     workers = _workers(resources or {}, max_concurrent, ray_address)
     fixed, varied = _split(full, files, before.get("fixed", {}), given)
     base = bind_base(model, dataset, fixed, varied, {key: file for key, file in of_files.items() if key not in given})
@@ -121,7 +121,7 @@ def sweep(
     shared = _with_fits(fixed, varied, base, folder)
     plan = Plan(model, dataset, shared, str(folder), max(1, int(workers.cpu)), metric, bigger)
     request = {"model": model, "dataset": dataset, "fixed": fixed, "space": full.content}
-    request |= {key: options[key] for key in ("search", "scheduler", "num_samples", "n_seeds")}
+    request |= {key: options[key] for key in typed}
     with opened(folder, plain(request, nan_to_null=False), before):
         return _Sweep(plan, varied, base, workers, options, start).run()
 

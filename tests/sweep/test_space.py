@@ -202,6 +202,7 @@ def test_the_small_budget_takes_the_small_space_and_the_full_one_leaves_it_out(t
     ]
 
 
+@pytest.mark.usefixtures("serial_sweeps")
 def test_the_command_sweeps_the_small_space_under_a_protocol_by_name(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ def test_cluster_that_is_not_there(keys: dict, tmp_path: Path, monkeypatch: pyte
 def test_a_death_behind_other_errors() -> None:
     from ray.exceptions import ActorDiedError, RayTaskError
 
-    died = ActorDiedError("gone")
+    died = ActorDiedError()
     error = RuntimeError("Caught unexpected exception")
     error.__cause__ = died
     assert tuner._death(error) is died
