@@ -185,7 +185,8 @@ def main() -> None:
             done = subprocess.run(
                 [sys.executable, "-c", ten_lines()], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
             )
-        (HERE / "first_run.txt").write_text(done.stdout)
+        # after the table of metrics, which ends with the name of its file
+        (HERE / "first_run.txt").write_text(done.stdout.split("result.json\n")[-1])
     (HERE / "claims.md").write_text(claims_text())
     README.write_text(readme())
     draw(HERE / "first.png")

@@ -144,3 +144,11 @@ def test_what_is_compiled_stands_in_kernels() -> None:
             description = ast.get_docstring(tree) or ""
             assert "Plain twin: " in description, file
             assert "Kept for: " in description, file
+
+
+def test_every_folder_of_the_package_has_a_folder_of_tests() -> None:
+    # a command is tested where the function is that it calls
+    folders = {file.parent.name for file in ROOT.glob("*/*.py")} - {"commands"}
+    assert len(folders) > 12
+    tests = Path(__file__).parent
+    assert [name for name in sorted(folders) if not list((tests / name).glob("test_*.py"))] == []

@@ -21,9 +21,9 @@ PUBLIC = {
         "losses/ce.py:exact_cross_entropy",
     ),
     "the parameters of a part are its options": (
-        "encoders/bsarec.py:BSARecEncoder.__init__",
+        "encoders/bsarec.py:BSARecLayer.__init__",
         "encoders/dual_transformer.py:DualTransformerEncoder.__init__",
-        "encoders/fmlp.py:FMLPEncoder.__init__",
+        "encoders/window_filters.py:WindowFilterEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRUEncoder.__init__",
         "encoders/moebius_gru.py:MoebiusGRU.__init__",
         "encoders/relations.py:RelationalBlock.__init__",

@@ -14,14 +14,14 @@ from recbole_hyper.encoders.dropout import dropout as drop
 
 
 def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
-    """Turn scores by distance (..., L, L) into scores by key position, without gathering: a pad and a view.
+    """Turn scores by distance (..., L, L) into scores by key position, with a pad and a view.
 
-    For ``past`` column m of ``by_distance`` holds distance L-1-m, for ``future`` distance m. Entry (i, j) of the result
-    is the score at distance |i - j| where key j is on the side of ``direction``: j <= i for ``past``, j >= i for
-    ``future``. The other side holds unrelated values and must be masked.
+    Column m of ``by_distance`` is distance L-1-m for ``past``, distance m for ``future``. Entry (i, j) of the result is
+    the score at distance |i - j| if key j is on the side of ``direction``: j <= i for ``past``, j >= i for
+    ``future``. Values on the other side are meaningless and must be masked.
     """
     length = by_distance.shape[-1]
-    # one more column makes each row start one later: the offset of row i moves by i in the flat view
+    # with one more column, the offset of row i moves by i in the flat view
     if direction == "past":
         flat = F.pad(by_distance, (1, 0)).flatten(-2)[..., length:]
     else:
@@ -39,27 +39,23 @@ def dense_attention(
     lengths: Tensor,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attend with all L x L scores of each head, those outside the windows masked.
+    """Attend with all L x L scores of each head; scores outside the windows (one per head) are masked.
 
     Args:
         query, key: (B, h, L, k), the queries scaled.
         value: (B, h, L, k), or None for the attention weights.
         by_position: (queries of the position scores (B, h, L, k), vectors of the distances 0..L-1 (h, L, k)) or None.
-        windows: one per head.
-        direction: ``past`` or ``future``.
         lengths: (B,) real positions.
-        dropout: of the weights.
 
     Returns:
-        head outputs (B, h, L, k); the weights (B, h, L, L) where ``value`` is None.
+        head outputs (B, h, L, k), or the weights (B, h, L, L) if ``value`` is None.
     """
     length = query.shape[2]
     place = torch.arange(length, device=query.device)
     distance = place[:, None] - place if direction == "past" else place - place[:, None]
     mask = ((distance >= 0) & (distance < torch.tensor(windows, device=query.device)[:, None, None]))[None]
     if direction == "future":
-        # in the other direction padding stands on the right, where no real query looks. A padded query keeps itself:
-        # a row without any key would be NaN
+        # only this direction sees the padding on the right; a padded query sees itself, as a row without keys is NaN
         real = (place < lengths[:, None])[:, None, None, :]
         mask = mask & (real | (distance == 0))
     bias = None
@@ -67,8 +63,7 @@ def dense_attention(
         queries, vectors = by_position
         vectors = vectors.flip(1) if direction == "past" else vectors
         bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
-    # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask; an
-    # exported graph holds the plain operations
+    # on a CPU torch's attention with dropout mostly draws the mask; an exported graph needs the plain operations
     fused = not (dropout and query.device.type == "cpu") and not torch.compiler.is_exporting()
     if value is not None and fused:
         mask = mask if bias is None else bias
@@ -88,13 +83,13 @@ def blocked_attention(
     lengths: Tensor,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attend as :func:`dense_attention` with scores for a block of queries, its own keys and those of the block before.
+    """Attend as :func:`dense_attention`, by blocks of queries that see their own keys and those of the block before.
 
-    Blocks have c = max(windows) - 1 positions, so that no query looks beyond the block before its own: scores are
-    (B, h, L / c, c, 2c), that is 2c a query in place of L.
+    Blocks have c = max(windows) - 1 positions, the farthest that a query sees. Scores are (B, h, L / c, c, 2c): 2c per
+    query instead of L.
     """
     if direction == "future":
-        # the same seen from the end; padding then comes first
+        # the same in reverse; padding then comes first
         turned = None if by_position is None else (by_position[0].flip(2), by_position[1])
         real = (torch.arange(query.shape[2], device=query.device) < lengths[:, None]).flip(1)
         return _blocked_past(query.flip(2), key.flip(2), value.flip(2), turned, windows, real, dropout).flip(2)
@@ -139,7 +134,7 @@ def _blocked_past(
         if vectors.shape[1] < block + 1:
             vectors = F.pad(vectors, (0, 0, 0, block + 1 - vectors.shape[1]))
         by_distance = blocks_of_queries(queries) @ vectors[:, : block + 1].flip(1).transpose(-1, -2)[:, None]
-        # row r starts at column r: distance c stands furthest left
+        # row r starts at column r, with distance c on the left
         flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
         bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
     weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""What every encoder is: a history becomes one state per position."""
+"""Base of all encoders, which turn a history into one state per position, and functions that they share."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from recbole_hyper.options import Option
 from recbole_hyper.registry import Part
 
 INITIALIZERS = ("xavier", "normal")
-# inside feed-forward parts, by the names that RecBole gives them
+# of feed-forward parts, by RecBole's names
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
-# positions that one more call of an encoder costs as much as: of a step on a CPU 256 to 512 were fastest, or level, for
-# filters and attention of width 8 to 128, on histories of 5 and of 160 items
+# the cost of one more call of an encoder, in positions; on a CPU 256 to 512 were fastest for filters and attention of
+# width 8 to 128, on histories of 5 and of 160 items
 CALL_POSITIONS = 384
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -41,19 +41,15 @@ class Size:
 
 
 class Encoder(Part, nn.Module, ABC):
-    """Turn right-padded histories into states.
+    """Turn right-padded histories into states. The head shares ``item_embedding`` (n_items, d); row 0 is padding.
 
-    Args:
-        item_embedding: the (n_items, d) table that the output head shares; row 0 is padding.
-
-    A state at position ``j`` depends on items ``0 .. j`` and on the length of its history, and neither on padding nor
-    on the other rows of the batch. The length counts because positions are numbered from the newest item: one more item
-    moves all earlier ones, as left padding does.
+    The state at position ``j`` depends on items ``0 .. j`` and on the length of the history, but not on padding or on
+    other rows of the batch. The length matters because positions count from the newest item, as with left padding.
     """
 
     def __init__(self, item_embedding: nn.Embedding) -> None:
         super().__init__()
-        # the model registers the shared table; a plain attribute keeps it from appearing in state_dict twice
+        # the model registers the shared table; a plain attribute keeps it out of this state_dict
         self.__dict__["item_embedding"] = item_embedding
 
     model_defaults: ClassVar[Mapping[str, Any]] = {
@@ -71,17 +67,17 @@ class Encoder(Part, nn.Module, ABC):
         return found
 
     item_embedding: nn.Embedding
-    # False: a state may depend on later items, which is then not checked before training, and noted in the result
+    # False: a state may depend on later items; this is then noted in the result and not checked before training
     causal: ClassVar[bool] = True
-    # whether training reads what comes after a position: then batches must be whole windows
+    # whether training reads the items after a position; batches must then be whole windows
     reads_future: ClassVar[bool] = False
-    # whether trace gives attention weights
+    # whether trace returns attention weights
     has_maps: ClassVar[bool] = False
-    # whether the constructor takes direction and layer_dropout: one of two directions of a dual encoder
+    # whether the constructor takes direction and layer_dropout, for a dual encoder
     directed: ClassVar[bool] = False
-    # whether it is a TimedEncoder, which is given the times of the items too
+    # whether it is a TimedEncoder
     reads_times: ClassVar[bool] = False
-    # rows that a position costs besides those of the batch, where the positions of a row are computed one after another
+    # fixed cost of a position, in rows, for encoders that compute positions one after another
     step_rows: ClassVar[int] = 0
 
     @classmethod
@@ -94,17 +90,17 @@ class Encoder(Part, nn.Module, ABC):
         """Encode ``items`` (B, L), right-padded with 0, of ``lengths`` (B,), into states (B, L, d)."""
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; an encoder overrides it where that costs less than all.
+        """Return the states (B, d) at the newest items; override it if that costs less than all states.
 
-        This is what serving.graph exports. While ``torch.compiler.is_exporting()`` no encoder may choose by values or
-        lengths, or call a compiled kernel: the graph serves every batch and length.
+        serving.graph exports this method. While ``torch.compiler.is_exporting()``, an encoder must not branch on values
+        or lengths, or call a compiled kernel: the graph must work for every batch and length.
         """
         return newest(self(items, lengths), lengths)
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and what the layers computed on the way; by default one layer with one head.
+        """Return the states (B, L, d) and the outputs of the layers; by default one layer with one head.
 
-        ``return_maps`` asks an encoder that ``has_maps`` for its attention weights too.
+        With ``return_maps``, an encoder that ``has_maps`` also returns its attention weights.
         """
         states = self(items, lengths)
         return states, Trace(heads=[states.unsqueeze(2)])
@@ -112,27 +108,23 @@ class Encoder(Part, nn.Module, ABC):
     def training_loss(
         self, items: Tensor, targets: Tensor, lengths: Tensor, loss_of: LossOf
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the objective of a batch of windows and its terms for the log; one loss unless overridden.
+        """Return the objective of a batch of windows, and its detached terms before weighting by name, for the log.
 
-        ``items`` and ``targets`` (B, L) are right-padded, 0 where there is no target; ``lengths`` (B,). Any loss is
-        called as ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, rows being the row of the batch that each
-        state is of.
-
-        Returns:
-            the total, and detached terms before weighting by name.
+        ``items`` and ``targets`` (B, L) are right-padded, 0 without a target; ``lengths`` (B,). The loss is
+        ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, with the batch row of each state.
         """
         return loss_of(*supervised_states(self, items, targets, lengths)), {}
 
     def share_curvature(self, head: OutputHead) -> None:
-        """Take the curvature that ``head`` learns for one's own; nothing happens in an encoder that has none."""
+        """Use the curvature that ``head`` learns; nothing happens in an encoder without curvature."""
 
 
 class TimedEncoder(Encoder):
-    """An encoder that reads when each item was chosen: whoever calls it gives ``times`` behind the other arguments.
+    """An encoder that reads the times of the items, from one more argument ``times``.
 
     ``times`` are (B, L) float64, in the unit of the data (usually Unix seconds) and 0 at padding. They come from the
-    sequences in training and evaluation, and from the caller in serving. None says that nobody knows them: all are
-    taken for equal. A state depends on differences alone, so that no clock is a part of what is learned.
+    sequences in training and evaluation, and from the caller in serving. None means unknown: all times are then equal.
+    A state should depend only on differences of times.
     """
 
     reads_times = True
@@ -154,10 +146,10 @@ class TimedEncoder(Encoder):
 
 @dataclass
 class Trace:
-    """What the layers of an encoder computed on the way to its states.
+    """The outputs of an encoder's layers.
 
-    Per layer, ``heads`` are the head outputs before they are mixed, (B, L, h, d/h), undefined at padding, and ``maps``
-    the attention weights without dropout, (B, h, L, L), rows sum to 1; these are empty unless asked for.
+    Per layer, ``heads`` are the head outputs before they are mixed, (B, L, h, d/h), undefined at padding. ``maps`` are
+    the attention weights without dropout, (B, h, L, L), with rows that sum to 1; empty without ``return_maps``.
     """
 
     heads: list[Tensor] = field(default_factory=list)
@@ -165,22 +157,21 @@ class Trace:
 
 
 def newest(states: Tensor, lengths: Tensor) -> Tensor:
-    """Pick from states (B, L, d) the one (B, d) at the newest item."""
+    """Return the states (B, d) at the newest items of (B, L, d)."""
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
 def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
-    """Cut rows into the runs of like length that cost an encoder least when it takes them one by one.
+    """Cut rows that are sorted by length into groups, so that encoding the groups one by one is cheapest.
 
-    A run costs its rows, and the encoder's ``step_rows``, times its longest length, padding and all, and
-    ``CALL_POSITIONS`` for the call. Rows that are not sorted by length, or not on a CPU, where padding costs less than
-    more calls, are one run.
+    A group costs (rows + ``step_rows``) times its longest length, and ``CALL_POSITIONS`` for the call. Rows that are
+    not sorted, or not on a CPU (where padding is cheaper than calls), are one group.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
     longest, counts = (found.numpy() for found in torch.unique_consecutive(lengths, return_counts=True))
     edges = np.concatenate(([0], np.cumsum(counts)))
-    # least[j] is the cost of all rows before edge j, whose last run starts at edge start[j]
+    # least[j] is the cost of all rows before edge j; their last group starts at edge start[j]
     least, start = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.int64)
     for j in range(1, len(edges)):
         costs = least[:j] + (edges[j] - edges[:j] + step_rows) * longest[j - 1] + CALL_POSITIONS
@@ -194,9 +185,9 @@ def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
 
 
 def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> list[tuple[slice, int]]:
-    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with the width to cut it to.
+    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with its width.
 
-    On a GPU that is L: a batch is as wide as its longest row, and looking would wait.
+    On a GPU it is one group of width L, because finding the longest row would wait for the GPU.
     """
     if lengths.device.type != "cpu":
         return [(slice(0, len(lengths)), items.shape[1])]
@@ -206,10 +197,9 @@ def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> li
 def supervised_states(
     encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Encode right-padded ``items`` (B, L), and their ``times`` if the encoder reads them, in their length groups.
+    """Encode right-padded ``items`` (B, L), with ``times`` if the encoder reads them, in length groups.
 
-    Returns:
-        the states (n, d) whose ``targets`` (B, L) are not 0, these targets (n,), and their rows of the batch (n,).
+    Returns the states (n, d) at ``targets`` (B, L) that are not 0, these targets (n,) and their rows of the batch (n,).
     """
     states, answers, rows = [], [], []
     for group, width in groups_with_widths(items, lengths, encoder.step_rows):
@@ -222,12 +212,12 @@ def supervised_states(
 
 
 def positions_from_end(lengths: Tensor, width: int) -> Tensor:
-    """Return (B, width) positions counted from the newest item, which has 0; padding is clamped to 0."""
+    """Return (B, width) positions counted from the newest item, which has 0; padding has 0 too."""
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the activation that ``hidden_act`` names; ValueError for a name that is none."""
+    """Return the activation ``hidden_act``; ValueError for an unknown name."""
     if name not in ACTIVATIONS:
         raise ValueError(f"hidden_act={name!r} is unknown; known: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -236,8 +226,8 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
-    ``rule`` is "xavier" (uniform, as the HSASRec and SCE code) or "normal" (as RecBole: of standard deviation ``std``,
-    biases 0); ValueError for another, or a ``std`` that is not above 0.
+    ``rule`` is "xavier" (uniform, as in the HSASRec and SCE code) or "normal" (as in RecBole: standard deviation
+    ``std``, biases 0); ValueError for another rule, or a ``std`` not above 0.
     """
     if rule not in INITIALIZERS:
         raise ValueError(f"initializer={rule!r}: allowed are {', '.join(INITIALIZERS)}")

@@ -1,4 +1,4 @@
-"""One filter per coordinate over a sequence, each place seeing what comes before it: by products or by transforms."""
+"""Causal convolution with one filter per coordinate, by matrix products or by Fourier transforms."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ _LONGEST_PRODUCT = 256
 def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
     r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}` (B, L, d), of ``inputs`` x and ``kernel`` w (L, d).
 
-    Short sequences on a CPU go through a matrix for each coordinate, d L L numbers in all; others through transforms of
-    length 2 L.
+    Short sequences on a CPU are multiplied by a matrix per coordinate (d L L numbers); otherwise transforms of length
+    2 L are used.
     """
     batch, length, width = inputs.shape
     if inputs.device.type != "cpu" or length > _LONGEST_PRODUCT:
@@ -38,7 +38,7 @@ class _Toeplitz(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         width, length, _ = gradient.shape
-        # with L more numbers behind, row j starts L + 1 after row j - 1: its diagonals become columns
+        # with L numbers appended, row j starts L + 1 after row j - 1: diagonals become columns
         skewed = gradient.new_zeros(width, length * length + length)
         torch.triu(gradient, out=skewed[:, : length * length].view(width, length, length))
         return skewed.as_strided((width, length, length), (skewed.shape[1], length + 1, 1)).sum(1).t()

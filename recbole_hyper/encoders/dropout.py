@@ -1,4 +1,4 @@
-"""Dropout whose mask costs a quarter of torch's on a CPU."""
+"""Dropout with a mask that costs a quarter of torch's on a CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ _LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zero each element of ``x`` with probability ``p`` and scale the rest so that the mean is kept.
+    """Zero each element of ``x`` with probability ``p`` and scale the others so that the mean stays.
 
-    One 64-bit draw of torch's generator decides four elements, where torch draws for each: 1.9 ns an element instead
-    of 8.2. ``p`` is met to 1/65536, and the scale belongs to the probability that is met.
+    One 64-bit draw decides four elements, while torch draws for each: 1.9 ns per element instead of 8.2. ``p`` is
+    rounded to 1/65536, and the scale uses the rounded value.
     """
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p)

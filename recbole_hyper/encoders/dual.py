@@ -1,7 +1,7 @@
-"""DualRec: two encoders over the same item vectors, one reading the past and one the future of each position.
+"""DualRec: two encoders over the same item vectors; one reads the past of each position and one the future.
 
-Any encoder whose state at a position depends on no later item is a backbone: its future version is the same network
-over the sequence in reverse. ``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is all that a new pair needs.
+Any causal encoder can be the backbone: its future version is the same network over the reversed sequence.
+``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is a complete new pair.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,16 @@ from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import Option, options_of
 from recbole_hyper.registry import register
 
-FutureDropout = Annotated[
-    bool,
-    Option("bool", "dropout in the layers of the future network; False: published code, better on validation"),
-]
+FutureDropout = Annotated[bool, Option("bool", "dropout in the layers of the future network; False: published code")]
 DIRECTIONS = ("both", "shared", "past", "future")
 
 
 @dataclass(frozen=True)
 class DualStates:
-    """States of both directions for sequences of n items, aligned: place i is the pair of items i and i + 1.
+    """Aligned states of both directions for sequences of n items; None without that direction.
 
-    ``past`` (B, L, d) at i has seen items 0..i and predicts item i + 1, ``future`` (B, L, d) at i has seen items
-    i+1..n-1 and predicts item i; None without that direction. ``transfer`` is the transfer term (0-d), None where it is
-    off.
+    ``past`` (B, L, d) at place i has seen items 0..i and predicts item i + 1. ``future`` (B, L, d) at place i has seen
+    items i+1..n-1 and predicts item i. ``transfer`` is the transfer term (0-d), or None.
     """
 
     past: Tensor | None
@@ -39,7 +35,7 @@ class DualStates:
 
 
 def reversal(lengths: Tensor, length: int) -> Tensor:
-    """Return the (B, length) index that reverses the real part of each right-padded row and leaves padding in place."""
+    """Return the (B, length) index that reverses the real part of each right-padded row; padding stays."""
     place = torch.arange(length, device=lengths.device)
     return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
 
@@ -47,10 +43,7 @@ def reversal(lengths: Tensor, length: int) -> Tensor:
 def trace_reversed(
     encoder: Encoder, items: Tensor, lengths: Tensor, *, return_maps: bool = False
 ) -> tuple[Tensor, Trace]:
-    """Run ``encoder`` over each sequence in reverse; states and trace come back by natural position.
-
-    What depended on no later item depends on no earlier one.
-    """
+    """Run ``encoder`` over each reversed sequence; return states and trace by natural position."""
     index = reversal(lengths, items.shape[1])
     states, found = encoder.trace(items.gather(1, index), lengths, return_maps=return_maps)
     rows = torch.arange(items.shape[0], device=items.device)[:, None]
@@ -71,21 +64,13 @@ class DualEncoder(Encoder):
 
     A backbone that takes ``direction`` is built in both directions; any other runs over the reversed sequence.
 
-    Args:
-        item_embedding: the item vectors that both directions share; row 0 is padding.
-        dual_directions: ``both``; ``shared``, one set of weights read in both directions (our reading of the
-            ablation 'w/o DE', which the paper does not spell out); ``past`` or ``future``, one direction alone
-            (Table 5; then alpha and beta have no part). With ``future`` the history is read as the future would be,
-            nearest item last, so that each item keeps its distance to the predicted one (ours: the paper does not say).
-        dual_alpha: weight of the past loss, in [0, 1].
-        dual_beta: weight of the transfer term, at least 0.
-        dual_transfer: ``heads`` (published code), ``attention`` (ours) or ``none``.
-        dual_future_dropout: False builds the layers of the future encoder without dropout, as the published code
-            does; only for backbones that take ``layer_dropout``.
-        backbone_options: those of the backbone.
+    ``dual_directions``: with ``shared``, one network reads both directions (our reading of the ablation 'w/o DE'). With
+    ``past`` or ``future``, one direction trains alone (Table 5), without alpha and beta. ``future`` reads the history
+    like a future, nearest item last, so that each item keeps its distance to the predicted one (ours). Only backbones
+    that take ``layer_dropout`` accept ``dual_future_dropout=False``.
 
     Raises:
-        ValueError: an option outside the range named above.
+        ValueError: an option out of range.
     """
 
     reads_future = True
@@ -100,7 +85,7 @@ class DualEncoder(Encoder):
 
     @classmethod
     def options(cls) -> dict[str, Option]:
-        """Return the options of both encoders together and those of the backbone that are the same in both."""
+        """Return the options of the pair and of its backbone."""
         of_both = options_of(DualEncoder) | cls.backbone.options() | super().options()
         return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in of_both.items()}
 
@@ -115,24 +100,12 @@ class DualEncoder(Encoder):
         item_embedding: nn.Embedding,
         *,
         dual_directions: Annotated[
-            str,
-            Option(
-                "both, shared, past or future",
-                'shared: one network for both (Table 3, "w/o DE", our reading); past, future (Table 5)',
-            ),
+            str, Option("both, shared, past or future", 'shared: one network ("w/o DE"); past, future (Table 5)')
         ] = "both",
-        dual_alpha: Annotated[
-            float, Option("float in [0, 1]", "share of the past loss; published code: loss_ratio")
-        ] = 0.5,
-        dual_beta: Annotated[
-            float, Option("float >= 0", "weight of the transfer term; published code: aux_factor")
-        ] = 0.1,
+        dual_alpha: Annotated[float, Option("float in [0, 1]", "share of the past loss; code: loss_ratio")] = 0.5,
+        dual_beta: Annotated[float, Option("float >= 0", "weight of the transfer term; code: aux_factor")] = 0.1,
         dual_transfer: Annotated[
-            str,
-            Option(
-                "heads, attention or none",
-                'heads (published code), attention (by distance, ours), none (Table 3, "w/o BIT")',
-            ),
+            str, Option("heads, attention or none", 'heads (code), attention (ours), none (Table 3, "w/o BIT")')
         ] = "heads",
         dual_future_dropout: FutureDropout = True,
         **backbone_options: Any,
@@ -174,7 +147,7 @@ class DualEncoder(Encoder):
         if self.past is not None:
             return self.past(items, lengths)
         future = cast(Encoder, self.future)
-        # read backwards, the history stands where the future stood in training
+        # in reverse, the history takes the place that the future had in training
         return trace_reversed(future, items, lengths)[0] if self._native_future else future(items, lengths)
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -197,9 +170,9 @@ class DualEncoder(Encoder):
         return trace_reversed(network, items, lengths, return_maps=return_maps)
 
     def both(self, items: Tensor, targets: Tensor, lengths: Tensor) -> DualStates:
-        """Return the aligned states of both directions over sequences of ``lengths`` (B,) + 1 items.
+        """Return the aligned states of both directions over right-padded sequences of ``lengths`` (B,) + 1 items.
 
-        ``items`` (B, L), right-padded, are these without their last item, ``targets`` (B, L) without their first.
+        ``items`` (B, L) are these sequences without their last item, ``targets`` (B, L) without their first.
         """
         return_maps = self._transfers and self.transfer_form == "attention"
         past = future = term = None
@@ -216,7 +189,7 @@ class DualEncoder(Encoder):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective and those of ``past_loss``, ``future_loss``, ``transfer_loss`` that apply.
 
-        The past states predict ``targets``; the future states, which have read them, predict ``items``. ``loss_of`` is
+        The past states predict ``targets``; the future states have read these and predict ``items``. ``loss_of`` is
         called once for each direction; see :meth:`Encoder.training_loss`.
         """
         past, future, shares, rows, columns = [], [], [], [], []

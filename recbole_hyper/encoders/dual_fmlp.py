@@ -9,10 +9,9 @@ from recbole_hyper.registry import register
 class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
     """Filter layers in each direction; the future one reads the sequence in reverse.
 
-    The published filter wraps around, so that a state would see its own target in either direction; the paper does
-    not say how its pair avoids that. Both settings of ``filter`` do, see
-    :class:`~recbole_hyper.encoders.fmlp.FMLPEncoder`: ``circular`` trains on prefixes and suffixes, one state each.
-    The transfer term compares the outputs of the filters, as one head of width d (ours).
+    The published filter wraps around, so a state would see its target in both directions; the paper does not say how it
+    avoids that. Both settings of ``filter`` avoid it: ``circular`` trains on prefixes and suffixes, one state each. The
+    transfer term compares the outputs of the filters, as one head of width d (ours).
     """
 
     model_defaults = FMLPEncoder.model_defaults

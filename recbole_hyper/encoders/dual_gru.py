@@ -9,6 +9,5 @@ from recbole_hyper.registry import register
 class DualGRUEncoder(DualEncoder, backbone=GRUEncoder):
     """A recurrent network in each direction; the future one reads the sequence in reverse.
 
-    The paper prints no settings for this backbone. The transfer term compares the states, as one head of width d
-    (ours).
+    The paper prints no settings for it. The transfer term compares the states, as one head of width d (ours).
     """

@@ -1,6 +1,6 @@
-"""Bidirectional information transfer of DualRec: how far two directions are from each other, as symmetric KL terms.
+"""Bidirectional information transfer of DualRec: the distance of two directions as symmetric KL terms.
 
-Both forms are 0 when the directions agree, symmetric in them, and leave padding out. Neither stops a gradient.
+Both forms are symmetric, 0 if the directions agree, and ignore padding. Neither stops a gradient.
 """
 
 import torch
@@ -21,15 +21,14 @@ def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -> Tensor:
     """Return the transfer term: the mean of the symmetric KL over users, heads and layers (a 0-d tensor).
 
-    The paper's slides sum over heads; the mean, as in the code, keeps ``dual_beta`` independent of their number. Traces
-    are by natural position: per layer ``heads`` (B, L, h, d/h), ``maps`` (B, h, L, L). Users without one of ``lengths``
-    (B,) real positions are left out.
+    The mean over heads, as in the code, makes ``dual_beta`` independent of their number; the paper's slides sum. Traces
+    are by natural position. Users with 0 of ``lengths`` (B,) real positions do not count.
 
     Args:
-        form: ``heads``, the published code: the head outputs are averaged over the real positions and put through
-            a softmax over their d/h coordinates (the code averages over padding too). ``attention``, ours: the
-            attention weights by distance to the query, averaged over the real queries. (The two maps themselves
-            cannot be compared: one is zero where the other is not, except on the diagonal.)
+        form: ``heads``, the published code: the softmax over the d/h coordinates of the head outputs, averaged over
+            the real positions (the code averages over padding too). ``attention``, ours: the attention weights by
+            distance to the query, averaged over the real queries. (The two maps themselves cannot be compared: where
+            one is not zero, the other is, except on the diagonal.)
     """
     if form == "heads":
         pairs = [
@@ -40,7 +39,7 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
         if not past.maps or not future.maps:
             raise ValueError(
                 "dual_transfer='attention' needs attention maps, which this backbone does not have; "
-                "use dual_transfer='heads' or a backbone with attention"
+                "use dual_transfer='heads', or a backbone with attention"
             )
         pairs = [
             (_distance_log_distribution(p, lengths, "past"), _distance_log_distribution(f, lengths, "future"))
@@ -56,15 +55,15 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
 def _head_log_distribution(heads: Tensor, lengths: Tensor) -> Tensor:
     """Return the log-softmax of the mean head output over real positions, (B, h, d/h)."""
     real = torch.arange(heads.shape[1], device=heads.device) < lengths[:, None]
-    # where, not a product: outputs at padding are unspecified and may be anything
+    # where, not a product: outputs at padding can be anything
     total = torch.where(real[:, :, None, None], heads, 0.0).sum(dim=1)
     return F.log_softmax(total / lengths.clamp(min=1)[:, None, None], dim=-1)
 
 
 def _distance_log_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
-    """Return the log of the mean attention at each distance 0..L-1, (B, h, L); distances never reached get log tiny."""
+    """Return the log of the mean attention at each distance 0..L-1, (B, h, L); 0 becomes the smallest float."""
     by_distance = distance_distribution(maps, lengths, direction)
-    # both directions reach the same distances, so that the clamped entries cancel
+    # both directions reach the same distances, so the clamped entries cancel
     return by_distance.clamp(min=torch.finfo(by_distance.dtype).tiny).log()
 
 
@@ -78,7 +77,7 @@ def distance_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tens
     real = torch.arange(length, device=maps.device) < lengths[:, None]
     maps = torch.where(real[:, None, :, None], maps, 0.0)
     flat = maps.flatten(-2)
-    # the inverse of relative_shift: entries of the unseen side spill into other rows, but they are zero
+    # the inverse of relative_shift; entries of the unseen side move into other rows, but they are zero
     if direction == "past":
         rows = F.pad(flat, (length, 0)).unflatten(-1, (length, length + 1))[..., 1:].flip(-1)
     else:

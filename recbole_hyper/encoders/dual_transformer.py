@@ -21,7 +21,7 @@ from recbole_hyper.registry import register
 
 
 class TracedTransformerEncoder(TransformerEncoder):
-    """The transformer encoder that also tells the head outputs of each layer."""
+    """The transformer encoder whose trace has the head outputs of each layer."""
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
         """Return the states (B, L, d) and, per layer, the head outputs before they are mixed (B, L, h, d/h)."""
@@ -30,7 +30,7 @@ class TracedTransformerEncoder(TransformerEncoder):
             for block in self.blocks:
                 assert isinstance(block, TransformerBlock)
                 heads = (block.attention.n_heads, -1)
-                # what enters the output projection are the heads side by side
+                # the input of the output projection is the heads side by side
                 hook = block.attention.output.register_forward_pre_hook(
                     lambda _, inputs, heads=heads: found.heads.append(inputs[0].unflatten(-1, heads))
                 )
@@ -42,8 +42,8 @@ class TracedTransformerEncoder(TransformerEncoder):
 class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
     """A transformer with absolute positions in each direction; the future one reads the sequence in reverse.
 
-    The paper prints no settings for this backbone: as in its single direction, it has neither windows nor relative
-    positions. Its settings are those of DualRec's code, in RecBole's block.
+    The paper prints no settings for this backbone. It has neither windows nor relative positions, as in one direction,
+    and takes its settings from DualRec's code and its block from RecBole.
     """
 
     model_defaults = {"MAX_ITEM_LIST_LENGTH": 50}  # DualRec's code
@@ -59,9 +59,7 @@ class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
         hidden_act: Annotated[Activation, "inside the feed-forward part; RecBole's SASRec"] = "gelu",
         layer_norm_eps: Annotated[NormEps, "added to the variance; RecBole's SASRec"] = 1e-12,
         norm_placement: Annotated[NormPlacement, "query, pre or post; RecBole's SASRec"] = "post",
-        scale_embeddings: Annotated[
-            ScaleEmbeddings, "item embeddings times sqrt(hidden_size); RecBole's SASRec"
-        ] = False,
+        scale_embeddings: Annotated[ScaleEmbeddings, "items times sqrt(hidden_size); RecBole's SASRec"] = False,
         initializer: Annotated[Initializer, "of item vectors and matrices; RecBole's SASRec"] = "normal",
         **options: Any,
     ) -> None:

@@ -1,6 +1,6 @@
-"""FuXi-alpha (Ye et al., 2025): content, time and place weigh the same values, each in a channel of its own.
+"""FuXi-alpha (Ye et al., 2025): separate channels of attention for content, time and position over the same values.
 
-Where the published code says more than the paper, or something else, the code is taken: see :class:`FuXiBlock`.
+If paper and published code differ, this follows the code: see :class:`FuXiBlock`.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,9 @@ class FuXiBlock(RelationalBlock):
         X' &= O + W_3 (\mathrm{SiLU}(W_1 z) \odot W_2 z), \quad z = \mathrm{drop}(\mathrm{RMS}(O))
 
     with N = ``max_length`` and learned :math:`\alpha`, :math:`\beta` that all heads share. The channels share their
-    values, and differ in their weights, those of time and place are neither divided by N nor passed through SiLU. Of
-    the code, not of the paper: RMS norms without weights, the bias c of W_0 and none of W_1 to W_3, the dropouts, a
-    gate U over all three channels, an inner width of d.
-
-    Args:
-        hidden_size: d.
-        inner_size: width inside the second stage.
-        options: those of :class:`RelationalBlock`.
+    values. Weights of time and position are neither divided by N nor passed through SiLU. From the code, not the paper:
+    RMS norms without weights, the bias c of W_0 and no bias of W_1 to W_3, the dropouts, a gate U over all three
+    channels, an inner width of d.
     """
 
     norm, channels = nn.RMSNorm, 3
@@ -44,7 +39,7 @@ class FuXiBlock(RelationalBlock):
         self.feed_norm = nn.RMSNorm(hidden_size, eps=self.input_norm.eps, elementwise_affine=False)
         self.feed_forward = GatedFeedForward(hidden_size, inner_size, 0.0)
         self.draw()
-        # gate and value of SwiGLU are matrices of their own in the code
+        # in the code, gate and value of SwiGLU are two matrices
         for matrix in (*self.feed_forward.inner.weight.chunk(2), self.feed_forward.outer.weight):
             nn.init.xavier_uniform_(matrix)
 
@@ -71,10 +66,7 @@ def _by_place(weights: Tensor, values: Tensor) -> Tensor:
 
 @register("encoders", "fuxi")
 class FuXiEncoder(RelationalEncoder):
-    """FuXi-alpha's blocks over item vectors and learned positions; times come with the batch.
-
-    ``inner_size`` is the width inside SwiGLU (None: d), the other options are those of :class:`RelationalEncoder`.
-    """
+    """FuXi-alpha's blocks over item vectors and learned positions; times come with the batch."""
 
     block = FuXiBlock
 

@@ -17,7 +17,7 @@ class TransductionUnit(RelationalBlock):
         X' &= X + W_2\, \mathrm{drop}(\mathrm{LN}(A V) \odot U) + c
 
     with N = ``max_length``, learned p and r (:class:`RelativeWeights`), and layer norms without weights, as in the
-    published code, which divides by N and masks in this way too.
+    published code.
     """
 
     norm = nn.LayerNorm

@@ -66,8 +66,8 @@ class LiGRBlock(nn.Module):
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone, see :class:`SelfAttention`."""
         states = memory if query is None else query
         normed = self.attention_norm(memory)
-        asking = normed if query is None else self.attention_norm(query)
-        attended = self.dropout(self.attention(asking, normed, visible, n_pads))
+        queries = normed if query is None else self.attention_norm(query)
+        attended = self.dropout(self.attention(queries, normed, visible, n_pads))
         states = states + self.attention_gate(states).sigmoid() * attended
         fed = self.dropout(self.feed_forward(self.feed_norm(states)))
         return states + self.feed_gate(states).sigmoid() * fed
@@ -75,10 +75,9 @@ class LiGRBlock(nn.Module):
 
 @register("encoders", "ligr")
 class LiGREncoder(PositionalEncoder):
-    """Causal LiGR blocks over item embeddings and learned positions, as eSASRec has them (Tikhonovich et al., 2025).
+    """Causal LiGR blocks over item embeddings and learned positions, as in eSASRec (Tikhonovich et al., 2025).
 
-    There is no layer norm before or behind the blocks. ``inner_size`` is the width inside SwiGLU (None: 4 d); the other
-    arguments, and errors, are those of :class:`~recbole_hyper.encoders.transformer.TransformerEncoder`.
+    There is no layer norm before or after the blocks.
     """
 
     def __init__(

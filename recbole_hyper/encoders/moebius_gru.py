@@ -35,31 +35,30 @@ class MoebiusGRU(nn.Module):
         h' &= h \oplus \mathrm{diag}(z) \otimes (-h \oplus \tilde h)
 
     (Ganea et al. 2018, section 3.3, with the product by diag as corrected there). As c -> 0 it becomes the GRU
-    h' = (1 - z) h + z h~. ``torch.nn.GRU`` has z reversed, tanh, and applies r behind the matrix; it is the limit of
-    ``nonlinearity="tanh", reset="after"`` with W_z, U_z, b_z negated (and its b_hn = 0).
+    h' = (1 - z) h + z h~. ``torch.nn.GRU`` is the limit of ``nonlinearity="tanh", reset="after"`` with W_z, U_z, b_z
+    negated (and its b_hn = 0).
 
-    Parameters per layer: ``weight_ih_l0`` (3 hidden, in), ``weight_hh_l0`` (3 hidden, hidden), uniform in
-    +-1/sqrt(hidden), Euclidean; ``bias_l0`` (3, hidden), points of the ball near 0 (geoopt ManifoldParameter). Gate
-    order r, z, candidate.
+    Parameters per layer, gates in the order r, z, candidate: ``weight_ih_l0`` (3 hidden, in) and ``weight_hh_l0``
+    (3 hidden, hidden), Euclidean, uniform in +-1/sqrt(hidden); ``bias_l0`` (3, hidden), points of the ball near 0
+    (geoopt ManifoldParameter).
 
-    **float32**: points are handled as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that 1 - c|x|^2 is never formed.
-    Projections, all to s <= 7 (radius 0.9999983/sqrt(c); 15 in float64): W (x) h, U (x) x, biases and the new state.
-    Derivatives are those of the projected functions, first ones only. It never runs in half precision, also under
-    autocast.
+    **float32**: points are represented as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that 1 - c|x|^2 is never computed.
+    W (x) h, U (x) x, biases and the new state are projected to s <= 7 (radius 0.9999983/sqrt(c); 15 in float64).
+    First derivatives are those of the projected functions. It never runs in half precision, also under autocast.
 
-    **Speed**: on CPU in float32 the recurrence runs compiled (numba; the first call of a machine takes about 20 seconds
-    to compile, then it is cached), in as many threads as torch uses. Elsewhere it is a loop of torch operations.
+    **Speed**: on a CPU in float32 the recurrence is compiled by numba (about 20 seconds at the first call, then cached)
+    and uses torch's number of threads. Elsewhere it is a loop of torch operations.
 
     Args:
         input_size, hidden_size: widths.
-        num_layers: stacked layers, >= 1; a layer hands log_0 of its states to the next.
+        num_layers: stacked layers, >= 1; a layer passes log_0 of its states to the next.
         batch_first: sequences are (B, L, .) instead of (L, B, .).
         dropout: rate in [0, 1), on the tangent vectors between layers.
         curvature: c > 0; "learn" (starts at 1, one c for all layers); "auto" (set by :meth:`set_curvature`).
-        inputs: "tangent" (Euclidean vectors, read as tangent vectors at the origin) or "ball" (points).
+        inputs: "tangent" (Euclidean vectors, used as tangent vectors at the origin) or "ball" (points).
         nonlinearity: phi of the candidate: "identity" (the paper) or "tanh".
         reset: "before" (W diag(r), the paper) or "after" the matrix (diag(r) (x) (W (x) h), as torch.nn.GRU).
-        bias: train the three biases of a layer; without, they are 0.
+        bias: train the three biases of a layer; False keeps them at 0.
 
     Raises:
         ValueError: an argument out of range.
@@ -135,7 +134,7 @@ class MoebiusGRU(nn.Module):
         self.fixed_curvature, self.pending = float(curvature), False
 
     def share_curvature(self, source: nn.Module) -> None:
-        """Learn no curvature of its own but take ``source.curvature`` (a 0-d tensor) from now on; biases stay."""
+        """Use ``source.curvature`` (a 0-d tensor) from now on; biases stay."""
         self.learned, self.pending = True, False
         self.ball = SharedBall(source)
         for layer in range(self.num_layers):
@@ -153,13 +152,13 @@ class MoebiusGRU(nn.Module):
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Return all states of the last layer and the last state of every layer, as torch.nn.GRU: points of the ball.
 
-        The output is (L, B, hidden), laid out as ``inputs`` (packed for packed inputs), h_n (num_layers, B, hidden) the
-        states at the last real step.
+        The output is (L, B, hidden) in the layout of ``inputs`` (packed for packed inputs); h_n (num_layers, B, hidden)
+        has the states at the last real step.
 
         Args:
             inputs: (L, B, in), (B, L, in) with ``batch_first``, (L, in) without a batch, or a PackedSequence.
             h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
-            lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; states behind are unspecified.
+            lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; later states are unspecified.
 
         Raises:
             ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
@@ -184,13 +183,13 @@ class MoebiusGRU(nn.Module):
     def tangent_states(
         self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what forward returns, as tangent vectors log_0(h) (no detour through the ball); no packed inputs."""
+        """Return what forward returns, as tangent vectors log_0(h); no packed inputs."""
         output, last = self._run(inputs.transpose(0, 1) if self.batch_first else inputs, h0, lengths)
         return (output.transpose(0, 1) if self.batch_first else output), last
 
     def _run(self, inputs: Tensor, h0: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run all layers on (L, B, in); returns tangent states (L, B, hidden) and (num_layers, B, hidden)."""
-        # no file format of a graph holds the end of autocast
+        # graph formats cannot store the end of autocast
         exporting = torch.compiler.is_exporting()
         with nullcontext() if exporting else torch.autocast(inputs.device.type, enabled=False):
             return self._run_layers(inputs.to(self.weight_hh_l0.dtype), h0, lengths)
@@ -220,7 +219,7 @@ class MoebiusGRU(nn.Module):
                 states = nn.functional.dropout(states, self.dropout, self.training)
             weight_ih, weight_hh = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
             point = getattr(self, f"bias_l{layer}")
-            # an export has put a plain tensor in its place, whose trace as_subclass would lose
+            # an export replaces it by a plain tensor, and as_subclass would break the trace
             point = point if torch.compiler.is_exporting() else point.as_subclass(Tensor)
             bias = hyperbolic.lift_point(point, curvature)
             moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
@@ -232,12 +231,12 @@ class MoebiusGRU(nn.Module):
         return states / root, torch.stack(last) / root
 
     def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:
-        """Raise ValueError for inputs or lengths that cannot be; return the batch size."""
+        """Return the batch size; ValueError for impossible inputs or lengths."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size:
             raise ValueError(f"inputs have shape {tuple(inputs.shape)}; the last must be {self.input_size}")
         length, batch, _ = inputs.shape
         if length == 0 or batch == 0:
-            raise ValueError(f"inputs hold {length} steps of {batch} rows; at least one of each is needed")
+            raise ValueError(f"inputs have {length} steps and {batch} rows; at least one of each is needed")
         if lengths is not None:
             if lengths.shape != (batch,):
                 raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
@@ -253,7 +252,7 @@ class MoebiusGRUCell(nn.Module):
     """One step of :class:`MoebiusGRU` (same arguments), with the interface of torch.nn.GRUCell.
 
     ``forward(input (B, in), hidden (B, hidden) = None) -> (B, hidden)``; ``hidden`` and the result are points of the
-    ball. To run over a sequence use MoebiusGRU, which does all steps in one function.
+    ball. For a sequence use MoebiusGRU, which is faster.
     """
 
     def __init__(
@@ -268,20 +267,12 @@ class MoebiusGRUCell(nn.Module):
 
 @register("encoders", "moebius_gru")
 class MoebiusGRUEncoder(Encoder):
-    """Moebius GRU over item embeddings, which are read as tangent vectors at the origin.
+    """Moebius GRU over item embeddings, which are tangent vectors at the origin.
 
-    The states are **tangent vectors at the origin**, log_0 of the GRU's points: output heads take Euclidean states and
-    the Poincare head applies exp_0 itself. With head and encoder in the same ball the point is that of the GRU.
-
-    Args:
-        item_embedding, gru_size, n_layers, dropout_prob: as :class:`~recbole_hyper.encoders.gru.GRUEncoder`.
-        curvature: c > 0, or "learn": a parameter of the encoder, until :meth:`share_curvature` puts that of a head in
-            its place.
-        curvature_init: where a learned curvature starts, > 0.
-        nonlinearity, reset: see :class:`MoebiusGRU`.
-        dense: a last linear map of the tangent vectors (a Moebius matrix product of the points) to width d; needed
-            where
-            gru_size differs from d.
+    The states are **tangent vectors at the origin**, log_0 of the GRU's points: heads expect Euclidean states, and the
+    Poincare head applies exp_0. If head and encoder share the ball, its point is that of the GRU. ``dense`` maps
+    tangent vectors, which is a Moebius matrix product of the points. A learned curvature belongs to the encoder until
+    :meth:`share_curvature` replaces it by the head's.
     """
 
     step_rows = 12  # measured: 12 to 13 at widths 32 to 128
@@ -293,16 +284,11 @@ class MoebiusGRUEncoder(Encoder):
         gru_size: GRUSize = None,
         n_layers: Annotated[Layers, "layers; HNN code: argument default 1, README 2"] = 1,
         dropout_prob: Annotated[GRUDropout, "of the tangent vectors of items and between layers; as encoder gru"] = 0.3,
-        curvature: Annotated[
-            float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN, Ganea et al.")
-        ] = 1.0,
-        curvature_init: Annotated[float, Option("float32 > 0", "where a learned curvature starts")] = 1.0,
-        nonlinearity: Annotated[
-            str, Option("identity or tanh", "of the candidate state: identity (Ganea et al.) or tanh")
-        ] = "identity",
+        curvature: Annotated[float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN")] = 1.0,
+        curvature_init: Annotated[float, Option("float32 > 0", "initial value of a learned curvature")] = 1.0,
+        nonlinearity: Annotated[str, Option("identity or tanh", "of the candidate state; Ganea et al.")] = "identity",
         reset: Annotated[
-            str,
-            Option("before or after", "reset gate before (Ganea et al.) or after (torch.nn.GRU) the matrix"),
+            str, Option("before or after", "reset gate before (Ganea et al.) or after (torch.nn.GRU) the matrix")
         ] = "before",
         dense: Annotated[Dense, "linear map of the tangent vectors behind the GRU; as encoder gru"] = True,
     ) -> None:
@@ -325,7 +311,7 @@ class MoebiusGRUEncoder(Encoder):
         self.dense = nn.Linear(gru_size, width, bias=False) if dense else nn.Identity()
 
     def share_curvature(self, head: OutputHead) -> None:
-        """Move the GRU into the ball of ``head``, if both learn their curvature: then one is learned, the head's."""
+        """Move the GRU into the ball of ``head`` if both learn their curvature; then only the head's is learned."""
         if self.gru.learned and head.log_curvature is not None:
             self.gru.share_curvature(head)
 

@@ -1,4 +1,4 @@
-"""Options that several encoders have, stated once; an encoder adds what one means there, and its source."""
+"""Options that several encoders share; an encoder can add a more exact meaning and the source of its default."""
 
 from typing import Annotated
 

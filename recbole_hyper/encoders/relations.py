@@ -1,6 +1,6 @@
-"""What attention of today reads beside the items: how many places and how much time lie between two of them.
+"""Attention that reads the distance and the time between two items, the base of HSTU and FuXi-alpha.
 
-Shapes: B users, L length, Q asking positions (L, or 1 for the newest alone), d width.
+Shapes: B users, L length, Q query positions (L, or 1 for the newest item), d width.
 """
 
 import math
@@ -20,39 +20,39 @@ from recbole_hyper.options import Option
 
 # natural logarithm of the ratio of one bucket's end to its start; the code of HSTU and FuXi-alpha
 BUCKET = 0.301
-# what is added to the score of a later item: SiLU makes an exact 0 of it, and of its gradient
+# added to the score of a later item: SiLU and its gradient are then exactly 0
 LATER = -1e30
-# gaps that are computed at one time: 1 MiB stays in the cache
+# gaps per block: 1 MiB stays in the cache
 _GAPS = 1 << 17
 
 
 class Relations(NamedTuple):
-    """Relations of asking positions i to all positions j; one table serves every layer.
+    """Relations of query positions i to all positions j, computed once for all layers.
 
-    ``places`` (Q, L), or (B, 1, L), are i - j, and ``max_length`` where j is later than i; ``gaps`` (B, Q, L) int32 the
-    buckets of |t_i - t_j|, and ``n_time_buckets`` + 1 where j is later.
+    ``places`` (Q, L), or (B, 1, L), are i - j, or ``max_length`` if j is later than i. ``gaps`` (B, Q, L) int32 are the
+    buckets of |t_i - t_j|, or ``n_time_buckets`` + 1 if j is later.
     """
 
     places: Tensor
     gaps: Tensor
 
 
-def time_buckets(asking: Tensor, times: Tensor, n_buckets: int, later: Tensor) -> Tensor:
+def time_buckets(queries: Tensor, times: Tensor, n_buckets: int, later: Tensor) -> Tensor:
     """Return (B, Q, L) int32 the bucket min(n, floor(log(max(1, |t_i - t_j|)) / 0.301)), n + 1 where ``later``.
 
-    Times t_i ``asking`` (B, Q) and t_j (B, L) are float64, whose differences are taken before anything is rounded: Unix
-    seconds do not fit into float32. ``later`` is (Q, L) or (B, 1, L).
+    The times t_i of ``queries`` (B, Q) and t_j (B, L) are float64, because Unix seconds do not fit into float32.
+    ``later`` is (Q, L) or (B, 1, L).
     """
 
     def of_rows(rows: slice) -> Tensor:
-        gaps = (asking[rows, :, None] - times[rows, None, :]).abs_().clamp_(min=1)
+        gaps = (queries[rows, :, None] - times[rows, None, :]).abs_().clamp_(min=1)
         buckets = gaps.log_().div_(BUCKET).clamp_(max=n_buckets).to(torch.int32)
         return buckets.masked_fill_(later if later.dim() == 2 else later[rows], n_buckets + 1)
 
     if torch.compiler.is_exporting() or times.device.type != "cpu":
         return of_rows(slice(None))
-    found = torch.empty(*asking.shape, times.shape[1], dtype=torch.int32)
-    size = max(1, _GAPS // max(1, asking.shape[1] * times.shape[1]))
+    found = torch.empty(*queries.shape, times.shape[1], dtype=torch.int32)
+    size = max(1, _GAPS // max(1, queries.shape[1] * times.shape[1]))
     for start in range(0, len(times), size):
         rows = slice(start, start + size)
         found[rows] = of_rows(rows)
@@ -60,9 +60,9 @@ def time_buckets(asking: Tensor, times: Tensor, n_buckets: int, later: Tensor) -
 
 
 class RelativeWeights(nn.Module):
-    """A learned weight for each distance 0 .. ``max_length`` - 1 and each bucket of time 0 .. ``n_buckets``.
+    """A learned weight for each distance 0 .. ``max_length`` - 1 and each time bucket, shared by all heads.
 
-    All heads share them; they are drawn with the standard deviation ``std``.
+    Their initial standard deviation is ``std``.
     """
 
     def __init__(self, max_length: int, n_buckets: int, std: float) -> None:
@@ -86,7 +86,7 @@ def _looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
 
 
 def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
-    """Return the one width that is ``given`` by its name, or what a head has of ``hidden_size`` where it is None."""
+    """Return the width that is ``given`` by its name, or if it is None, hidden_size / n_heads."""
     ((name, width),) = given.items()
     if n_heads < 1 or (width is None and hidden_size % n_heads):
         raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; give {name}")
@@ -96,11 +96,10 @@ def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
 
 
 class RelationalBlock(nn.Module):
-    """What the blocks of a :class:`RelationalEncoder` share: projections, norms without weights, relative weights.
+    """Base of the blocks of a :class:`RelationalEncoder`: projections, norms without weights, relative weights.
 
-    A subclass names its ``norm``, and the number of ``channels`` that attend to the same values. The arguments are
-    those of the encoder; ``dropout_prob`` is of what enters the output, ``std`` of the projections and of the relative
-    weights.
+    A subclass sets its ``norm`` and the number of ``channels`` that attend to the same values. ``dropout_prob`` applies
+    before the output projection; ``std`` is that of the projections and of the relative weights.
     """
 
     norm: ClassVar[type[nn.LayerNorm] | type[nn.RMSNorm]]
@@ -134,7 +133,7 @@ class RelationalBlock(nn.Module):
         self.dropout = Dropout(dropout_prob)
 
     def draw(self) -> None:
-        """Draw the projections of the input from N(0, std^2), that of the output by Xavier's rule."""
+        """Draw the input projections from N(0, std^2) and the output projection by Xavier's rule."""
         for linear in (self.gate_query, self.value_key):
             nn.init.normal_(linear.weight, std=self.std)
         nn.init.xavier_uniform_(self.output.weight)
@@ -144,45 +143,34 @@ class RelationalBlock(nn.Module):
         """Map (B, L, d) to (B, L, d), or to the ``query`` positions (B, Q, d) alone."""
 
     def projected(self, memory: Tensor, query: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return the asking states (B, Q, d), their gates and queries, and values and keys of ``memory``."""
+        """Return the query states (B, Q, d), their gates and queries, and values and keys of ``memory``."""
         states = memory if query is None else query
         normed = self.input_norm(memory)
-        asking = normed if query is None else self.input_norm(query)
-        gates, queries = F.silu(self.gate_query(asking)).split((self.output.in_features, self.widths[1]), dim=-1)
+        normed_query = normed if query is None else self.input_norm(query)
+        gates, queries = F.silu(self.gate_query(normed_query)).split((self.output.in_features, self.widths[1]), dim=-1)
         values, keys = F.silu(self.value_key(normed)).split(self.widths, dim=-1)
         return states, gates, queries, values, keys
 
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         """Return SiLU(Q K^T + bias) V / N, (B, Q, h w); ``bias`` broadcasts to (B, h, Q, L) and masks by LATER."""
         query, key, value = (part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in (queries, keys, values))
-        # float32 whatever the products are in: half precision does not hold the score of a later item
+        # float32, because half precision cannot represent LATER
         weights = F.silu(bias + query @ key.transpose(-1, -2))
         return (weights @ value).transpose(1, 2).flatten(-2) / self.max_length
 
 
 class RelationalEncoder(TimedEncoder):
-    """Causal blocks over item vectors and learned positions, which see the places and the time between two items.
+    """Causal blocks over item vectors and learned positions, which read the distance and the time between two items.
 
     The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha, with positions counted from the oldest item
-    of the window; a state thus depends on what comes before it alone. The published code takes the time of the *next*
-    item for that of a query, which in training is the target's and which nobody knows when it recommends; here it is
-    that of the query's own item. That code ends with states of length 1, whose products with item vectors of length 1
-    are divided by a temperature. Here the geometry scores, so the states leave through a layer norm, which is ours.
+    of the window. Two things differ from that code. As the time of a query it uses that of the *next* item, which is
+    unknown when the model recommends; here it is the time of the query's item. And it normalises states and item
+    vectors and divides by a temperature; here the geometry scores, and the states end with a layer norm (ours).
 
-    Args:
-        item_embedding: shared (n_items, d) table.
-        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions, and the N of the attention.
-        n_layers, n_heads: blocks, of the class ``block`` of the subclass, and heads.
-        attention_dim, linear_dim: widths of a head's queries and keys, and of its values and gates (None: d / n_heads).
-        n_time_buckets: the last bucket of time.
-        hidden_dropout_prob: of the input and inside the blocks, in [0, 1).
-        layer_norm_eps: epsilon of every norm.
-        initializer_range: standard deviation of the projections and of the relative weights.
-        block_options: what the block takes besides.
+    A subclass sets the class of its blocks, ``block``, which gets ``block_options`` too.
 
     Raises:
-        ValueError: heads that do not divide d where a width is None, a number below 1, a ``layer_norm_eps`` or
-            ``initializer_range`` not above 0.
+        ValueError: options out of range, or heads that do not divide d if a width is None.
     """
 
     block: ClassVar[type[RelationalBlock]]
@@ -201,17 +189,11 @@ class RelationalEncoder(TimedEncoder):
         linear_dim: Annotated[HeadWidth, "width of a head's values and gates; ~ is hidden_size / n_heads"] = None,
         n_time_buckets: Annotated[
             int,
-            Option(
-                "int >= 1",
-                "the last bucket of the time between two items, each 1.35 times as long as the one before; "
-                "published code",
-            ),
+            Option("int >= 1", "last bucket of the time between items, each 1.35 times the one before; published code"),
         ] = 128,
         hidden_dropout_prob: Annotated[HiddenDropout, "of the input sum and of the gated output; published code"] = 0.2,
         layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-6,
-        initializer_range: Annotated[
-            InitializerRange, "of item vectors, projections and relative weights; published code"
-        ] = 0.02,
+        initializer_range: Annotated[InitializerRange, "of vectors, projections, weights; published code"] = 0.02,
         **block_options: Any,
     ) -> None:
         super().__init__(item_embedding)
@@ -264,7 +246,7 @@ class RelationalEncoder(TimedEncoder):
         return self.output_norm(states)
 
     def last(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
-        """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
+        """Return the states (B, d) at the newest items; the last block computes only these (not in training)."""
         if self.training:
             return super().last(items, lengths, times)
         states = self._embed(items)
@@ -282,14 +264,14 @@ class RelationalEncoder(TimedEncoder):
         positions = self.position_embedding.weight[:length]
         return self.dropout(torch.add(positions, self.item_embedding(items), alpha=self.scale))
 
-    def _relations(self, items: Tensor, times: Tensor | None, asking: Tensor | None = None) -> Relations:
-        """Return the relations of every position, or of one position (B,) of each row."""
+    def _relations(self, items: Tensor, times: Tensor | None, query: Tensor | None = None) -> Relations:
+        """Return the relations of every position, or of one position ``query`` (B,) of each row."""
         if times is None:
             times = torch.zeros(items.shape, dtype=torch.float64, device=items.device)
         place = torch.arange(items.shape[1], device=items.device)
-        places, asked = place[:, None] - place, times
-        if asking is not None:
-            places, asked = asking[:, None, None] - place, times.gather(1, asking[:, None])
+        places, query_times = place[:, None] - place, times
+        if query is not None:
+            places, query_times = query[:, None, None] - place, times.gather(1, query[:, None])
         later = places < 0
-        gaps = time_buckets(asked, times, self.n_time_buckets, later)
+        gaps = time_buckets(query_times, times, self.n_time_buckets, later)
         return Relations(places.masked_fill(later, self.max_length), gaps)

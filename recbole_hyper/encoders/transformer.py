@@ -28,17 +28,12 @@ from recbole_hyper.registry import register
 
 NORM_PLACEMENTS = ("query", "pre", "post")
 ATTENTION_INITS = ("separate", "fused")
-NormPlacement = Annotated[
-    str, Option("query, pre or post", "where a block normalises: query (papers' code), pre, post (RecBole)")
-]
+NormPlacement = Annotated[str, Option("query, pre or post", "query: papers' code; pre; post: RecBole")]
 ScaleEmbeddings = Annotated[bool, Option("bool", "item embeddings times sqrt(hidden_size); papers' code")]
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
-    """Attend from every position of (B, h, L, w) to those that are not later.
-
-    Right padding lies behind every real position, so no other mask is needed.
-    """
+    """Attend from every position of (B, h, L, w) to itself and earlier ones; padding comes last."""
     if not dropout_prob or query.device.type != "cpu":
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_prob, is_causal=True)
     # on a CPU torch has no fused kernel with dropout, and its plain one spends most of its time drawing the mask
@@ -57,16 +52,15 @@ def attention_with_pads(
     n_pads: Tensor,
     dropout_prob: float,
 ) -> Tensor:
-    """Attend to real positions and to padding, all of whose positions have the same key and value.
+    """Attend to real positions and to ``n_pads`` (B,) padded positions, which all have the key and value ``pad``.
 
-    The pads of a row thus share one logit and, together, the weight of as many equal terms of the softmax.
+    The pads of a row share one logit, which has the weight of ``n_pads`` equal terms of the softmax. Dropout draws for
+    each padded position.
 
     Args:
         query, key, value: (B, h, Q, w) and twice (B, h, L, w).
         pad: key and value of a padded position, (h, w) each.
-        mask: broadcasts to (B, h, Q, L); True is what a query attends to.
-        n_pads: (B,) padded positions of each row, 0 for none.
-        dropout_prob: of the weights; that of each padded position is dropped by itself.
+        mask: broadcasts to (B, h, Q, L); True where a query attends.
     """
     query = query * query.shape[-1] ** -0.5
     scores = (query @ key.transpose(-1, -2)).masked_fill_(~mask, -torch.inf)
@@ -94,9 +88,9 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(hidden_size, hidden_size)
 
     def init_fused(self) -> None:
-        """Draw query, key and value as one Xavier-uniform (3d, d) matrix, biases 0, as nn.MultiheadAttention has them.
+        """Draw query, key and value as one Xavier-uniform (3d, d) matrix, biases 0, as nn.MultiheadAttention does.
 
-        The values of queries are then 1.41 times, those of keys and values 1.15 times smaller than drawn apart.
+        This makes queries 1.41 times, and keys and values 1.15 times, smaller than drawing the matrices separately.
         """
         width = self.output.in_features
         matrix = nn.init.xavier_uniform_(self.query.weight.new_empty(3 * width, width))
@@ -111,9 +105,9 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend from ``query`` (B, Q, d) to ``memory`` (B, L, d): (B, Q, d).
 
-        Without ``visible`` Q = L and a position attends to those that are not later. ``visible`` (B, 1, 1, L) names
-        the positions that every query attends to, without dropout. ``n_pads`` (B,) adds as many zero vectors to the
-        memory of a row, which every query attends to.
+        Without ``visible``, Q = L and a position attends to itself and earlier ones. With ``visible`` (B, 1, 1, L),
+        every query attends to these positions, without dropout. ``n_pads`` (B,) adds zero vectors to the memory of a
+        row, which every query attends to.
         """
         batch, length, width = query.shape
 
@@ -137,12 +131,10 @@ class SelfAttention(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """One block: attention, then a position-wise feed-forward part.
+    """One block: attention, then a position-wise feed-forward part. ``norm_placement`` places the layer norms:
 
-    ``norm_placement`` says where layer norm stands:
-
-    * "query" (HSASRec and SCE code): q = LN(x); y = LN(q + Att(q, x)); out = y + FF(y). The residual starts from the
-      normalised query, keys and values are not normalised.
+    * "query" (HSASRec and SCE code): q = LN(x); y = LN(q + Att(q, x)); out = y + FF(y). Keys and values are not
+      normalised.
     * "pre": a = x + Att(LN x, LN x); out = a + FF(LN a).
     * "post" (RecBole, original Transformer): a = LN(x + drop(Att(x, x))); out = LN(a + FF(a)).
     """
@@ -183,8 +175,8 @@ class TransformerBlock(nn.Module):
             return states + self.dropout(self.outer(self.dropout(self.activation(self.inner(states)))))
         if self.norm_placement == "pre":
             normed = self.attention_norm(memory)
-            asking = normed if query is None else self.attention_norm(query)
-            states = states + self.dropout(self.attention(asking, normed, visible))
+            queries = normed if query is None else self.attention_norm(query)
+            states = states + self.dropout(self.attention(queries, normed, visible))
             return states + self.dropout(self.outer(self.activation(self.inner(self.feed_norm(states)))))
         states = self.attention_norm(states + self.dropout(self.attention(states, memory, visible)))
         return self.feed_norm(states + self.dropout(self.outer(self.activation(self.inner(states)))))
@@ -193,8 +185,8 @@ class TransformerBlock(nn.Module):
 class PositionalEncoder(Encoder):
     """Causal blocks over item embeddings times ``scale``, and learned positions counted from the end of the sequence.
 
-    A subclass adds ``blocks``, modules with the call of :class:`TransformerBlock`, ``input_norm`` and ``output_norm``.
-    ``dropout_prob`` is of the sum of item and position; for the rest see :class:`TransformerEncoder`.
+    A subclass adds ``blocks``, which are called like :class:`TransformerBlock`, ``input_norm`` and ``output_norm``.
+    ``dropout_prob`` applies to the sum of item and position.
     """
 
     blocks: nn.ModuleList
@@ -222,7 +214,7 @@ class PositionalEncoder(Encoder):
         return self.output_norm(states)
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; the last block asks from there only (not in training)."""
+        """Return the states (B, d) at the newest items; the last block computes only these (not in training)."""
         if self.training:
             return super().last(items, lengths)
         states, n_pads = self._embed(items, lengths)
@@ -233,7 +225,7 @@ class PositionalEncoder(Encoder):
         return self.output_norm(states).squeeze(1)
 
     def _embed(self, items: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the input of the blocks (B, L, d), and how many pads (B,) they attend to, if any."""
+        """Return the input of the blocks (B, L, d), and the number of pads (B,) that they attend to, or None."""
         if items.shape[1] > self.max_length:
             raise ValueError(f"{items.shape[1]} items are more than MAX_ITEM_LIST_LENGTH={self.max_length}")
         positions = self.position_embedding(positions_from_end(lengths, items.shape[1]))
@@ -245,26 +237,11 @@ class PositionalEncoder(Encoder):
 class TransformerEncoder(PositionalEncoder):
     """Causal transformer over item embeddings and learned positions counted from the end of the sequence.
 
-    Args:
-        item_embedding: shared (n_items, d) table.
-        max_length: MAX_ITEM_LIST_LENGTH, the number of learned positions.
-        n_layers, n_heads, inner_size: blocks, heads, width of the feed-forward part (None: d, as the papers).
-        hidden_dropout_prob, attn_dropout_prob: dropout rates in [0, 1).
-        hidden_act: relu, gelu or swish.
-        layer_norm_eps: epsilon of every layer norm.
-        norm_placement: query, pre or post, see :class:`TransformerBlock`. "query" and "pre" end with a layer norm,
-            "post" starts with one.
-        scale_embeddings: multiply item embeddings by sqrt(d), as the papers.
-        initializer: xavier (the papers) or normal with ``initializer_range`` (RecBole).
-        attention_init: separate, query, and key with value, are matrices of their own; fused, see
-            :meth:`SelfAttention.init_fused` (the papers).
-        attend_pads: queries also attend to the padding in front of a history shorter than ``max_length``, as the
-            HSASRec and SCE code does; False masks it, as published.
+    ``norm_placement`` "query" and "pre" end with a layer norm, "post" starts with one (:class:`TransformerBlock`). With
+    ``attend_pads``, queries also attend to the padding in front of a short history, as the HSASRec and SCE code does.
 
     Raises:
-        ValueError: heads that do not divide d, an unknown activation, placement or initializer, a ``layer_norm_eps`` or
-            ``initializer_range`` not above 0, ``attention_init: fused`` without xavier, ``attend_pads`` with another
-            placement than query.
+        ValueError: heads that do not divide d, or options that are out of range or contradict each other.
     """
 
     def __init__(
@@ -275,9 +252,7 @@ class TransformerEncoder(PositionalEncoder):
         n_layers: Layers = 2,
         n_heads: Heads = 1,
         inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is hidden_size, as the papers"] = None,
-        hidden_dropout_prob: Annotated[
-            HiddenDropout, "of the input sum and of the feed-forward part; SCE paper's code"
-        ] = 0.3,
+        hidden_dropout_prob: Annotated[HiddenDropout, "of input and feed-forward part; SCE paper's code"] = 0.3,
         attn_dropout_prob: AttentionDropout = 0.3,
         hidden_act: Activation = "relu",
         layer_norm_eps: Annotated[NormEps, "added to the variance; papers' code"] = 1e-8,
@@ -286,25 +261,19 @@ class TransformerEncoder(PositionalEncoder):
         initializer: Annotated[Initializer, "of item vectors and matrices: xavier (papers' code) or normal"] = "xavier",
         initializer_range: InitializerRange = 0.02,
         attention_init: Annotated[
-            str,
-            Option(
-                "separate or fused",
-                "query, key and value drawn apart; fused: as one 3d x d matrix, biases 0 (papers' code)",
-            ),
+            str, Option("separate or fused", "fused: query, key and value drawn as one 3d x d matrix (papers' code)")
         ] = "separate",
-        attend_pads: Annotated[
-            bool, Option("bool", "attend to padding too (papers' code); False: as published")
-        ] = False,
+        attend_pads: Annotated[bool, Option("bool", "attend to padding too (papers' code)")] = False,
     ) -> None:
         inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
         if attend_pads and norm_placement != "query":
-            raise ValueError(f"attend_pads: of norm_placement=query, whose pads stay zero, not of {norm_placement!r}")
+            raise ValueError(f"attend_pads needs norm_placement=query, where pads stay zero, not {norm_placement!r}")
         if attention_init not in ATTENTION_INITS:
             raise ValueError(f"attention_init={attention_init!r}: allowed are {', '.join(ATTENTION_INITS)}")
         if attention_init == "fused" and initializer != "xavier":
-            raise ValueError(f"attention_init=fused: the width of xavier's interval, not of {initializer!r}")
+            raise ValueError(f"attention_init=fused needs initializer=xavier, not {initializer!r}")
         check_above_zero(layer_norm_eps=layer_norm_eps)
         width = item_embedding.embedding_dim
         super().__init__(

@@ -1,4 +1,4 @@
-"""What encoders share that filter a window of N positions: causal in one pass, or circular, prefix by prefix."""
+"""Base of encoders that filter a window of N positions: causal in one pass, or circular with a window per prefix."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -9,47 +9,59 @@ from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.encoders.base import Encoder, Size, Trace, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
+from recbole_hyper.encoders.options import (
+    Activation,
+    HiddenDropout,
+    InitializerRange,
+    InnerSize,
+    Layers,
+    Length,
+    NormEps,
+)
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.options import Option
 
 FILTERS = ("causal", "circular")
 WindowFilter = Annotated[
-    str,
-    Option(
-        "causal or circular", "causal: one pass over a sequence (ours); circular: every prefix by itself (published)"
-    ),
+    str, Option("causal or circular", "causal: one pass (ours); circular: a window per prefix (published)")
 ]
-# positions of prefix windows that are held at one time: 64 MiB for each activation of width 128
+# positions of prefix windows per piece: 64 MiB for each activation of width 128
 PREFIX_POSITIONS = 2**17
 
 
 class WindowFilterEncoder(Encoder):
-    """Item vectors plus learned positions, which count from the end, a norm, and layers with filters of length N.
+    """Item vectors plus learned positions that count from the end, a norm, and layers with filters of length N.
 
-    A circular filter wraps around, so that each state but the last of a window depends on later items. Then each prefix
-    gets its own window, right-aligned, and the state of its last position is taken. That is about L times the work;
-    memory is bounded by recomputation.
+    A circular filter wraps around, so every state of a window but the last depends on later items. Therefore each
+    prefix gets its own right-aligned window, and its last state is used. That is about L times the work; recomputation
+    bounds the memory.
 
-    A subclass sets ``layers`` behind this constructor. A layer is called as :meth:`_through` says.
+    A subclass sets the class ``layer`` of its layers, which gets ``layer_options`` too. Its call is
+    ``layer(states (B, L, d), real (B, L, 1), last_only=False)``; ``real`` is False at padding. It returns the states
+    and the output of its filter, (B, L, d), or (B, 1, d) with ``last_only``.
 
     Raises:
-        ValueError: an unknown ``filter``, no layer, or numbers not above 0 that must be.
+        ValueError: an unknown ``filter``, no layer, numbers that must be above 0, or sequences above ``max_length``.
     """
 
-    # whether positions of padding keep the states that layers give them, in windows of prefixes
+    model_defaults = {"initializer": "normal"}  # published code
+    layer: ClassVar[type[nn.Module]]
+    # whether padding in windows of prefixes keeps the states that the layers compute
     keeps_padding: ClassVar[bool] = False
-    layers: nn.ModuleList
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        filter: str,
-        max_length: int,
-        n_layers: int,
-        hidden_dropout_prob: float,
-        layer_norm_eps: float,
-        initializer_range: float,
+        n_layers: Annotated[Layers, "layers; published code"] = 2,
+        inner_size: Annotated[InnerSize, "inside the feed-forward part; published code; ~ is 4 x hidden_size"] = 256,
+        hidden_dropout_prob: Annotated[HiddenDropout, "of input, filters, feed-forward part; published code"] = 0.5,
+        hidden_act: Annotated[Activation, "inside the feed-forward part; published code"] = "gelu",
+        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-12,
+        initializer_range: Annotated[InitializerRange, "std of matrices and filters; published code"] = 0.02,
+        max_length: Annotated[Length, "newest items that a model sees, and length of the filters; published code"] = 50,
+        filter: WindowFilter = "causal",
+        **layer_options: Any,
     ) -> None:
         super().__init__(item_embedding)
         if filter not in FILTERS:
@@ -63,15 +75,20 @@ class WindowFilterEncoder(Encoder):
         self.position = nn.Parameter(torch.randn(max_length, hidden_size) * initializer_range)
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(hidden_dropout_prob)
-
-    def _through(
-        self, layer: nn.Module, states: Tensor, real: Tensor, *, last_only: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Return the states (B, L, d) behind a layer and its filter's output, or (B, 1, d) of the last position.
-
-        ``real`` (B, L, 1) is True where no padding is.
-        """
-        return layer(states, circular=self.circular, last_only=last_only)
+        self.layers = nn.ModuleList(
+            self.layer(
+                max_length,
+                hidden_size,
+                inner_size or 4 * hidden_size,
+                circular=self.circular,
+                dropout=hidden_dropout_prob,
+                hidden_act=hidden_act,
+                layer_norm_eps=layer_norm_eps,
+                initializer_range=initializer_range,
+                **layer_options,
+            )
+            for _ in range(n_layers)
+        )
 
     @classmethod
     def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
@@ -92,27 +109,27 @@ class WindowFilterEncoder(Encoder):
         states = self._embed(items, self.position[positions_from_end(lengths, items.shape[1])], real)
         trace = Trace()
         for layer in self.layers:
-            states, filtered = self._through(layer, states, real)
+            states, filtered = layer(states, real)
             states = states * real
             trace.heads.append(filtered.unsqueeze(2))
         return states, trace
 
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items; a circular filter needs one window per row for it, not L."""
+        """Return the states (B, d) at the newest items; a circular filter needs only one window per row."""
         if not self.circular:
             return super().last(items, lengths)
         self._real(items, lengths)
         return self._in_pieces(items, torch.arange(items.shape[0], device=items.device), lengths - 1)[0]
 
     def _real(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Return (B, L) True where no padding is; ValueError for sequences that are too long."""
+        """Return (B, L), False at padding; ValueError for sequences that are too long."""
         length = items.shape[1]
         if length > self.max_length:
             raise ValueError(f"sequences of {length} items came, the limit is max_length={self.max_length}; cut them")
         return torch.arange(length, device=items.device) < lengths[:, None]
 
     def _trace_prefixes(self, items: Tensor, real: Tensor) -> tuple[Tensor, Trace]:
-        """Run every prefix in its own right-aligned window and keep the last position of each."""
+        """Run each prefix in its own right-aligned window, and return the last position of each."""
         users, ends = real.nonzero(as_tuple=True)
         states, *heads = self._in_pieces(items, users, ends)
         blank = states.new_zeros(*items.shape, states.shape[-1])
@@ -120,13 +137,13 @@ class WindowFilterEncoder(Encoder):
         return blank.index_put((users, ends), states), Trace(heads=found)
 
     def _in_pieces(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
-        """Return what ``_prefixes`` does, computed PREFIX_POSITIONS at a time."""
+        """Return what ``_prefixes`` returns, computed in pieces of PREFIX_POSITIONS."""
         if torch.compiler.is_exporting():
             return self._prefixes(items, users, ends)
         chunk = max(1, PREFIX_POSITIONS // self.max_length)
         parts = list(zip(users.split(chunk), ends.split(chunk), strict=True))
         if len(parts) > 1 and torch.is_grad_enabled():
-            # recomputed in the backward pass: the windows of all prefixes at once would take L times the memory
+            # recomputed in the backward pass: all windows at once would take L times the memory
             chunks = [checkpoint(self._prefixes, items, *part, use_reentrant=False) for part in parts]
         else:
             chunks = [self._prefixes(items, *part) for part in parts]
@@ -134,7 +151,7 @@ class WindowFilterEncoder(Encoder):
 
     def _prefixes(self, items: Tensor, users: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
         """Return the last state (m, d) of m prefixes and the last output (m, d) of each layer's filter."""
-        # window column c of the prefix that ends at place e holds place e - (N - 1) + c
+        # column c of the window of the prefix that ends at place e is place e - (N - 1) + c
         place = ends[:, None] - (self.max_length - 1) + torch.arange(self.max_length, device=items.device)
         real = (place >= 0).unsqueeze(-1)
         window = items[users[:, None], place.clamp(min=0)] * real[..., 0]
@@ -142,7 +159,7 @@ class WindowFilterEncoder(Encoder):
         heads = []
         for layer in self.layers:
             last = layer is self.layers[-1]
-            states, filtered = self._through(layer, states, real, last_only=last)
+            states, filtered = layer(states, real, last_only=last)
             states = states if last or self.keeps_padding else states * real
             heads.append(filtered[:, -1])
         return states[:, -1], *heads

@@ -41,27 +41,27 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class WindowedAttention(nn.Module):
-    r"""Multi-head attention in which head i sees a window of its own, on one side of the query.
+    r"""Multi-head attention in which each head has its own window, on one side of the query.
 
     .. math:: score_{ij} = \frac{(q_i + u)^T k_j + (q_i + v)^T r_{|i-j|}}{\sqrt{d/h}}
 
     with :math:`r = W_r\,sinusoid(|i-j|)` (``transformer_xl``, the published code) or a learned vector per distance
-    (``learned``, the published text), or without u, v and r (``none``). The code uses the sinusoid of the signed
-    distance: for the other direction that changes only the sign of the sine half of W_r, which is learned.
+    (``learned``, the paper), or without u, v and r (``none``). The code uses the sinusoid of the signed distance; for
+    the other direction that changes only the sign of the sine half of W_r, which is learned.
 
-    All heads are computed at once; no tensor is larger than (B, h, L, L + 1). Heads with windows well below L are
-    computed in blocks (:func:`blocked_attention`), so that they cost what their windows cost.
+    No tensor is larger than (B, h, L, L + 1). Heads with windows well below L are computed in blocks
+    (:func:`blocked_attention`).
 
     Args:
         hidden_size, n_heads, max_length: d, a multiple of h; the longest sequence.
         windows: see :func:`resolve_windows`.
         direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
         relative_positions: ``transformer_xl``, ``learned`` or ``none``.
-        dropout: of the attention weights, and of the position vectors: one draw for the batch. The published code draws
-            them anew for each user, which learned no better on Amazon Beauty.
+        dropout: of the attention weights, and of the position vectors with one draw for the batch. The published code
+            draws for each user, which was not better on Amazon Beauty.
         window_at_eval: keep the windows outside training; False is the published code.
 
-    ValueError for an option outside the range named above.
+    ValueError for an option out of range.
     """
 
     sinusoid: Tensor
@@ -150,7 +150,7 @@ class WindowedAttention(nn.Module):
             maps = dense_attention(query, key, None, by_position, windows, self.direction, lengths)
             heads = self.dropout(maps) @ value
         else:
-            # an exported graph serves every length, so that no choice may depend on one
+            # an exported graph must work for every length
             narrow = [] if torch.compiler.is_exporting() else narrow_heads(windows, length)
             wide = [head for head in range(self.n_heads) if head not in narrow]
             parts = []
@@ -173,10 +173,7 @@ class WindowedAttention(nn.Module):
 
 
 class WindowedAttentionLayer(nn.Module):
-    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with ``dropout`` of both branches and inside FFN.
-
-    ``layer_norm=False`` and ``residual=False`` are the rows 'w/o LN' and 'w/o RC' of Table 3.
-    """
+    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with ``dropout`` of both branches and in FFN."""
 
     def __init__(
         self,
@@ -222,10 +219,9 @@ class WindowedAttentionEncoder(Encoder):
     """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
 
     The state at position i depends on the items i-w+1..i (``past``) or i..i+w-1 (``future``) per layer and head, the
-    windows w from equation 8 with n = ``max_length``. Input and output have dropout, no norm, no factor sqrt(d).
-    ``hidden_dropout_prob`` is that of input, output and inside the blocks; ``layer_dropout=False`` keeps only that of
-    input and output, as the published code builds its future encoder (by omission). The other arguments are those of
-    :class:`WindowedAttention` and :class:`WindowedAttentionLayer`.
+    windows w from equation 8 with n = ``max_length``. Input and output have dropout, but no norm and no factor sqrt(d).
+    ``layer_dropout=False`` builds the blocks without dropout, as the published code (by omission) builds its future
+    encoder.
     """
 
     has_maps = True
@@ -235,7 +231,7 @@ class WindowedAttentionEncoder(Encoder):
 
     @classmethod
     def options(cls) -> dict[str, Option]:
-        """Return the options but those that tell two directions apart, which a dual encoder sets."""
+        """Return the options, except those that a dual encoder sets for each direction."""
         return {name: one for name, one in super().options().items() if name not in ("direction", "layer_dropout")}
 
     def __init__(
@@ -243,16 +239,10 @@ class WindowedAttentionEncoder(Encoder):
         item_embedding: nn.Embedding,
         *,
         n_layers: Annotated[Layers, "blocks; published code"] = 2,
-        n_heads: Annotated[
-            Heads, "heads, even for the formula of the windows; divides hidden_size; published code"
-        ] = 8,
+        n_heads: Annotated[Heads, "heads, an even number; divides hidden_size; published code"] = 8,
         inner_size: Annotated[InnerSize, "width inside the feed-forward part; published code; ~ is hidden_size"] = 64,
-        hidden_dropout_prob: Annotated[
-            HiddenDropout, "of input, output and both branches of a block; published code"
-        ] = 0.5,
-        attn_dropout_prob: Annotated[
-            AttentionDropout, "of attention weights and position vectors; published code"
-        ] = 0.5,
+        hidden_dropout_prob: Annotated[HiddenDropout, "of input, output and both branches; published code"] = 0.5,
+        attn_dropout_prob: Annotated[AttentionDropout, "of weights and position vectors; published code"] = 0.5,
         hidden_act: Annotated[Activation, "inside the feed-forward part; paper: GELU"] = "gelu",
         layer_norm: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o LN"')] = True,
         layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-12,
@@ -261,14 +251,9 @@ class WindowedAttentionEncoder(Encoder):
         max_length: Length = 50,
         windows: Annotated[
             str | Sequence[int] | None,
-            Option(
-                "str, list or ~",
-                "multi_scale or ~: equation 8 for n_heads and MAX_ITEM_LIST_LENGTH; full; [sizes]",
-            ),
+            Option("str, list or ~", "~ or multi_scale: equation 8 for n_heads, MAX_ITEM_LIST_LENGTH; full; [sizes]"),
         ] = None,
-        window_at_eval: Annotated[
-            WindowAtEval, "keep the windows outside training (paper); False: published code"
-        ] = True,
+        window_at_eval: Annotated[WindowAtEval, "keep the windows outside training; False: published code"] = True,
         relative_positions: Annotated[
             str,
             Option(

@@ -1,4 +1,4 @@
-"""How far each attention head sees: the window sizes of DualRec, and which heads are worth computing in blocks."""
+"""Window sizes of DualRec's attention heads, and the heads that are faster in blocks."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
     .. math:: WS(i) = i + 1 \text{ if } i \le h/2, \text{ else }
               h/2 + \lceil e^{i - h/2} / e^{h/2} \cdot (n - h/2) \rceil, \quad i = 1..h
 
-    The published code writes the outcome for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50. ValueError for
-    ``n_heads`` that are odd or not positive, or a ``length`` shorter than the smallest half of the windows.
+    The published code has the result for h = 8, n = 50 as constants: 2, 3, 4, 5, 7, 11, 21, 50. ValueError if
+    ``n_heads`` is odd or not positive, or ``length`` is shorter than window h/2.
     """
     if n_heads < 2 or n_heads % 2:
         raise ValueError(f"n_heads={n_heads}: equation 8 needs an even number of heads; else list the windows")
@@ -30,7 +30,7 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
 def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> tuple[int, ...]:
     """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
 
-    ValueError for another word, or a list that has not one whole number in 1..length per head.
+    ValueError for another word, or a list without one whole number in 1..length per head.
     """
     if isinstance(windows, str):
         if windows == "multi_scale":
@@ -40,7 +40,7 @@ def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> 
         raise ValueError(f"windows={windows!r} is unknown; known: multi_scale, full, or a list with one size per head")
     broken = [size for size in windows if isinstance(size, bool) or not isinstance(size, Integral)]
     if broken:
-        raise ValueError(f"windows={list(windows)}: {broken[0]!r} is no whole number; a window counts items")
+        raise ValueError(f"windows={list(windows)}: {broken[0]!r} is not a whole number; a window counts items")
     sizes = tuple(int(size) for size in windows)
     if len(sizes) != n_heads:
         raise ValueError(f"windows={list(sizes)} has {len(sizes)} entries for n_heads={n_heads}; give one per head")
@@ -51,9 +51,9 @@ def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> 
 
 
 def narrow_heads(windows: Sequence[int], length: int) -> list[int]:
-    """Return the heads for which blocks cost less than the whole triangle, [] where that saves too little.
+    """Return the heads that are cheaper in blocks than as a whole triangle, [] if that saves too little.
 
-    Blocks of c queries, c the largest distance that the narrow heads see, score 2c keys a query in place of ``length``.
+    Blocks of c queries, c the largest distance that these heads see, score 2c keys per query instead of ``length``.
     """
     order = sorted(range(len(windows)), key=lambda head: windows[head])
     best, chosen = float(len(windows) * length), 0

@@ -1,1 +1,1 @@
-"""Losses: which scores are computed, and what is learned from them."""
+"""Losses, one file for each."""

@@ -1,4 +1,4 @@
-"""How an n x items problem is cut, so that what is alive at once stays within a budget of bytes."""
+"""Tiles for an n x items problem that keep its memory within a budget of bytes."""
 
 import functools
 import math
@@ -12,16 +12,16 @@ from recbole_hyper.devices import CPU, free_memory, total_memory
 # rows x items of a tile: in the shared cache on CPU and worth the cost of starting its operations
 CPU_ROWS, CPU_BLOCK = 256, 2048
 GPU_ROWS, GPU_BLOCK = 4096, 1 << 15
-# keeping fewer rows than this reads the items so often that computing every tile twice is faster (measured at 1M items)
+# with fewer rows, the items are read so often that computing every tile twice is faster (measured at 1M items)
 LEAST_KEPT_ROWS = 96
 DEFAULT_BUDGET = 256 << 20
-# items whose lifts, or gradients through them, are alive at once on a CPU with all that autograd keeps
+# items per block of lifts, or of gradients through them, on a CPU
 LIFT_BLOCK = 1 << 11
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """``rows`` x ``block`` tiles; ``keep`` says whether a row chunk's tiles are kept between the two passes."""
+    """``rows`` x ``block`` tiles; with ``keep``, a row chunk's tiles stay in memory between the two passes."""
 
     rows: int
     block: int
@@ -32,9 +32,9 @@ class Tiles:
 def default_budget(device: torch.device) -> int:
     """Return the default memory_budget in bytes.
 
-    On the CPU: 256 MiB, or 1/32 of the machine's memory if that is less. It depends on the memory that exists, not on
-    what happens to be free, so that equal runs are cut equally and give equal numbers. On a GPU, whose products are
-    fast only if they are large: 1/16 of its memory, or 1/4 of what is free when a loss first asks, if that is less.
+    On a CPU: 256 MiB, or 1/32 of the machine's memory if that is less. It does not depend on the free memory, so that
+    equal runs have equal tiles and give equal numbers. On a GPU, where large products are faster: 1/16 of its memory,
+    or 1/4 of the free memory at the first call if that is less.
     """
     if device.type == "cpu":
         return min(DEFAULT_BUDGET, total_memory(device) // 32)
@@ -64,16 +64,15 @@ def cut(
         n: rows.
         n_items: items.
         width: lifted width.
-        arrays: numbers kept per (row, item) between the passes: 1 without a link, 2 with one.
-        terms: numbers held per item besides the weight and its gradient.
+        arrays: numbers per (row, item) between the passes: 1 without a link, 2 with one.
+        terms: numbers per item besides the weight and its gradient.
         itemsize: bytes of a number.
-        budget: bytes for everything that grows with rows x items, the per-item terms where tiles are kept, and the
-            lifts of the states. None for the default, which is granted on top of the lifts where it would not hold
-            them: nobody chose it, so it refuses no run.
+        budget: bytes for everything that grows with rows x items, the per-item terms if tiles are kept, and the lifts
+            of the states. None for the default, to which the lifts are added if they do not fit.
         device: where the tiles are.
 
     Raises:
-        ValueError: a given budget does not hold the lifts and one row of logits.
+        ValueError: a given budget is too small for the lifts and one row of logits.
     """
     gpu = device.type != "cpu"
     # without a link the lifts are the states themselves; with one they are kept beside them, with their graph
@@ -133,7 +132,7 @@ def spans(start: int, stop: int, step: int) -> Iterator[slice]:
 
 
 def lift_spans(n_items: int, device: torch.device) -> Iterator[slice]:
-    """Yield slices of all items that are lifted at once: many on a GPU, where starting an operation costs most."""
+    """Yield slices of all items to lift together; they are larger on a GPU, where starting an operation is costly."""
     return spans(0, n_items, LIFT_BLOCK if device.type == "cpu" else GPU_BLOCK)
 
 

@@ -19,7 +19,7 @@ from recbole_hyper.losses.base import Head, Negatives
 def draw(
     targets: Tensor, k: int, head: Head, negatives: Negatives | None, *, exclude_seen: bool, replacement: bool
 ) -> Tensor:
-    """Return (n, k) negatives from ``negatives``, or uniform ones that avoid the target where it is None."""
+    """Return (n, k) negatives from ``negatives``, or if it is None uniform ones without the target."""
     if negatives is None:
         return uniform_negatives(targets, k, head.n_items, head.padding_idx)
     return negatives.per_position(k, exclude_seen=exclude_seen, replacement=replacement)
@@ -37,16 +37,16 @@ def softmax_loss(candidates: Tensor, target_logits: Tensor) -> Tensor:
 
 
 def never(dtype: torch.dtype) -> float:
-    """Return what stands for minus infinity: finite, so that a row without candidates has a gradient of 0, not NaN."""
+    """Return a finite minus infinity, so that a row without candidates has a gradient of 0, not NaN."""
     return torch.finfo(dtype).min / 4
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows (g, a) that share candidates (g, b), with their targets (g, a), whose own column is left out.
+    """Rows (g, a) that share candidates (g, b); the column of a row's target (g, a) is left out.
 
-    Of the rows, one after the other (g * a,), those at ``chosen`` count: indices (k,) or a slice. Candidates where
-    ``valid`` (g, b) is False do not count. None: all do.
+    Only the flattened rows (g * a,) at ``chosen``, indices (k,) or a slice, and candidates with ``valid`` (g, b) count;
+    None means all.
     """
 
     rows: Tensor
@@ -60,15 +60,15 @@ class Group:
 def groups_of_sets(
     rows: Tensor, sets: Tensor, items: Tensor, targets: Tensor, width: int
 ) -> tuple[Tensor, list[Group]]:
-    """Group ``rows`` (m,) by their sets of candidates: ``sets`` (m,) says which of ``items`` (S, b) each meets.
+    """Group ``rows`` (m,) by their candidates: row i meets the items of set ``sets[i]``, a row of ``items`` (S, b).
 
-    Sets with about as many rows are computed together, as vectors of ``width`` numbers allow.
+    Sets with similar numbers of rows are computed together, within memory for vectors of ``width`` numbers.
 
     Returns:
-        the rows (m,) in the order in which :func:`group_logsumexp` answers the groups, and the groups.
+        the rows (m,) in the order of :func:`group_logsumexp`'s result, and the groups.
     """
     order = torch.argsort(sets, stable=True)
-    # planned on the host, after the one wait for these numbers
+    # planned on the host; this is the only wait for the GPU
     counts = sets.new_zeros(len(items)).scatter_add_(0, sets, torch.ones_like(sets)).cpu().numpy()
     # sets with more rows than fit at once are cut
     most = max(1, _gather.LOGITS // items.shape[1])
@@ -93,7 +93,7 @@ def groups_of_sets(
 
 
 def _parts_of_like_size(count: npt.NDArray[np.int64], b: int, width: int) -> Iterator[slice]:
-    """Cut sets with ``count`` rows, ascending, and ``b`` candidates each into those that are computed at once."""
+    """Cut sets with ``count`` rows, ascending, and ``b`` candidates each into parts to compute together."""
     start = 0
     while start < len(count):
         stop = start + _gather.groups_at_once(int(count[start]), b, width)
@@ -130,7 +130,7 @@ def group_logsumexp(
         return _gather.Piece(compute, group.rows, group.items, (group,))
 
     class Pieces:
-        """The groups' pieces, then those of the targets, made anew in each pass."""
+        """The pieces of the groups, then of the targets; each pass makes them again."""
 
         def __iter__(self) -> Iterator[_gather.Piece]:
             yield from map(group_piece, groups)

@@ -1,4 +1,4 @@
-"""What the losses with k negatives for each positive share."""
+"""Base of the losses with k negatives for each positive."""
 
 from typing import Annotated
 
@@ -11,11 +11,7 @@ NNegatives = Annotated[int, Option("int >= 1", "negatives per position or sequen
 
 
 class SampledLoss(Loss):
-    """A loss that draws k negatives.
-
-    Args:
-        n_negatives: k >= 1.
-    """
+    """A loss that draws k negatives."""
 
     uses_negatives = True
 
@@ -29,5 +25,5 @@ class SampledLoss(Loss):
         self.n_negatives = n_negatives
 
     def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of drawing, of the logits and of one piece of gathered items."""
+        """Return the bytes of the draws, the logits and one piece of gathered items."""
         return _memory.pair_bytes(problem, self.n_negatives)

@@ -1,4 +1,4 @@
-"""What label smoothing adds to the exact cross-entropy: a share of the target's lead over the mean logit."""
+"""Label smoothing for the exact cross-entropy: it adds a share of the target's lead over the mean logit."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +21,8 @@ def lead_of_targets(
 ) -> Tensor:
     """Return (n,) how far the logit of each target is above the mean logit of all items but ``padding_idx``.
 
-    Without a link that mean is one product with the mean of the lifted items; with one it takes two products more than
-    that of the logits, and the lifted items are held. Arguments as ``exact_cross_entropy``.
+    Without a link the mean is one product with the mean of the lifted items. With a link it needs two more products
+    than the logits, and memory for the lifted items. Arguments as ``exact_cross_entropy``.
     """
     states, weight, offset = as_compute(states, weight, offset)
     own = None if offset is None else offset[targets].unsqueeze(1)

@@ -1,11 +1,10 @@
 """One evaluation of the exact cross-entropy: a stream over rows and items, tile by tile, with its gradients.
 
-A chunk of rows meets the items block by block; each tile of logits is turned into its own softmax while it is in
-cache, and kept with its sum of exponentials. When the row chunk has met all items, the total is known, each tile's
-softmax needs one factor per row, its share of the total, and the three matrix products of the mathematics (logits,
-gradient of states, gradient of items) are each done once. Where the budget keeps too few rows for that, the items are
-swept twice instead, block by block: the logits are computed twice, and nothing but the gradients grows with the
-catalogue.
+A chunk of rows meets the items block by block. Each tile of logits becomes its own softmax while it is in cache, and
+is kept with its sum of exponentials. After all blocks the total is known, and each tile's softmax needs one factor per
+row, its share of the total. So the three matrix products (logits, gradient of states, gradient of items) are computed
+once. If the budget allows too few rows for that, there are two passes over the items: logits are computed twice, and
+only the gradients grow with the catalogue.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from recbole_hyper.losses import _chunks
 
 @dataclass
 class Gradients:
-    """Gradients of states, weight, offset and curvature; None where not asked for."""
+    """Gradients of states, weight, offset and curvature, or None."""
 
     states: Tensor | None = None
     weight: Tensor | None = None
@@ -29,7 +28,7 @@ class Gradients:
 
 @dataclass
 class _Items:
-    """A block of items, lifted: what a tile needs of it."""
+    """A lifted block of items."""
 
     terms: ItemTerms
     vectors: Tensor
@@ -37,9 +36,9 @@ class _Items:
 
 @dataclass
 class _ScaledItems:
-    """The lifted items of a block times their scale: what the gradient of the states needs of it."""
+    """The lifted items of a block times their scale, for the gradient of the states."""
 
-    space: Tensor  # the first d columns, contiguous: the product is faster so
+    space: Tensor  # the first d columns, contiguous for a faster product
     extra: Tensor | None
 
 
@@ -54,14 +53,14 @@ class _ItemGradients:
 
 @dataclass
 class _Tile:
-    """The softmax of a tile of logits within itself, undivided by ``total`` if compiled.
+    """The softmax of a tile of logits within itself; if compiled, not divided by ``total``.
 
     Attributes:
         weights: softmax x slope, (h, w).
         linked: softmax x logit, (h, w); None without a link.
         top: largest logit, (h,).
         total: sum(exp(logit - top)), (h,).
-        mixed: ``weights`` times the only extra column of the scaled items, (h,); None where it is still to be made.
+        mixed: ``weights`` times the only extra column of the scaled items, (h,), or None if not computed.
     """
 
     weights: Tensor
@@ -107,7 +106,7 @@ class ItemStream:
         self._plan(budget)
 
     def _plan(self, budget: int | None) -> None:
-        """Cut rows and items into tiles and allocate these."""
+        """Choose and allocate the tiles."""
         n, width = self.vectors.shape
         one, geometry = self._terms_of(slice(0, 1)), self.geometry
         self.tiles = _chunks.cut(
@@ -121,11 +120,11 @@ class ItemStream:
             budget=budget,
             device=self.vectors.device,
         )
-        # link, softmax and the extra column of the products in one kernel: of two passes, for in one it gains nothing
+        # link, softmax and the extra column of the products in one kernel; this is faster only with two passes
         fusible = self.compiled and geometry.asinh_link and self.lifted.exponent is None
         self.fused = fusible and not self.tiles.keep
         self.blocks = _chunks.item_blocks(self.n_items, self.tiles.block, self.padding_idx)
-        # with two passes a block is lifted twice only, and its terms are not worth their memory
+        # two passes lift a block only twice, so terms need no memory
         self.terms = self._all_terms() if self.tiles.keep else None
         self._allocate_tiles(one)
 
@@ -142,7 +141,7 @@ class ItemStream:
         return self._lift_items(*self._part(part))
 
     def _all_terms(self) -> ItemTerms:
-        """Return the terms of all items: a few numbers each, never the lifted vectors."""
+        """Return the terms of all items, a few numbers each."""
         parts = [self._terms_of(part) for part in _chunks.lift_spans(self.n_items, self.vectors.device)]
         return ItemTerms(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
 
@@ -163,9 +162,9 @@ class ItemStream:
         return self._terms_of(part) if self.terms is None else self.terms.rows(part)
 
     def _lift(self, part: slice) -> _Items:
-        """Lift a block of items into a reused buffer; where nothing is lifted it is the weight itself.
+        """Lift a block of items into a reused buffer, or return the weight if nothing is lifted.
 
-        ``fused`` leaves the extra column to the kernel.
+        With ``fused`` the kernel computes the extra column.
         """
         terms, weight = self._terms_in(part), self.weight[part].detach().to(self.dtype)
         if terms.multiplier is None and terms.extra is None:
@@ -190,7 +189,7 @@ class ItemStream:
         return _ScaledItems(space, extra)
 
     def _tile(self, rows: slice, items: _Items, start: int = 0, *, totals_only: bool = False) -> _Tile:
-        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` may hold anything."""
+        """Compute a tile; with ``totals_only`` its ``weights`` and ``linked`` are undefined."""
         if self.fused:
             return self._fused_totals(rows, items)
         vectors, terms = self.vectors[rows], items.terms
@@ -217,7 +216,7 @@ class ItemStream:
         else:
             logits = linked if terms.scale is None else linked.mul_(terms.scale)
         torch.softmax(logits, 1, out=weights)
-        # the largest softmax is exp(0) / sum(exp(logit - top)): the sum comes for free
+        # the largest softmax is exp(0) / sum(exp(logit - top)), which gives the sum
         top, total = logits.amax(1), weights.amax(1).reciprocal_()
         if linked is not None:
             linked.mul_(weights)
@@ -225,7 +224,7 @@ class ItemStream:
         return _Tile(weights, linked, top, total)
 
     def _compiled_tile(self, weights: Tensor, linked: Tensor | None, terms: ItemTerms, totals_only: bool) -> _Tile:
-        """Finish a tile: ``linked`` holds logits and ``weights`` slopes; without a link ``weights`` holds logits."""
+        """Finish a tile: ``linked`` has logits and ``weights`` slopes; without a link ``weights`` has logits."""
         from recbole_hyper.kernels import softmax  # numba is imported when a loss is computed
 
         height, width = weights.shape
@@ -244,7 +243,7 @@ class ItemStream:
         return _Tile(weights, linked, top, total, mixed if one else None)
 
     def _fused_operands(self, rows: slice, items: _Items) -> list[Tensor]:
-        """Return what the fused kernels read of a tile.
+        """Return the inputs of the fused kernels for a tile.
 
         The products without the extra column (h, w), the states' extra column (h,), that of the items (w,), and the
         scale (w,).
@@ -259,7 +258,7 @@ class ItemStream:
         return [inner, column, extra, scale]
 
     def _fused_totals(self, rows: slice, items: _Items) -> _Tile:
-        """Compute maximum and sum of a tile, whose numbers may hold anything after, by one kernel."""
+        """Compute maximum and sum of a tile with one kernel; its other numbers are then undefined."""
         from recbole_hyper.kernels import asinh_softmax  # numba is imported when a loss is computed
 
         operands = self._fused_operands(rows, items)
@@ -277,10 +276,7 @@ class ItemStream:
         factor: Tensor,
         gradients: _ItemGradients | None,
     ) -> None:
-        """Compute a tile whose rows' ``top`` is known, and add its share to the gradients.
-
-        Its column sums are made on the way: its logits are not written.
-        """
+        """Add the gradients of a tile whose rows' ``top`` is known, without writing its logits."""
         from recbole_hyper.kernels import asinh_softmax
 
         inner, column, extra, scale = self._fused_operands(rows, items)
@@ -307,7 +303,7 @@ class ItemStream:
         return losses, Gradients() if row_weights is None else self._finish(row_weights)
 
     def _sweep(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Write the losses and add to the gradients what comes from all items."""
+        """Write the losses, and add the gradients from all items."""
         if not self.tiles.keep:
             self._two_passes(losses, row_weights)
             return
@@ -319,7 +315,7 @@ class ItemStream:
             self._lift_all_back(whole, row_weights)
 
     def _lift_all_back(self, gradients: _ItemGradients, row_weights: Tensor) -> None:
-        """Take the targets off the gradients by all lifted items, and carry these back to weight and offset."""
+        """Subtract the targets from the gradients of the lifted items, and propagate these to weight and offset."""
         self._subtract_targets(slice(0, self.n_items), gradients, row_weights)
         for part in _chunks.lift_spans(self.n_items, self.vectors.device):
             self._lift_back(part, _part_of(gradients, part))
@@ -330,7 +326,7 @@ class ItemStream:
     def _one_pass(
         self, rows: slice, losses: Tensor, row_weights: Tensor | None, gradients: _ItemGradients | None
     ) -> None:
-        """Losses and gradients of a chunk of rows, whose tiles are kept until their total is known."""
+        """Compute losses and gradients of a chunk of rows; its tiles are kept until the total is known."""
         tiles, tops, totals, start = [], [], [], 0
         for part in self.blocks:
             tile = self._tile(rows, self._lift(part), start, totals_only=row_weights is None)
@@ -339,7 +335,7 @@ class ItemStream:
             if row_weights is not None:
                 tiles.append(tile)
                 start += part.stop - part.start
-        # maximum and sum apart: a difference of two rounded logsumexps would lose digits where logits are large
+        # maximum and sum separately: the difference of two rounded logsumexps would lose digits for large logits
         top = torch.stack(tops).amax(0)
         parts = [torch.exp(t - top) for t in tops]
         shares = [part * s for part, s in zip(parts, totals, strict=True)]
@@ -353,7 +349,7 @@ class ItemStream:
                 self._accumulate(rows, scaled, tile, factor / total * row_weights[rows], own)
 
     def _two_passes(self, losses: Tensor, row_weights: Tensor | None) -> None:
-        """Losses in a first pass over the items, gradients in a second; each lifts every block once."""
+        """Compute losses in a first pass over the items and gradients in a second; each lifts every block once."""
         top = torch.full_like(losses, -torch.inf)
         total = torch.zeros_like(losses)
         for part in self.blocks:
@@ -394,7 +390,7 @@ class ItemStream:
             self.d_curvature = torch.zeros_like(self.curvature)
 
     def _item_gradients(self, part: slice, terms: ItemTerms) -> _ItemGradients | None:
-        """Return zeros for the gradients by the lifted items of a part, of ``terms``; None where none is asked for."""
+        """Return zeros for the gradients of the lifted items of a part with ``terms``, or None."""
         if self.d_weight is None:
             return None
         weight = self.d_weight[part]
@@ -414,8 +410,8 @@ class ItemStream:
     ) -> None:
         """Add the gradients of the states and of the lifted items' first d columns.
 
-        The first d columns and the extra ones go apart: a product of width 64 is a fifth faster than one of 65, and
-        matrix times vector is fast only for contiguous vectors.
+        The extra columns are separate: a product of width 64 is a fifth faster than one of 65, and matrix times vector
+        is fast only for contiguous vectors.
         """
         weights = tile.weights
         if self.d_vectors is not None:
@@ -447,7 +443,7 @@ class ItemStream:
 
     @torch.no_grad()
     def _score_targets(self) -> None:
-        """Compute the target logits (n,) and what their gradient needs."""
+        """Compute the target logits (n,) and the terms of their gradient."""
         weight = self.weight.detach()[self.targets].to(self.dtype)
         offset = None if self.offset is None else self.offset.detach()[self.targets].to(self.dtype)
         terms = self._lift_items(weight, offset)
@@ -461,12 +457,12 @@ class ItemStream:
         self.target_logits = linked if terms.scale is None else linked * terms.scale
 
     def _subtract_targets(self, part: slice, gradients: _ItemGradients, row_weights: Tensor) -> None:
-        """Take the targets among the items of ``part`` off their gradients."""
+        """Subtract the targets among the items of ``part`` from their gradients."""
         inside = (self.targets >= part.start) & (self.targets < part.stop)
         rows: Tensor | slice = slice(None)
         if self.on_cpu:
             rows = inside.nonzero()[:, 0]
-        else:  # no wait for their number: the other rows count 0
+        else:  # without waiting for their number: the other rows count 0
             row_weights = row_weights * inside
         items = (self.targets[rows] - part.start).clamp(0, part.stop - part.start - 1)
         vectors = self.vectors[rows] * (row_weights * self.target_slope)[rows].unsqueeze(1)
@@ -477,7 +473,7 @@ class ItemStream:
             gradients.scale.index_add_(0, items, (row_weights * self.target_logits)[rows], alpha=-1)
 
     def _finish(self, row_weights: Tensor) -> Gradients:
-        """Carry the gradients of the lifted states back to the states, and collect all."""
+        """Propagate the gradients of the lifted states to the states, and collect all gradients."""
         states = None
         if self.d_vectors is not None:
             slope = (row_weights * self.target_slope).unsqueeze(1)
@@ -487,7 +483,7 @@ class ItemStream:
         return Gradients(states, self.d_weight if self.needs[1] else None, self.d_offset, self.d_curvature)
 
     def _back(self, outputs: list[Tensor], inputs: list[Tensor | None], grads: list[Tensor]) -> list[Tensor | None]:
-        """Return the vector-Jacobian product of a lift; what flows to the curvature is added to its gradient."""
+        """Return the vector-Jacobian product of a lift, and add the curvature's part to its gradient."""
         pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
         asked = [i for i in inputs if i is not None]
         if self.d_curvature is not None and isinstance(self.curvature, Tensor):

@@ -1,6 +1,6 @@
-"""The exact cross-entropy on a GPU by Triton's kernels: the sweep over the items without a tile in memory.
+"""The exact cross-entropy on a GPU with Triton's kernels, without a tile in memory.
 
-Never timed, so that it runs only where ``triton_kernel`` asks for it. Triton is imported when a loss is computed.
+It was never timed, so it runs only with ``triton_kernel``. Triton is imported when a loss is computed.
 """
 
 import importlib.util
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
 
 class TritonStream(ItemStream):
-    """One evaluation whose sweep over the items is three kernels: totals, gradients of states, gradients of items.
+    """One evaluation with three kernels over the items: totals, gradients of states, gradients of items.
 
-    Memory beside the gradients: no tiles, so that no budget is needed; see ``kernels.triton_softmax``.
-
-    Raises:
-        ValueError: where :func:`why_not` gives a reason.
+    It has no tiles and needs no budget; see ``kernels.triton_softmax``. ValueError if :func:`why_not` has a reason.
     """
 
     def _plan(self, budget: int | None) -> None:
@@ -75,7 +72,7 @@ class TritonStream(ItemStream):
 
 
 def why_not(stream: ItemStream) -> str | None:
-    """Return why the kernels do not serve this evaluation, None where they do."""
+    """Return why the kernels cannot compute this evaluation, or None."""
     from_interpreter = os.environ.get("TRITON_INTERPRET") == "1"
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
@@ -86,9 +83,9 @@ def why_not(stream: ItemStream) -> str | None:
     from recbole_hyper.kernels.triton_softmax import WIDEST
 
     if stream.dim > WIDEST:
-        return f"the kernels serve vectors of at most {WIDEST} numbers, not of {stream.dim}"
+        return f"the kernels support vectors of at most {WIDEST} numbers, not {stream.dim}"
     geometry, terms = stream.geometry, stream.terms
     extra = terms is not None and terms.extra is not None and terms.extra.shape[1] > 1
     if (geometry.has_link and not geometry.asinh_link) or extra:
-        return f"the kernels know asinh as a link and one extra column, not those of {type(geometry).__name__}"
+        return f"the kernels support the link asinh and one extra column, not {type(geometry).__name__}"
     return None

@@ -1,4 +1,4 @@
-"""What a loss is: supervised states and a head in, one number out; and how much memory it will need."""
+"""Base of the losses: states with targets and a head in, one number out; and the memory that a loss needs."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Head(Protocol):
 
     @property
     def curvature(self) -> Curvature:
-        """A float, or a 0-d tensor through which gradient flows."""
+        """A float, or a 0-d tensor with a gradient."""
 
     @property
     def n_items(self) -> int:
@@ -34,7 +34,7 @@ class Head(Protocol):
         """Return (n, m) logits for all items or for ``items`` (m,)."""
 
     def pair_logits(self, states: Tensor, items: Tensor) -> Tensor:
-        """Return (n, k) logits for own items (n, k)."""
+        """Return (n, k) logits; row i has its own items (n, k)."""
 
 
 class Negatives(Protocol):
@@ -56,8 +56,8 @@ class Problem:
         width: d of the states.
         n_items: items, padding included.
         itemsize: bytes of a number in which the loss computes.
-        linked: whether logits are more than products (``Geometry.has_link``); if not known True, which needs more.
-        lifts: whether states and items are lifted also without a link (``Geometry.lifts``); with one they are.
+        linked: whether logits are more than products (``Geometry.has_link``); True needs more memory.
+        lifts: whether states and items are lifted without a link (``Geometry.lifts``); with a link they always are.
     """
 
     rows: int
@@ -74,11 +74,11 @@ class Problem:
 
 
 class Loss(Part, nn.Module, ABC):
-    """A loss that stores its options; the computation stands in a pure function beside it.
+    """A loss that stores its options; a pure function beside it computes.
 
     Attributes:
-        statistics: numbers about the last call, for the training log; empty where there are none.
-        uses_negatives: whether ``negatives`` is drawn from.
+        statistics: numbers about the last call, for the training log.
+        uses_negatives: whether it draws from ``negatives``.
     """
 
     uses_negatives: bool = False
@@ -95,14 +95,13 @@ class Loss(Part, nn.Module, ABC):
             states: (n, d) encoder states, padding dropped.
             targets: (n,) int64 item ids, never the padding item.
             head: scores states against items.
-            negatives: draws items the user has not seen; without it a loss draws from all items but the target.
+            negatives: draws items that the user has not seen; without it, a loss draws from all items but the target.
         """
 
     def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes that one call needs at its peak, forward and backward, on CPU.
+        """Return the peak bytes of one call, forward and backward, on a CPU; by default the gradient of the states.
 
-        Counted: everything allocated beyond the parameters, their gradients and the states (their gradient is
-        counted). A loss that does not say is taken for one that allocates nothing else.
+        Parameters, their gradients and the states do not count.
         """
         return problem.state_bytes
 

@@ -25,11 +25,8 @@ def binary_cross_entropy(positive: Tensor, negative: Tensor) -> Tensor:
 class BinaryCrossEntropy(SampledLoss):
     """Binary cross-entropy of the target against k uniform negatives (SASRec, Kang & McAuley 2018, eq. 6).
 
-    Negatives come from items outside the user's whole training sequence, with replacement; the sum over them is not
+    Negatives come from items outside the user's whole training sequence, with replacement. The sum over them is not
     divided by k.
-
-    Args:
-        n_negatives: k >= 1.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Exact cross-entropy over the whole catalogue in bounded memory, for every geometry.
 
-Nothing of size rows x items exists: ``_stream`` goes over rows and items tile by tile. Gradients are made in
-the forward pass; the item gradient is written straight into the buffer that becomes weight.grad.
+No tensor has size rows x items: ``_stream`` computes rows and items tile by tile. The forward pass computes the
+gradients and writes the item gradient into the buffer that becomes weight.grad.
 """
 
 from typing import Annotated
@@ -27,7 +27,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
     def forward(
         ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded, stream_of
     ) -> Tensor:
-        # needs_input_grad tells what requires a gradient, also where none is recorded
+        # needs_input_grad is True also where no gradient is recorded
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call = (geometry, padding_idx, budget, needs)
         ctx.targets = targets
@@ -43,7 +43,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             row_weight = 1.0 / len(states) if reduction == "mean" else 1.0
             row_weights = stream.vectors.new_full((len(states),), row_weight) if any(needs) else None
             losses, gradients = stream.run(row_weights)
-            # not yet in the inputs' dtype: what a loss scale is to keep from underflow must not be rounded before it
+            # in the computing dtype until the loss scale is applied, which protects small values from underflow
             ctx.gradients = _of_tensors(gradients, states, weight, offset, curvature)
             return losses.mean() if reduction == "mean" else losses.sum()
 
@@ -60,7 +60,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 7
         if ctx.gradients is None:
             raise RuntimeError(
-                "cross_entropy hands out its gradients once: a second backward through the same loss needs "
+                "cross_entropy gives its gradients once: a second backward through the same loss needs "
                 "reduction='none', which recomputes them"
             )
         gradients, ctx.gradients = ctx.gradients, None
@@ -109,12 +109,12 @@ def exact_cross_entropy(
         memory_budget: see :class:`CrossEntropy`.
         reduction: "mean", "sum" or "none", which returns (n,) losses.
         label_smoothing: e in [0, 1); the loss is (1 - e) of the cross-entropy and e of the mean of -log softmax over
-            all items that are scored.
-        triton_kernel: sweep over the items by Triton's kernels, which hold no logits in memory; never timed.
+            all scored items.
+        triton_kernel: use Triton's kernels, which keep no logits in memory; never timed.
 
     Raises:
-        ValueError: another reduction, a smoothing out of range, a budget not above 0 or under the lifts and one row
-            of logits, or a Triton kernel where it cannot serve: no GPU, float64, vectors wider than 256 numbers.
+        ValueError: another reduction, a smoothing out of range, a budget that is not above 0 or too small for the lifts
+            and one row of logits, or a Triton kernel without a GPU, in float64, or for vectors above 256 numbers.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
@@ -126,7 +126,7 @@ def exact_cross_entropy(
     loss = _ExactCrossEntropy.apply(states, weight, offset, curvature, *settings)
     if not label_smoothing:
         return loss
-    # of -log softmax, the mean over all items exceeds that of the target by what the logits fall short of its own
+    # the mean of -log softmax over all items is that of the target plus the target's lead over the mean logit
     with torch.autocast(states.device.type, enabled=False):
         lead = lead_of_targets(states, targets, weight, offset, geometry, curvature, padding_idx)
     return loss + label_smoothing * (lead if reduction == "none" else getattr(lead, reduction)())
@@ -146,18 +146,11 @@ def check_budget(memory_budget: int | None) -> None:
 
 @register("losses", "ce")
 class CrossEntropy(Loss):
-    """Exact softmax cross-entropy over the catalogue, memory-bounded (see ``exact_cross_entropy``).
+    """Exact softmax cross-entropy over the catalogue in bounded memory (see ``exact_cross_entropy``).
 
-    Args:
-        memory_budget: bytes for the logits that are alive at once, the terms per item and the lifts of the states
-            (3 numbers per row and coordinate, 6 with a link); None for 256 MiB, or 1/32 of the device's memory if
-            that is less, with the lifts on top where it would not hold them.
-        label_smoothing: share of the target that is spread evenly over all items, in [0, 1).
-        triton_kernel: sweep over the items by Triton's kernels, which hold no logits in memory; never timed.
-
-    Raises:
-        ValueError: smoothing out of range, budget not above 0 here, or under the lifts and one row of logits at the
-            first call.
+    ``memory_budget`` is bytes for the logits in memory, the terms per item and the lifts of the states (3 numbers per
+    row and coordinate, 6 with a link). The default is 256 MiB, or 1/32 of the memory if that is less, plus the lifts if
+    they do not fit.
     """
 
     def __init__(
@@ -165,18 +158,13 @@ class CrossEntropy(Loss):
         *,
         memory_budget: Annotated[
             int | None,
-            Option(
-                "int >= 1 or ~",
-                "bytes of logits alive at once; ~: 256 MiB, or 1/32 of the memory if less; ours",
-                key="loss_memory_budget",
-            ),
+            Option("int >= 1 or ~", "bytes of logits; ~: 256 MiB, or 1/32 of memory if less", key="loss_memory_budget"),
         ] = None,
         label_smoothing: Annotated[
             float, Option("float in [0, 1)", "share of the target that is spread evenly over all items")
         ] = 0.0,
         triton_kernel: Annotated[
-            bool,
-            Option("bool", "sweep over the items by Triton kernels, on a CUDA or ROCm device; never timed; ours"),
+            bool, Option("bool", "use Triton kernels, on a CUDA or ROCm device; never timed")
         ] = False,
     ) -> None:
         super().__init__()
@@ -200,10 +188,10 @@ class CrossEntropy(Loss):
         )
 
     def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of the tiles and terms that the budget allows, plus what grows with n alone."""
-        # a bias, which the Euclidean head has only if asked for, would add two numbers per item
+        """Return the bytes of the tiles and terms within the budget, plus what grows with n alone."""
+        # a bias of the Euclidean head would add two numbers per item
         arrays, terms = (2, 6) if problem.linked else (1, 2 * problem.lifts)
-        # the way back through a lift, which a link's larger tiles leave room for
+        # the backward pass of a lift; with a link, the larger tiles leave room for it
         back = (
             0 if problem.linked or not problem.lifts else 3 * min(problem.n_items, _chunks.LIFT_BLOCK) * problem.width
         )
@@ -216,6 +204,6 @@ class CrossEntropy(Loss):
             itemsize=problem.itemsize,
             budget=self.memory_budget,
         )
-        # the lifted items, their gradients and the way back
+        # the lifted items, their gradients and the backward pass
         smoothed = 3 * problem.n_items * (problem.width + 1) if self.label_smoothing and problem.linked else 0
         return tiles.bytes + (back + smoothed) * problem.itemsize

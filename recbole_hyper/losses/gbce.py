@@ -1,4 +1,4 @@
-"""gBCE: binary cross-entropy whose positive part is calibrated for the sampling rate (gSASRec)."""
+"""gBCE: binary cross-entropy with a positive part that is calibrated for the sampling rate (gSASRec)."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def calibration(k: int, n_items: int, t: float) -> float:
 
     Args:
         k: negatives per positive.
-        n_items: N, items without padding; alpha is cut at 1 where k exceeds N - 1.
+        n_items: N, items without padding; alpha is at most 1.
         t: 0 (beta = 1, plain BCE) to 1 (beta = alpha, fully calibrated).
 
     Raises:
@@ -52,10 +52,6 @@ class GeneralisedBinaryCrossEntropy(SampledLoss):
 
     Negatives are uniform with replacement over all items, seen ones included as in both published codes, but never
     the target or the padding item.
-
-    Args:
-        n_negatives: k >= 1.
-        t: calibration in [0, 1].
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tensors of anyone's own training loop, checked: every message says what is allowed."""
+"""Checks of the tensors that users pass to :mod:`recbole_hyper.functional`."""
 
 from typing import TypedDict
 
@@ -12,7 +12,7 @@ from recbole_hyper.geometry.head import OutputHead
 
 
 class HeadOptions(TypedDict, total=False):
-    """How states are scored against classes.
+    """Options of the head that scores states against classes.
 
     geometry: a registered geometry, "euclidean" (the default), "poincare" or "cosine", or a Geometry with options.
     curvature: c > 0 of a curved geometry, a float or a 0-d tensor (gradient flows); 1 by default.
@@ -25,7 +25,7 @@ class HeadOptions(TypedDict, total=False):
 
 
 def geometry_of(given: str | Geometry) -> Geometry:
-    """Return the registered geometry of a name, or the one that is given."""
+    """Return the geometry with this name, or the given one."""
     return given if isinstance(given, Geometry) else registry.resolve("geometry", given)()
 
 
@@ -42,8 +42,8 @@ def checked_head(
     """Return the head of ``weight`` (m, d) and ``offset`` (m,) that scores states (n, d) with targets (n,) int64.
 
     Raises:
-        ValueError: shapes, dtypes or targets that do not agree, no row, an unknown geometry, a curvature that is not
-            above 0, or a padding class that is out of range, the only one, or a target.
+        ValueError: wrong shapes, dtypes or targets, no row, an unknown geometry, a curvature not above 0, or a padding
+            class that is out of range, the only one, or a target.
     """
     check_shapes(states, weight, offset)
     head = OutputHead(geometry_of(geometry), weight, offset=offset, curvature=curvature, padding_idx=padding_idx)

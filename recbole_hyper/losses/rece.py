@@ -1,4 +1,4 @@
-"""RECE: logits between chunks of states and items that random projections sort together, over several rounds."""
+"""RECE: logits between chunks of states and items that are sorted by random projections, in several rounds."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from recbole_hyper.registry import register
 def sort_by_direction(
     states: Tensor, head: Head, *, n_buckets: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return rows (n,) and items (m,), without padding, in the order of the direction with the largest projection.
+    """Return rows (n,) and items (m,), without padding, sorted by the direction of their largest projection.
 
     Directions are n_buckets Gaussian vectors; equal directions keep the order of the indices.
     """
@@ -35,7 +35,7 @@ def sort_by_direction(
     items = torch.argsort(torch.cat(best), stable=True)
     if head.padding_idx is None:
         return rows, items
-    # it is sorted to one place, which is left out without a wait for how many are left
+    # padding has one place in the order, which is left out without waiting for a GPU
     where = torch.arange(len(items) - 1, device=items.device)
     return rows, items[where + (where >= (items == head.padding_idx).int().argmax())]
 
@@ -46,7 +46,7 @@ class _Chunks:
     def __init__(self, order: Tensor, total: int, n_chunks: int, n_buckets: int) -> None:
         self.size = math.ceil(len(order) / n_buckets) * n_buckets // n_chunks
         self.order = order
-        # (total,) the chunk of each index; what order does not hold is far from all chunks
+        # (total,) the chunk of each index; an index that is not in order is far from all chunks
         self.of = torch.full((total,), -(1 << 30), device=order.device, dtype=torch.int32)
         self.of[order] = (torch.arange(len(order), device=order.device) // self.size).int()
 
@@ -74,13 +74,10 @@ def reduced_cross_entropy(
     In each round rows and items are sorted by their nearest of n_buckets random directions and cut into
     n_buckets / buckets_per_chunk chunks; row chunk m meets item chunks m - n_extra_chunks .. m + n_extra_chunks. A
     row's candidates over all rounds, each weighted by 1 / (times it occurs there), and its target make a softmax.
-    Like the code: plain Gaussian directions, no rotations, no sign pairs. Unlike it, the items that fill up the last
-    chunk are left out instead of being scored as zero vectors.
+    Like the code, it has plain Gaussian directions, no rotations and no sign pairs. The code fills the last chunk with
+    zero vectors; here they are left out.
 
-    Options as in :class:`ReducedCrossEntropy`.
-
-    Raises:
-        ValueError: a number below 1 (n_extra_chunks: below 0), or buckets_per_chunk not dividing n_buckets.
+    ValueError for a number below 1 (n_extra_chunks: below 0), or if buckets_per_chunk does not divide n_buckets.
     """
     check_sizes(n_buckets, buckets_per_chunk, n_extra_chunks, rounds)
     n, n_items = len(states), head.n_items
@@ -90,11 +87,11 @@ def reduced_cross_entropy(
         rows, items = sort_by_direction(states, head, n_buckets=n_buckets, generator=generator)
         rounds_x.append(_Chunks(rows, n, n_chunks, n_buckets))
         rounds_y.append(_Chunks(items, n_items, n_chunks, n_buckets))
-    # chunks on both sides of all there are need not be looked at
+    # there are no chunks beyond the first and the last
     reach = min(n_extra_chunks, n_chunks - 1)
 
     def correction(rows: Tensor, items: Tensor) -> Tensor:
-        """log of the number of rounds in which a row meets an item, (g, a, b); 0 where it never does."""
+        """log of the number of rounds in which a row meets an item, (g, a, b); 0 if it never does."""
         times = torch.zeros(*rows.shape, items.shape[1], dtype=torch.float32, device=rows.device)
         for x, y in zip(rounds_x, rounds_y, strict=True):
             times += (x.of[rows].unsqueeze(2) - y.of[items].unsqueeze(1)).abs_() <= reach
@@ -142,14 +139,7 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
 class ReducedCrossEntropy(Loss):
     """RECE (Gusak et al. 2024), logits between chunks of sorted states and items: see ``reduced_cross_entropy``.
 
-    Args:
-        n_buckets: directions per round; None for sqrt(4 (1 + 2 n_extra_chunks) min(items, rows)), the code's rule.
-        buckets_per_chunk: directions that share a chunk; divides n_buckets.
-        n_extra_chunks: neighbour chunks met on each side.
-        rounds: independent sortings.
-
-    Raises:
-        ValueError: impossible settings.
+    ValueError for impossible settings.
     """
 
     def __init__(
@@ -165,24 +155,13 @@ class ReducedCrossEntropy(Loss):
         ] = None,
         buckets_per_chunk: Annotated[
             int,
-            Option(
-                "int >= 1",
-                "directions that share a chunk, divides rece_n_buckets; RECE code",
-                key="rece_buckets_per_chunk",
-            ),
+            Option("int >= 1", "directions per chunk, divides rece_n_buckets; RECE code", key="rece_buckets_per_chunk"),
         ] = 1,
         n_extra_chunks: Annotated[
             int,
-            Option(
-                "int >= 0",
-                "neighbour chunks met on each side; RECE code, three of five best settings",
-                key="rece_n_extra_chunks",
-            ),
+            Option("int >= 0", "neighbour chunks on each side; RECE code", key="rece_n_extra_chunks"),
         ] = 1,
-        rounds: Annotated[
-            int,
-            Option("int >= 1", "independent sortings; RECE code, three of five best settings", key="rece_rounds"),
-        ] = 8,
+        rounds: Annotated[int, Option("int >= 1", "independent sortings; RECE code", key="rece_rounds")] = 8,
     ) -> None:
         super().__init__()
         check_sizes(buckets_per_chunk if n_buckets is None else n_buckets, buckets_per_chunk, n_extra_chunks, rounds)

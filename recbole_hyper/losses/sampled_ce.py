@@ -16,7 +16,7 @@ from recbole_hyper.registry import register
 def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives: Tensor, rows: Tensor) -> Tensor:
     r"""Return the mean of :math:`-\log\big(e^{s_t}/(e^{s_t}+\sum_{j\in N} e^{s_j})\big)`.
 
-    The sampling is not corrected for. With all other items in N it is the exact cross-entropy.
+    There is no correction for sampling. If N has all other items, it is the exact cross-entropy.
 
     Args:
         states: (n, d).
@@ -31,17 +31,13 @@ def sampled_cross_entropy(states: Tensor, targets: Tensor, head: Head, negatives
     return _pairs.softmax_loss(candidates, positive[order]).mean()
 
 
-# rows that share a set of negatives are those of a sequence; the estimate of memory takes them for so many at most
+# the most rows of a sequence, which share a set of negatives, in the estimate of memory
 _LONGEST = 200
 
 
 @register("losses", "sampled_ce")
 class SampledCrossEntropy(SampledLoss):
-    """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction.
-
-    Args:
-        n_negatives: k >= 1.
-    """
+    """CE- (SCE paper; "dross" in its code): one set of k distinct unseen items per sequence, no correction."""
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean loss; without ``negatives`` one set is shared by all rows."""

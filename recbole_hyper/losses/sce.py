@@ -1,4 +1,4 @@
-"""Scalable cross-entropy: logits only in buckets of states and items that a random projection puts together."""
+"""Scalable cross-entropy: logits only in buckets of states and items with large random projections."""
 
 import math
 from typing import Annotated
@@ -12,7 +12,7 @@ from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whol
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
-#: items whose projections are alive at once, per bucket
+#: items per block of projections
 SEARCH_BLOCK = 1 << 13
 
 
@@ -29,7 +29,7 @@ def find_buckets(
 ) -> tuple[Tensor, Tensor]:
     """Return the rows (n_buckets, bucket_size_x) and items (n_buckets, bucket_size_y) of each bucket.
 
-    Row i enters the buckets b with the largest <b, A_i>, item j those with the largest <b, Y_j>: A and Y are the
+    Bucket b contains the rows with the largest <b, A_i> and the items with the largest <b, Y_j>; A and Y are the
     geometry's search vectors. Directions are Gaussian, or with ``mix`` Gaussian mixtures of the states. The padding
     item is in no bucket.
     """
@@ -70,22 +70,22 @@ def scalable_cross_entropy(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the SCE loss (Mezentsev et al. 2024, section 3) and its statistics.
 
-    A row's loss in a bucket is the cross-entropy over the bucket's items and its target; a row in several buckets
-    keeps the largest; the loss is the mean over rows that are in some bucket. No gradient flows through the search.
+    A row's loss in a bucket is the cross-entropy over the bucket's items and its target. A row in several buckets keeps
+    the largest. The loss is the mean over rows in at least one bucket. No gradient flows through the search.
 
-    Statistics, 0-d float64: ``selected``, the share of rows in some bucket; ``selected_once``, in exactly one;
+    Statistics, 0-d float64: ``selected``, the share of rows in a bucket; ``selected_once``, in exactly one;
     ``positives_found``, the share of (bucket, row) pairs whose target is among the bucket's items.
 
     Args:
         states: (n, d); targets: (n,); head: scores states against items.
         n_buckets: number of buckets.
-        bucket_size_x: rows in a bucket; all rows where there are fewer.
+        bucket_size_x: rows in a bucket, or all rows if there are fewer.
         bucket_size_y: items in a bucket, at most all items but padding.
         mix: directions are mixtures of the states ("Mix").
         generator: of the directions.
 
     Raises:
-        ValueError: a size that is no whole number or below 1, or bucket_size_y above the number of items.
+        ValueError: a size that is not a whole number or is below 1, or bucket_size_y above the number of items.
     """
     check_sizes(n_buckets, bucket_size_x, bucket_size_y)
     n, n_items = len(states), head.n_items - (head.padding_idx is not None)
@@ -102,15 +102,15 @@ def scalable_cross_entropy(
         generator=generator,
     )
     with torch.no_grad():
-        # every pair's loss, to know which bucket is each row's hardest; the gradient needs only that one
+        # the loss of every pair, to find each row's hardest bucket; only that one needs a gradient
         candidates, positive = _pairs.group_logsumexp(head, states, targets, _bucket_groups(rows, items, targets))
         flat = rows.reshape(-1)
-        # a NaN counts as the hardest: it must reach the loss, as it reaches the gradient
+        # a NaN counts as the hardest, so that it reaches the loss
         pair_losses = _pairs.softmax_loss(candidates, positive[flat]).nan_to_num_(nan=math.inf, posinf=math.inf)
         hardest = torch.full((n,), float("-inf"), dtype=pair_losses.dtype, device=flat.device)
         hardest.scatter_reduce_(0, flat, pair_losses, "amax")
         pair = torch.arange(len(flat), device=flat.device)
-        # of equal losses the first bucket counts
+        # the first bucket of equal losses
         is_hardest = torch.where(pair_losses == hardest[flat], pair, len(flat))
         chosen = torch.full((n,), len(flat), device=flat.device).scatter_reduce_(0, flat, is_hardest, "amin")
         chosen = chosen[chosen < len(flat)].sort().values
@@ -124,7 +124,7 @@ def scalable_cross_entropy(
         "selected_once": (counts == 1).float().mean().double(),
         "positives_found": found,
     }
-    # rows in no bucket too: the zero that flows to a target logit of NaN makes the item's gradient NaN
+    # also for rows in no bucket: a target logit of NaN makes the item's gradient NaN
     loss = torch.where(positive.isnan().any(), math.nan, losses.mean())
     return loss, statistics
 
@@ -142,38 +142,21 @@ def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> Tensor:
 
 
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
-    """Raise ValueError for a size that is no whole number or below 1."""
+    """Raise ValueError for a size that is not a whole number or is below 1."""
     for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
         check_whole(f"sce_{name}", value, 1)
 
 
 @register("losses", "sce")
 class ScalableCrossEntropy(Loss):
-    """SCE (Mezentsev et al. 2024), logits only in buckets of states and items: see ``scalable_cross_entropy``.
-
-    Args:
-        n_buckets: n_b; None for alpha * sqrt(n / beta), with n the supervised rows of the batch.
-        bucket_size_x: b_x; None for alpha * sqrt(n * beta).
-        bucket_size_y: b_y.
-        mix: directions are mixtures of the states.
-        alpha: > 0, size of the buckets together; paper: 2.
-        beta: > 0, b_x / n_b; paper: 1.
-
-    Raises:
-        ValueError: a size that is no whole number or below 1, alpha or beta not above 0.
-    """
+    """SCE (Mezentsev et al. 2024), logits only in buckets of states and items: see ``scalable_cross_entropy``."""
 
     def __init__(
         self,
         *,
         n_buckets: Annotated[
             int | None,
-            Option(
-                "int >= 1 or ~",
-                "buckets per batch; ~ is sce_alpha * sqrt(rows / sce_beta), rows = supervised positions; "
-                "SCE paper sec. 4.2.1",
-                key="sce_n_buckets",
-            ),
+            Option("int >= 1 or ~", "buckets; ~ is sce_alpha * sqrt(rows / sce_beta); SCE paper", key="sce_n_buckets"),
         ] = None,
         bucket_size_x: Annotated[
             int | None,
@@ -183,22 +166,14 @@ class ScalableCrossEntropy(Loss):
         ] = None,
         bucket_size_y: Annotated[
             int,
-            Option(
-                "int >= 1",
-                "items in a bucket, at most all items; SCE paper's grid: 64 to 4096",
-                key="sce_bucket_size_y",
-            ),
+            Option("int >= 1", "items in a bucket; SCE paper's grid: 64 to 4096", key="sce_bucket_size_y"),
         ] = 256,
-        mix: Annotated[
-            bool, Option("bool", "directions are random mixtures of the states; SCE paper sec. 3", key="sce_mix")
-        ] = True,
+        mix: Annotated[bool, Option("bool", "directions are mixtures of the states; SCE paper", key="sce_mix")] = True,
         alpha: Annotated[
-            float,
-            Option("float > 0", "scale of number and size of buckets; SCE paper sec. 4.2.1", key="sce_alpha"),
+            float, Option("float > 0", "scale of number and size of buckets; SCE paper sec. 4.2.1", key="sce_alpha")
         ] = 2.0,
         beta: Annotated[
-            float,
-            Option("float > 0", "rows per bucket over number of buckets; SCE paper sec. 4.2.1", key="sce_beta"),
+            float, Option("float > 0", "rows per bucket over number of buckets; SCE paper sec. 4.2.1", key="sce_beta")
         ] = 1.0,
     ) -> None:
         super().__init__()
@@ -215,7 +190,7 @@ class ScalableCrossEntropy(Loss):
         return buckets, min(n, self.bucket_size_x or max(1, int(self.alpha * math.sqrt(n * self.beta))))
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
-        """Return the mean loss over the rows in some bucket; ``negatives`` is not used."""
+        """Return the mean loss over the rows in a bucket; ``negatives`` is not used."""
         n_buckets, size = self.sizes(len(states))
         loss, self.statistics = scalable_cross_entropy(
             states,
@@ -236,7 +211,7 @@ class ScalableCrossEntropy(Loss):
         # without gradient: the product and its copy without the targets, the mask; the link
         logits = (4 if problem.linked else 3) * size * size_y + (size + size_y) * problem.width
         search = n_buckets * (problem.rows + block) + block * problem.width
-        # with gradient: the rows of the buckets that are their hardest
+        # with gradient: rows in their hardest buckets
         rows = math.ceil(problem.rows / n_buckets)
         chosen = min(n_buckets, _gather.groups_at_once(rows, size_y, problem.width))
         piece = _memory.piece_bytes(problem, chosen * rows * size_y, chosen * (rows + size_y) * problem.width)

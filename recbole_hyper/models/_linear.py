@@ -1,4 +1,4 @@
-"""Base of the linear models: one closed-form fit on the training matrix, and scores by folding a history in."""
+"""Base of the linear models: a closed-form fit on the training matrix; scores fold a history in."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from recbole_hyper.types import Cases
 
 FIT_CACHE = Option("str or ~", "folder where decompositions are kept for other runs; ~ keeps none", None, (PLACE,))
 Arrays = dict[str, npt.NDArray[Any]]
-# the last decomposition of each kind, so that a sweep in one process fits once
+# the last decomposition of each kind: a sweep in one process fits once
 _recent: dict[str, tuple[str, Arrays]] = {}
 
 
 class LinearRecommender(OwnModel, GeneralRecommender):
     """A model that is fitted in one step (its only epoch) and is linear in the binary history of a case.
 
-    The history of a case is folded in, so new users and successive evaluation need no other fit. What was learned is in
-    buffers (see :meth:`keep_learned`), which a weights file holds where ``save_data`` is True.
+    The history of a case is folded in, so new users and successive evaluation need no new fit. Buffers have the learned
+    values (:meth:`keep_learned`); the weights file has them if ``save_data`` is True.
     """
 
     input_type = InputType.POINTWISE
@@ -54,12 +54,12 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         self.fitted = False
 
     def keep_learned(self, name: str) -> None:
-        """Make ``self.<name>`` a buffer, empty until :meth:`fit` or a weights file fills it."""
+        """Make ``self.<name>`` a buffer that :meth:`fit` or a weights file fills."""
         self.register_buffer(name, torch.empty(0), persistent=self._kept)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         for name in set(self._buffers) - self._non_persistent_buffers_set:
-            if prefix + name in state_dict:  # before the fit its shape is not known
+            if prefix + name in state_dict:  # its shape is unknown before the fit
                 setattr(self, name, state_dict[prefix + name].to(self.device))
                 self.fitted = True
             else:  # a file of an earlier version
@@ -67,7 +67,7 @@ class LinearRecommender(OwnModel, GeneralRecommender):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def complete(self) -> None:
-        """Fit again where the weights file does not hold what was learned (``save_data=False``, earlier versions)."""
+        """Fit again if the weights file has no learned values (``save_data=False``, earlier versions)."""
         if not self.fitted:
             self.fit()
             self.fitted = True
@@ -125,7 +125,7 @@ class OneStep:
 
 
 def cached(kind: str, key: str, folder: str | None) -> Arrays | None:
-    """Return the arrays that :func:`keep` stored for ``key``, from this process or from ``folder``, or None."""
+    """Return the arrays that :func:`keep` stored for ``key`` in this process or in ``folder``, or None."""
     if kind in _recent and _recent[kind][0] == key:
         return _recent[kind][1]
     if folder is None:
@@ -140,7 +140,7 @@ def cached(kind: str, key: str, folder: str | None) -> Arrays | None:
 
 
 def keep(kind: str, key: str, folder: str | None, arrays: Arrays) -> None:
-    """Keep arrays for this process, and in ``folder`` for others where one is given."""
+    """Cache arrays in this process, and in ``folder`` if it is given."""
     _recent[kind] = (key, arrays)
     if folder is None:
         return

@@ -1,4 +1,4 @@
-"""The composition that every model of this package is: encoder -> output geometry -> loss, as a RecBole recommender."""
+"""Base of the neural models: encoder -> output geometry -> loss, as a RecBole recommender."""
 
 import copy
 from typing import Any, ClassVar
@@ -37,20 +37,19 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     """A sequential recommender that names its parts.
 
     A subclass sets ``parts`` and gets its defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry``
-    and ``--loss_type`` replace a part of any model. The item embedding that the encoder reads is the item matrix of
-    the head, unless ``reuse_item_embeddings`` is False: then the head has ``output_embedding``, a matrix of its own.
+    and ``--loss_type`` replace a part of any model. Encoder and head share the item embedding. With
+    ``reuse_item_embeddings=False`` the head has its own matrix, ``output_embedding``.
 
-    Training batches carry windows: ``item_id_list`` (B, L), ``item_length`` (B,) and ``target_list`` (B, L), 0 where
-    there is no target; all positions are supervised. RecBole's (prefix, target) rows work too: without ``target_list``
-    the last state predicts ``item_id``. An encoder that reads times gets them from ``timestamp_list`` (B, L).
+    Training batches are windows: ``item_id_list`` (B, L), ``item_length`` (B,), ``target_list`` (B, L), 0 without a
+    target, and ``timestamp_list`` (B, L) for an encoder that reads times. Every position with a target trains. Rows
+    (prefix, target) of RecBole work too: without ``target_list`` the last state predicts ``item_id``.
 
-    Attributes:
-        loss_terms: the parts of the last training loss by name, 0-d and detached, for train.csv.
+    ``loss_terms`` are the parts of the last training loss by name, 0-d and detached, for train.csv.
     """
 
     parts: ClassVar[dict[str, str | type]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
     input_type = InputType.POINTWISE
-    # False where states and item vectors alone do not give the scores
+    # False if the scores need more than states and item vectors
     scores_by_head: ClassVar[bool] = True
 
     def __init__(self, config: Any, dataset: Any) -> None:
@@ -59,7 +58,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         if config["selected_features"]:
             if dataset.item_features is None:
                 raise ValueError(
-                    "selected_features is set, but these data were read without it; read them by this package"
+                    "selected_features is set, but the data were read without it; read them with this package"
                 )
             known = {"features": dataset.item_features, "trained": dataset.trained_items()}
         self.item_embedding = new_embedding(config, self.n_items, **known)
@@ -74,13 +73,13 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, Tensor] = {}
         self.TIME_SEQ = config["TIME_FIELD"] + config["LIST_SUFFIX"]
-        # one key per interaction, which a loss that draws nothing is spared
+        # it holds one key per interaction, so only a loss that draws negatives gets one
         self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
     # --- parts -------------------------------------------------------------------------------------------------------
     @classmethod
     def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
-        """Build the encoder that ``config`` names, with the options of its constructor that ``config`` holds."""
+        """Build the encoder that ``config`` names, with its options from ``config``."""
         part = registry.resolve("encoders", config["encoder"])
         return part(item_embedding, **arguments(part.options(), config.final_config_dict))
 
@@ -92,7 +91,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     @classmethod
     def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
-        """Build the output head that ``config`` names over the item matrix ``weight``, or over vectors of features."""
+        """Build the output head over the item matrix ``weight``, or over vectors with features."""
         head: Any = FeaturedHead if isinstance(weight, FeaturedEmbedding) else OutputHead
         return head(
             cls.build_geometry(config),
@@ -111,14 +110,14 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     @classmethod
     def check_config(cls, config: Any) -> None:
-        """Build every part over a few items, so that a bad value fails before any data are read."""
+        """Build every part with a few items, so that a bad value fails before any data are read."""
         config = copy.copy(config)
         config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
         with OwnDraws(seed=0):
             try:
                 require_one_sequence(config)
                 embedding = new_embedding(config, 4)
-                # what auto will estimate is not known yet
+                # auto is estimated later
                 curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
                 with blamed(registry.resolve("encoders", config["encoder"]), "__init__"):
                     cls.build_encoder(config, embedding)
@@ -146,16 +145,16 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return encode_cases(self, cases, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 
     def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor]:
-        """Return the measure of the head's geometry, and the likeness (q, n_items) by it."""
+        """Return the name of the similarity of the head's geometry, and its values (q, n_items)."""
         head, vectors = self.head, self.item_vectors()
         return head.geometry.measure, head.geometry.similarity(vectors[items], vectors, curvature=head.curvature_value)
 
     def _negative_sampler(self, dataset: Any) -> NegativeSampler:
-        # by RecBole's user id: row u of the CSR arrays is user u, rows of unknown users are empty
+        # row u of the CSR arrays is RecBole's user u; rows of unknown users are empty
         matrix = dataset.inter_matrix("csr")
         matrix.sort_indices()
         offsets = torch.from_numpy(matrix.indptr).long()
-        # negatives are numbered as the head of a step numbers them
+        # negatives are rows of the head of a step
         items = self.head.rows_in_step(torch.from_numpy(matrix.indices).long())
         return NegativeSampler(self.head.n_step_items, offsets.to(self.device), items.to(self.device))
 
@@ -165,24 +164,24 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return self.encoder.last(items, lengths, *times)
 
     def _histories(self, interaction: Any) -> tuple[Tensor, ...]:
-        """Return what the encoder reads of a batch: items, lengths and, where it reads them, times."""
+        """Return the items and lengths of a batch, and the times if the encoder reads them."""
         items, lengths = interaction[self.ITEM_SEQ], interaction[self.ITEM_SEQ_LEN]
         if not self.encoder.reads_times:
             return items, lengths
         if self.TIME_SEQ not in interaction:
-            raise ValueError(f"{type(self.encoder).__name__} reads times; batches without {self.TIME_SEQ!r} have none")
+            raise ValueError(f"{type(self.encoder).__name__} reads times, but the batch has no {self.TIME_SEQ!r}")
         return items, lengths, interaction[self.TIME_SEQ]
 
     def calculate_loss(self, interaction: Any) -> Tensor:
-        """Return the training loss of a batch, shape (), and note its terms; a second direction's begin with future_.
+        """Return the training loss of a batch, shape (), and set ``loss_terms``.
 
-        ValueError for (prefix, target) rows, in which no future can be read, where the encoder reads it.
+        ValueError for (prefix, target) rows if the encoder reads the future.
         """
         users = interaction[self.USER_ID]
         head = self.head.step_head()
         if TARGET_LIST not in interaction:
             if self.encoder.reads_future:
-                raise ValueError(f"this encoder trains on windows; batches without {TARGET_LIST!r} hold no future")
+                raise ValueError(f"this encoder reads the future; a batch without {TARGET_LIST!r} has none")
             states = self.forward(*self._histories(interaction))
             each = torch.arange(len(users), device=users.device)
             return self._loss(states, interaction[self.POS_ITEM_ID], users, each, head)
@@ -201,7 +200,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return total
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
-        """Apply the loss to supervised states (n, d) of batch rows (n,), and note its terms."""
+        """Apply the loss to states (n, d) of batch rows (n,) with targets, and set ``loss_terms``."""
         targets = self.head.rows_in_step(targets)
         negatives = None if self._sampler is None else self._sampler.bind(users, rows, targets)
         loss = self.loss(states, targets, head, negatives)
@@ -214,17 +213,17 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return self.head.pair_logits(states, interaction[self.ITEM_ID][:, None])[:, 0]
 
     def full_sort_predict(self, interaction: Any) -> Tensor:
-        """Return the scores (B, n_items) of all items; column 0 is padding, which every ranking masks."""
+        """Return the scores (B, n_items) of all items; column 0 is padding."""
         return self.head.logits(self.forward(*self._histories(interaction)))
 
 
 def new_embedding(
     config: Any, n_items: int, *, features: ItemFeatures | None = None, trained: npt.NDArray[np.bool_] | None = None
 ) -> nn.Embedding:
-    """Return the vectors (n_items, hidden_size) of items, drawn by ``initializer``; row 0 is padding and zero.
+    """Return new item vectors (n_items, hidden_size), drawn by ``initializer``; row 0 is padding and zero.
 
-    With ``features``, columns of the items, these become part of the vectors; ``trained`` (n_items,) is then True where
-    the training part shows an item. ValueError as :func:`initialize`.
+    ``features`` become part of the vectors; ``trained`` (n_items,) is True for items of the training part. ValueError
+    as :func:`initialize`.
     """
     if features is None or trained is None:
         embedding = nn.Embedding(n_items, config["hidden_size"], padding_idx=0)
@@ -244,7 +243,7 @@ def new_embedding(
 
 
 def resolve_curvature(config: Any) -> float:
-    """Return the curvature to start from: the number given or estimated before, or ``curvature_init`` for "learn"."""
+    """Return the initial curvature: the given or estimated number, or ``curvature_init`` for "learn"."""
     value = config["curvature"]
     if value == "auto":
         raise ValueError("curvature: auto is estimated before the model is built; see runs.run")

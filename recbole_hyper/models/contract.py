@@ -1,4 +1,4 @@
-"""What a model of this package offers beside RecBole's methods, and what stands in for RecBole's own models."""
+"""The methods of this package's models beside RecBole's, and the same answers for RecBole's models."""
 
 from abc import abstractmethod
 from importlib import import_module
@@ -15,18 +15,15 @@ from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
 from recbole_hyper.registry import Model
 from recbole_hyper.types import Cases
 
-# by its name: what comes before runs imports nothing of them
+# by name, because models must not import runs
 _ESTIMATOR = "recbole_hyper.runs.estimator"
 
 
 class ModelClass(type):
-    """Class of the models' classes: called as RecBole calls a model they make one, with options alone an estimator.
-
-    ``HSASRecCE(config, dataset)`` is the network; ``HSASRecCE(hidden_size=64)`` has ``fit(frame)``.
-    """
+    """Metaclass: ``HSASRecCE(config, dataset)`` is the network, ``HSASRecCE(hidden_size=64)`` an estimator."""
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
-        """Return the model, or the estimator of it."""
+        """Return the model or its estimator."""
         if arguments or {"config", "dataset"} <= options.keys():
             return super().__call__(*arguments, **options)
         return import_module(_ESTIMATOR).Estimator(cls, options)
@@ -38,11 +35,7 @@ class ModelClass(type):
 
 
 class OwnModel(Model, metaclass=ModelClass):
-    """Mixin of every model of this package.
-
-    Features of users, items or interactions are read, by RecBole and in its slower way, for a model that
-    ``reads_features``.
-    """
+    """Mixin of every model of this package. For a model that ``reads_features``, RecBole reads the feature files."""
 
     reads_features: ClassVar[bool] = False
 
@@ -50,73 +43,73 @@ class OwnModel(Model, metaclass=ModelClass):
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any
     ) -> Any:
-        """Return the batches of an epoch: of the dataset ``training``, ``lengths`` (U,) of each row of ``store``."""
+        """Return the batches of an epoch, from the first ``lengths`` (U,) items of each row of ``store``."""
 
     @abstractmethod
     def case_scorer(self, config: Any) -> Scorer:
-        """Return the function that scores evaluation cases against all items."""
+        """Return a function that scores evaluation cases against all items."""
 
     def complete(self) -> None:
-        """Compute what a weights file that was read does not hold; by default it holds all."""
+        """Compute what the weights file does not contain; by default it contains everything."""
 
     def choose(self, cases: Cases) -> None:
-        """Choose what a model does not learn but finds on the validation ``cases``, before they are ranked."""
+        """Choose settings of the model on the validation ``cases``, before these are ranked; by default none."""
 
     def choose_as(self, other: "OwnModel") -> None:
-        """Take over what another model of this class chose, for a refit, which has no validation."""
+        """Copy the settings that ``other`` chose, for a refit, which has no validation."""
 
     def item_vectors(self) -> Tensor | None:
-        """Return the vectors (n_items, d) that states are scored against, None where the model has none."""
+        """Return the vectors (n_items, d) that states are scored against, or None."""
         return None
 
     def last_states(self, cases: Cases, config: Any) -> Tensor | None:
-        """Return the states (n, d) behind whole histories, None where the model has none."""
+        """Return the states (n, d) after whole histories, or None."""
         return None
 
     def similarity(self, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
-        """Return (what is measured, likeness (q, n_items) of ``items`` (q,) to all), None where vectors say nothing."""
+        """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items), or None."""
         vectors = self.item_vectors()
         return None if vectors is None else cosine(items, vectors)
 
-    # number of learned values, of a model that is fitted without gradients
+    # number of learned values of a model that is fitted without gradients
     n_learned: int | None = None
 
 
 def n_learned(model: Any) -> int:
-    """Return the number of learned values of any model: its parameters with gradient, unless it knows better."""
+    """Return the number of learned values of any model, by default of its parameters with gradient."""
     own = model.n_learned if isinstance(model, OwnModel) else None
     return sum(one.numel() for one in model.parameters() if one.requires_grad) if own is None else own
 
 
 def make_scorer(model: Any, config: Any) -> Scorer:
-    """Return the scorer of any model: its own, or for RecBole's by fold-in or full_sort_predict."""
+    """Return the scorer of any model; RecBole's models are scored by fold-in or full_sort_predict."""
     if isinstance(model, OwnModel):
         return model.case_scorer(config)
     return fold_in_scorer(model) or full_sort_scorer(model, config)
 
 
 def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:
-    """Return (the measure in words, the cosine (q, n_items) of the vectors of ``items`` (q,) with all)."""
+    """Return (name of the similarity, cosine (q, n_items) of the vectors of ``items`` (q,) with all vectors)."""
     normed = torch.nn.functional.normalize(vectors.detach().float(), dim=1)
     return "cosine of the item vectors", normed[items] @ normed.T
 
 
 def item_vectors(model: Any) -> Tensor | None:
-    """Return the item vectors (n_items, d) of any model, padding included, or None where it has none.
+    """Return the item vectors (n_items, d) of any model, padding included, or None.
 
-    Of RecBole's: those behind its graph convolutions where it has them, else its item embedding.
+    For RecBole's models: the output of the graph convolutions, or else the item embedding.
     """
     if isinstance(model, OwnModel):
         return model.item_vectors()
     vectors = getattr(model, "restore_item_e", None)
     if vectors is None:
         vectors = getattr(getattr(model, "item_embedding", None), "weight", None)
-    # BERT4Rec embeds its mask behind the items
+    # BERT4Rec's mask comes after the items
     return None if not isinstance(vectors, Tensor) or vectors.dim() != 2 else vectors.detach()[: model.n_items]
 
 
 def similarity(model: Any, items: Tensor, config: Any) -> tuple[str, Tensor] | None:
-    """Return (what is measured, likeness (q, n_items) of ``items`` (q,) to all items) of any model, or None."""
+    """Return (name of the similarity, similarity (q, n_items) of ``items`` (q,) to all items) of any model, or None."""
     if isinstance(model, OwnModel):
         return model.similarity(items, config)
     vectors = item_vectors(model)

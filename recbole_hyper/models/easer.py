@@ -17,10 +17,10 @@ from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
 
-_BLOCK = 2048  # columns converted at one time
+_BLOCK = 2048  # columns per block
 # the Gram matrix and its inverse in one float64 array, the weights in float32
 BYTES_PER_ENTRY = 8 + 4
-# an eigendecomposition holds the matrix, its vectors, and work space
+# an eigendecomposition needs the matrix, its vectors, and work space
 EIGEN_BYTES_PER_ENTRY = 32
 
 
@@ -75,8 +75,8 @@ def weights_from_eigen(
 class EASER(LinearRecommender):
     """EASE^R (Steck, 2019; HSASRec paper, appendix E): scores ``x B`` of a binary history x.
 
-    With ``fit_cache`` the Gram matrix is decomposed once and every ``reg_weight`` of a sweep is read off; without it
-    one Cholesky inverse is computed, which is about ten times cheaper.
+    With ``fit_cache`` the Gram matrix is decomposed once for every ``reg_weight`` of a sweep. Without it one Cholesky
+    inverse is computed, which is about ten times cheaper.
     """
 
     own_options = keyed(
@@ -108,7 +108,7 @@ class EASER(LinearRecommender):
             )
 
     def fit(self) -> None:
-        """Compute B; raises ValueError where it needs more memory than it may take."""
+        """Compute B; ValueError if it needs too much memory."""
         self._require_memory()
         if self.cache_folder:
             key = matrix_fingerprint(self.matrix)

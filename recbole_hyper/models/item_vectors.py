@@ -1,4 +1,4 @@
-"""Item vectors that features make part of: the table of ids, what each feature adds, and how the two become one."""
+"""Item vectors with features: the table of ids, the vector of each feature, and their combination."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ FUSIONS = ("add", "concat")
 
 
 class TokenFeature(nn.Module):
-    """A vector per token of ``column``, pooled to one of each item by sum, mean or max; zeros where it has no token."""
+    """A vector per token of ``column``, pooled for each item by sum, mean or max; zeros without a token."""
 
     def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
         self.weight = nn.Parameter(torch.zeros(column.size, width))
-        # not in the state dict: the folder of a run holds them once, with its data
+        # not in the state dict, because the run's folder has them with its data
         self.register_buffer("codes", torch.from_numpy(np.array(column.values)), persistent=False)
 
     codes: Tensor
@@ -33,7 +33,7 @@ class TokenFeature(nn.Module):
         codes = self.codes if items is None else self.codes[items]
         if codes.shape[-1] == 1:
             return F.embedding(codes[..., 0], self.weight, padding_idx=0)
-        if torch.compiler.is_exporting():  # file formats of graphs know no bag with padding
+        if torch.compiler.is_exporting():  # graph formats have no embedding bag with padding
             return self._gathered(codes)
         flat = codes.reshape(-1, codes.shape[-1])
         pooled = F.embedding_bag(flat, self.weight, mode=self.pooling, padding_idx=0)
@@ -49,7 +49,7 @@ class TokenFeature(nn.Module):
 
 
 class NumberFeature(nn.Module):
-    """A linear map of an item's numbers; an item without them has zeros."""
+    """A linear map of an item's numbers; zeros without numbers."""
 
     def __init__(self, column: ItemColumn, width: int) -> None:
         super().__init__()
@@ -63,17 +63,17 @@ class NumberFeature(nn.Module):
 
 
 class FeaturedEmbedding(nn.Embedding):
-    """Item vectors of ids and features, in the place of a plain table of ids.
+    """Item vectors of ids and features. The vector of an item without training comes from its features alone.
 
-    An item that was not trained on has no vector of its own: features alone make its vector. Padding is zero.
+    Padding is zero.
 
     Args:
         width: of the vectors.
         features: columns of the items.
-        trained: (n_items,) True where the training part shows an item.
+        trained: (n_items,) True for items of the training part.
         pooling: sum, mean or max over the tokens of a sequence; ValueError for another.
         fusion: "add" sums the vectors of id and features; "concat" maps them together to ``width``.
-        id_dropout: share of items, drawn anew in every step, that training sees by their features alone.
+        id_dropout: share of items, drawn in every step, that training sees by their features alone.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class FeaturedEmbedding(nn.Embedding):
 
     @torch.no_grad()
     def start_features(self) -> None:
-        """Draw the weights of the features as wide as those of the ids, so that neither drowns the other."""
+        """Draw the weights of the features with the standard deviation of the ids' weights."""
         std = float(self.weight[1:].std())
         for feature in self.features:
             weight = feature.weight
@@ -136,13 +136,13 @@ class FeaturedEmbedding(nn.Embedding):
 
 
 class FeaturedHead(OutputHead):
-    """An output head whose item matrix is computed: of the vectors in ``table``, which belongs to the model."""
+    """An output head whose item matrix is computed from ``table``, which belongs to the model."""
 
     def __init__(self, geometry: Geometry, table: FeaturedEmbedding, **options: Any) -> None:
         super().__init__(geometry, table.weight, **options)
         self.__dict__["table"] = table
         shown = table.trained.clone()
-        shown[0] = True  # padding keeps its number
+        shown[0] = True  # padding stays row 0
         self.register_buffer("shown", shown.nonzero()[:, 0], persistent=False)
         self.register_buffer("numbers", (shown.cumsum(0) - 1) * shown, persistent=False)
 
@@ -159,9 +159,9 @@ class FeaturedHead(OutputHead):
         return self.table.num_embeddings
 
     def step_head(self) -> OutputHead:
-        """Return the head of one training step: its matrix is computed once, and holds the trained items alone.
+        """Return the head of one training step, with a matrix of the trained items only.
 
-        Items that were not trained on are no negatives: their features would learn that nobody chooses them.
+        Other items must not be negatives: their features would learn that nobody chooses them.
         """
         weight, offset = self.weight, self.offset
         if len(self.shown) < self.n_items:
@@ -170,7 +170,7 @@ class FeaturedHead(OutputHead):
         return OutputHead(self.geometry, weight, offset=offset, curvature=self.curvature, padding_idx=self.padding_idx)
 
     def rows_in_step(self, items: Tensor) -> Tensor:
-        """Return the rows that ``items`` have in the head of a step; of items that were not trained on, 0."""
+        """Return the rows of ``items`` in the head of a step; 0 for items without training."""
         return self.numbers[items]
 
     @property

@@ -83,21 +83,21 @@ class HSASRecSCE(HyperRecommender):
 
 @register("models")
 class HSTU(HyperRecommender):
-    """HSTU (Zhai et al., 2024): pointwise attention that knows times, and the loss of SASRecSampledCE."""
+    """HSTU (Zhai et al., 2024): pointwise attention that reads times, and the loss of SASRecSampledCE."""
 
     parts = {"encoder": "hstu", "geometry": "euclidean", "loss_type": "sampled_ce"}
 
 
 @register("models")
 class FuXi(HyperRecommender):
-    """FuXi-alpha (Ye et al., 2025): channels of content, time and place, and the loss of SASRecSampledCE."""
+    """FuXi-alpha (Ye et al., 2025): channels of content, time and position, and the loss of SASRecSampledCE."""
 
     parts = {"encoder": "fuxi", "geometry": "euclidean", "loss_type": "sampled_ce"}
 
 
 @register("models")
 class GRU4RecCE(HyperRecommender):
-    """RecBole's GRU4Rec network, supervised at every position of un-augmented sequences, dot product, cross-entropy."""
+    """RecBole's GRU4Rec network, trained at every position of whole sequences with exact cross-entropy."""
 
     parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}
 
@@ -125,14 +125,14 @@ class FMLPRecCE(HyperRecommender):
 
 @register("models")
 class BSARec(HyperRecommender):
-    """BSARec (Shin et al., 2024) as published: attention beside a filter, every prefix by itself, cross-entropy."""
+    """BSARec (Shin et al., 2024) as published: attention beside a filter, one window per prefix, cross-entropy."""
 
     parts = {"encoder": "bsarec", "geometry": "euclidean", "loss_type": "ce"}
 
 
 @register("models")
 class DualRec(HyperRecommender):
-    """DualRec (CIKM 2022): windowed attention with relative positions, past and future, that teach each other."""
+    """DualRec (CIKM 2022): past and future encoders with windowed attention, which teach each other."""
 
     parts = {"encoder": "dual", "geometry": "euclidean", "loss_type": "ce"}
 

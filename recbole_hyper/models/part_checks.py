@@ -1,4 +1,4 @@
-"""Parts from outside the package, tried on two small batches before training: the mistakes that no loss curve shows."""
+"""Checks of plugin parts on two small batches before training, for mistakes that no loss curve shows."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from torch import Tensor
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.random_numbers import seeded
 
-# states of one history in batches of other shapes differ by rounding alone
+# rounding differs between batches of other shapes
 TOLERANCE = 1e-3
 ROWS, LENGTH = 3, 6
 
 
 def is_ours(cls: type) -> bool:
-    """Return whether a class is of this package."""
+    """Return whether a class belongs to this package."""
     return cls.__module__.startswith("recbole_hyper.")
 
 
 @contextlib.contextmanager
 def blamed(cls: type, method: str) -> Iterator[None]:
-    """Turn whatever a ``method`` of a class from outside raises into one ConfigError that names it."""
+    """Turn an exception in a plugin's ``method`` into a ConfigError that names the method."""
     try:
         yield
     except ConfigError:
@@ -36,11 +36,11 @@ def blamed(cls: type, method: str) -> Iterator[None]:
 
 
 def check_parts(model: Any, max_length: int) -> None:
-    """Try the parts of ``model`` that are not of this package; no generator and no weight is changed.
+    """Check the parts of ``model`` that come from plugins; generators and weights stay unchanged.
 
-    ConfigError, with the method, for an encoder whose states depend on later items (unless its class says
-    ``causal = False``), on other rows or on padding; for a loss that gives no finite number with a gradient; for a
-    geometry whose logits are not finite.
+    ConfigError, with the method, for an encoder whose states depend on later items (unless its class has
+    ``causal = False``), on other rows or on padding; for a loss without a finite value and gradient; for a geometry
+    without finite logits.
     """
     with seeded(0):
         for part, check in (
@@ -53,7 +53,7 @@ def check_parts(model: Any, max_length: int) -> None:
 
 
 def check_encoder(model: Any, max_length: int) -> None:
-    """Try the encoder of ``model``; see :func:`check_parts`."""
+    """Check the encoder of ``model``; see :func:`check_parts`."""
     encoder, name = model.encoder, f"{type(model.encoder).__name__}.forward"
     length = max(1, min(LENGTH, max_length - 2))
     items = torch.randint(1, model.n_items, (ROWS, length), device=model.device)
@@ -83,7 +83,7 @@ def check_encoder(model: Any, max_length: int) -> None:
                 first[:, :half],
                 states(later)[:, :half],
                 f"{name}: a state changes with items that come later, so "
-                "that training sees what it predicts; mend it, or say causal = False in the class",
+                "training sees what it predicts; fix this, or set causal = False in the class",
             )
         _require_equal(first[:1], states(items[:1]), f"{name}: a state changes with the other rows of the batch")
         if length + 2 <= max_length:
@@ -95,7 +95,7 @@ def check_encoder(model: Any, max_length: int) -> None:
 
 
 def check_geometry(model: Any, max_length: int) -> None:
-    """Try the geometry of the head of ``model``; see :func:`check_parts`."""
+    """Check the geometry of the head of ``model``; see :func:`check_parts`."""
     kind = type(model.head.geometry)
     states = torch.randn(ROWS, model.item_embedding.weight.shape[1], device=model.device)
     with blamed(kind, "lift_states, lift_items or link"), torch.no_grad():
@@ -107,7 +107,7 @@ def check_geometry(model: Any, max_length: int) -> None:
 
 
 def check_loss(model: Any, max_length: int) -> None:
-    """Try the loss of ``model``; see :func:`check_parts`."""
+    """Check the loss of ``model``; see :func:`check_parts`."""
     kind, count = type(model.loss), ROWS * 2
     states = torch.randn(count, model.item_embedding.weight.shape[1], device=model.device, requires_grad=True)
     targets = torch.randint(1, model.n_items, (count,), device=model.device)
@@ -124,7 +124,7 @@ def check_loss(model: Any, max_length: int) -> None:
 
 
 def require_loss(loss: Any, name: str) -> None:
-    """Raise ConfigError where what ``name`` returned is no finite 0-d tensor with a gradient."""
+    """Raise ConfigError unless ``name`` returned a finite 0-d tensor with a gradient."""
     wrong = ""
     if not isinstance(loss, Tensor):
         wrong = "None" if loss is None else f"a {type(loss).__name__}"

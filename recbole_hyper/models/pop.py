@@ -1,4 +1,4 @@
-"""Popularity: the floor of every comparison."""
+"""Popularity, the baseline of every comparison."""
 
 from typing import Any
 
@@ -15,8 +15,7 @@ from recbole_hyper.registry import register
 class Pop(LinearRecommender):
     """Every user gets the items with the most training interactions.
 
-    It takes the place of RecBole's model of this name, which counts an item once per batch however often it is there.
-    Repeated interactions of a user count each time.
+    It replaces RecBole's model of this name, which counts an item only once per batch. Here every interaction counts.
     """
 
     counts: Tensor

@@ -17,16 +17,16 @@ from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
 from recbole_hyper.types import Cases
 
-# up to this many items the Gram matrix (n x n, float64: 0.5 GB) is decomposed whole
+# up to this many items a dense Gram matrix (n x n, float64: 0.5 GB) is decomposed
 GRAM_ITEMS = 8000
 
 
 def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, seed: int = 0) -> npt.NDArray[np.float32]:
     """Return V (n_items, rank), the leading right singular vectors of the columns scaled by popularity.
 
-    Its first k columns are those of rank k; ``rank`` is at most min(users, items). ``scaling`` is in 0..1, see
-    ``scaled_columns``: 1 is the plain SVD, 0 divides every column by its norm. ``seed`` is that of the iteration that
-    takes the place of a dense decomposition above 8,000 items.
+    Its first k columns are those of rank k; ``rank`` is at most min(users, items). ``scaling`` is in 0..1 (see
+    ``scaled_columns``): 1 is the plain SVD, 0 divides every column by its norm. ``seed`` starts the iteration that
+    replaces the dense decomposition above 8,000 items.
     """
     vectors = top_eigenpairs(scaled_columns(matrix, scaling), rank, seed, dense=GRAM_ITEMS)[1]
     return np.ascontiguousarray(vectors, dtype=np.float32)
@@ -36,8 +36,8 @@ def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, see
 class PureSVDN(LinearRecommender):
     """PureSVD-N (Nikolakopoulos et al., 2019; HSASRec paper, appendix E): scores ``V V^T x`` of a binary history x.
 
-    The factors come from the training matrix with its columns scaled by popularity (see :func:`item_factors`); the
-    history that is folded in is not scaled. One decomposition serves all ranks up to ``max_rank``.
+    The columns of the training matrix are scaled by popularity (see :func:`item_factors`); the history is not. One
+    decomposition serves all ranks up to ``max_rank``.
     """
 
     own_options = keyed(
@@ -74,7 +74,7 @@ class PureSVDN(LinearRecommender):
             raise ConfigError(f"max_rank={largest!r}: a whole number of at least rank={config['rank']}, or ~")
 
     def fit(self) -> None:
-        """Decompose the training matrix, or cut the factors out of a decomposition that is kept."""
+        """Decompose the training matrix, or take the factors from a cached decomposition."""
         key = f"{matrix_fingerprint(self.matrix)}-{self.scaling:g}-{self.seed}"
         found = cached("puresvd", key, self.cache_folder)
         if found is None or found["factors"].shape[1] < self.rank:

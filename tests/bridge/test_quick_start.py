@@ -25,8 +25,8 @@ from recbole_hyper import registry
 from recbole_hyper.bridge.patches.old_checkpoints import translated
 from recbole_hyper.config.recbole_keys import TRANSLATED
 from recbole_hyper.errors import ConfigError
+from tests.config.test_recbole_keys import OTHER, READ_ELSEWHERE, documented
 from tests.conftest import SMALL
-from tests.test_recbole_keys import OTHER, READ_ELSEWHERE, documented
 
 KEYS = {**SMALL, "topk": [5], "metrics": ["NDCG", "Hit", "MRR", "ItemCoverage"], "valid_metric": "NDCG@5"}
 KEYS |= {"eval_args": {"mode": "full"}, "rank": 8}

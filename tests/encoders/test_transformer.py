@@ -229,8 +229,8 @@ def test_the_fused_start_is_that_of_torch_attention() -> None:
     [({"n_heads": 5}, "n_heads=5 does not divide"), ({"hidden_act": "selu"}, "known: relu"),
      ({"norm_placement": "last"}, "allowed are query"), ({"initializer": "zeros"}, "allowed are xavier"),
      ({"attention_init": "one"}, "allowed are separate, fused"),
-     ({"attention_init": "fused", "initializer": "normal"}, "xavier's interval, not of 'normal'"),
-     ({"attend_pads": True, "norm_placement": "pre"}, "not of 'pre'"),
+     ({"attention_init": "fused", "initializer": "normal"}, "needs initializer=xavier, not 'normal'"),
+     ({"attend_pads": True, "norm_placement": "pre"}, "zero, not 'pre'"),
      ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"), ({"initializer_range": 0}, "initializer_range=0: a")],
 )  # fmt: skip
 def test_bad_options(options: dict, says: str) -> None:

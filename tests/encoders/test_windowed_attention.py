@@ -83,7 +83,7 @@ class TestWindowSizes:
         with pytest.raises(ValueError, match=r"0 is outside 1\.\.7"):
             resolve_windows([1, 0, 2], 3, 7)
         for broken in (2.9, 2.0, True):
-            with pytest.raises(ValueError, match=f"{broken} is no whole number"):
+            with pytest.raises(ValueError, match=f"{broken} is not a whole number"):
                 resolve_windows([1, broken, 3], 3, 9)
         with pytest.raises(ValueError, match="2 entries for n_heads=3"):
             resolve_windows([1, 2], 3, 7)

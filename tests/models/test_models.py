@@ -317,7 +317,7 @@ def test_all_names_are_importable() -> None:
         ("SASRecCE", {"initializer": "uniform"}, "initializer='uniform': xavier or normal is expected"),
         ("GRU4RecCE", {"initializer_range": 0.0}, "initializer_range=0.0: a number above 0"),
         ("DualRec", {"layer_norm_eps": -1.0}, "layer_norm_eps=-1.0: a number above 0"),
-        ("DualRec", {"n_heads": 2, "dual_windows": [2.9, 8]}, "2.9 is no whole number"),
+        ("DualRec", {"n_heads": 2, "dual_windows": [2.9, 8]}, "2.9 is not a whole number"),
         ("HGRU4Rec", {"gru_size": 0}, "gru_size=0: a whole number of at least 1"),
         ("SASRecSCE", {"sce_n_buckets": 2.5}, "sce_n_buckets=2.5: a whole number of at least 1"),
         ("HSASRecCE", {"curvature": "learn", "curvature_init": 0.0}, "curvature_init=0.0: a number above 0"),

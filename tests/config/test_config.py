@@ -262,7 +262,7 @@ def test_plain_config_runs_again(cycle: Path, tmp_path: Path) -> None:
 
 
 def test_command_line_errors_are_one_line(cycle: Path) -> None:
-    script = Path(__file__).parent.parent / "run_recbole_hyper.py"
+    script = Path(__file__).parents[2] / "run_recbole_hyper.py"
     done = subprocess.run(
         [sys.executable, str(script), "--model=SASRecCE", "--dataset=cycle", f"--data_path={cycle}", "--hiden_size=3"],
         capture_output=True,
