@@ -1,17 +1,18 @@
+# make setup         install the package and its tools into .venv
 # make demo          train HSASRecCE on ml-100k and print its table
-# make test          the test suite (eight minutes on two cores)
-# make test-quick    a part of the suite that takes about a minute: geometry, protocols, layout, options
-# make test-slow     the long tests
+# make test          run the test suite (eight minutes on two cores)
+# make test-quick    run a part of it that takes half a minute: geometry, protocols, layout, options
+# make test-slow     run the slow tests
 # make test-install  install the package alone into build/venv and run the commands of README and docs there
 # make test-recbole RECBOLE_TESTS=DIR   run RecBole's own tests; DIR is the folder tests of its repository at v1.2
-# make test-recbole121   the tests on RecBole 1.2.1, which is installed into build/recbole121 without its dependencies
-# make test-newest   the tests on the newest releases that pyproject.toml allows, installed into build/newest
-# make coverage      the test suite with the share of lines that it runs; fails below the floor
-# make check         ruff and mypy
-# make format        let ruff format and repair what it can
+# make test-recbole121   run the tests with RecBole 1.2.1, installed into build/recbole121 without its dependencies
+# make test-newest   run the tests with the newest releases that pyproject.toml allows, installed into build/newest
+# make coverage      run the test suite and measure the lines that it runs; fails below the floor
+# make check         run ruff and mypy
+# make format        let ruff format the code and fix what it can
 # make docs          build the pages of docs/ into build/docs; a broken link is an error
 # make bench-NAME ARGS="..."            run benchmarks/bench_NAME.py
-# make build         the wheel and the source archive in dist/
+# make build         build the wheel and the source archive in dist/
 # make release VERSION=X.Y.Z            check everything that a release needs, and print the commands that publish it
 # make clean         remove the environment and everything built
 PYTHON ?= python3.11

@@ -1,0 +1,27 @@
+"""The files around the package agree: versions, the list of targets, and the example of a release."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import recbole_hyper
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_place_states_the_version_of_the_package() -> None:
+    specification = importlib.util.spec_from_file_location("release", ROOT / ".github" / "release.py")
+    assert specification is not None
+    assert specification.loader is not None
+    release = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(release)
+    assert release.problems(recbole_hyper.__version__) == []
+    assert len(release.problems("9.9.9")) == len(release.PLACES) == 4
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.search(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)[1].split()) - {"help"}
+    assert targets - set(re.findall(r"^# make ([\w-]+)", text, flags=re.MULTILINE)) == set()
