@@ -148,7 +148,12 @@ class BSARecEncoder(WindowFilterEncoder):
             raise ValueError(f"bsarec_alpha={bsarec_alpha} is outside [0, 1]; it is the share of the filter")
         if bsarec_c < 0:
             raise ValueError(f"bsarec_c={bsarec_c}: a number from 0 is expected")
-        own = {"n_heads": n_heads, "attn_dropout_prob": attn_dropout_prob, "alpha": bsarec_alpha, "c": bsarec_c}
+        own: dict[str, Any] = {
+            "n_heads": n_heads,
+            "attn_dropout_prob": attn_dropout_prob,
+            "alpha": bsarec_alpha,
+            "c": bsarec_c,
+        }
         super().__init__(item_embedding, **own, **options)
         for layer in self.layers:
             assert isinstance(layer, BSARecLayer)

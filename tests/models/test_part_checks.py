@@ -75,7 +75,7 @@ def settings(data: Path, folder: Path, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (Future, "Future.forward: a state changes with items that come later.*or say causal = False"),
+        (Future, "Future.forward: a state changes with items that come later.*or set causal = False"),
         (Neighbours, "Neighbours.forward: a state changes with the other rows"),
         (Padding, "Padding.forward: a state changes with the padding"),
         (Newest, r"Newest.forward returned shape \(3, 16\): states \(B, L, d\) = \(3, 6, 16\) are expected"),
