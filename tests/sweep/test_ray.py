@@ -266,11 +266,12 @@ def test_kill_at_half_and_resume(keys: dict, tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "cut"
     space = "learning_rate: {grid: [0.001, 0.003, 0.01, 0.03]}\nhidden_size: {grid: [8, 16]}\n"
     process = started(space, config(keys, folder), folder)
-    wait_for(process, folder, "trials/*/trial.json", 4)
+    wait_for(process, folder, "trials/*/result.json", 4)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/trial.json")}
-    assert 4 <= len(before) < 8
+    records = [(path, read_record(path.parent)) for path in folder.glob("trials/*/trial.json")]
+    before = {path: path.stat().st_mtime_ns for path, record in records if record and record.status == "finished"}
+    assert 3 <= len(before) < 8
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, "sweep", "--resume=True", f"--output_dir={folder}"],
         cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False,
