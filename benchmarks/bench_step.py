@@ -25,7 +25,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.encoders.base import supervised_states
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.matmul import float32_products
-from recbole_hyper.runs.ready import settle_data_defaults
+from recbole_hyper.runs.ready import resolve_data_defaults
 from recbole_hyper.threads import processors
 from recbole_hyper.training.build import build, reader_of_store
 from recbole_hyper.training.optim import build_optimizer
@@ -99,7 +99,7 @@ class Parts:
         keys = {**about["keys"], "hidden_size": 64, "curvature": 1.0, "interactions": "given", "use_gpu": False}
         config = Config(model, data, config_dict=keys)
         data_set, split = reader_of_store(store)(config)
-        settle_data_defaults(config, split)
+        resolve_data_defaults(config, split)
         self.model, self.loader, _ = build(config, data_set, split, split.train_lengths)
         self.optimizer = build_optimizer(self.model, config)
         self.model.train()

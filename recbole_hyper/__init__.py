@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from recbole_hyper.bridge import patches
-from recbole_hyper.threads import limit_kept_kernels, limit_spinning
+from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
 patches.apply()
 
@@ -35,6 +35,6 @@ def __getattr__(name: str) -> Any:
     # these pull in the whole of RecBole, which the functional surface does not need
     if name in _MODULES:
         limit_spinning()
-        limit_kept_kernels()
+        limit_cached_kernels()
         return getattr(import_module(f"recbole_hyper.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from typing import Any
 from recbole_hyper import commands
 from recbole_hyper.outputs import printable
 from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
-from recbole_hyper.threads import limit_kept_kernels, limit_spinning
+from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
 # subcommands that take configuration keys as --key=value beside their own options
 TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep"}
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(list(sys.argv[1:] if argv is None else argv))
     # before torch is imported
     limit_spinning()
-    limit_kept_kernels()
+    limit_cached_kernels()
     try:
         with _trusted(arguments):
             return int(arguments.main(arguments) or 0)

@@ -43,7 +43,7 @@ def check_above_zero(**values: float) -> None:
             raise ValueError(f"{name}={value!r}: a finite number above 0 is needed")
 
 
-def whole(name: str, value: object) -> int:
+def positive_int(name: str, value: object) -> int:
     """Return a whole number of at least 1; ConfigError for anything else, True and 3.0 among it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ConfigError(f"{name}={value!r}: a whole number of at least 1 is needed")

@@ -10,7 +10,7 @@ from typing import Any
 # turns of a loop; libgomp's own default is 300,000, a millisecond
 SPINS = "1000"
 # a training step takes some thirty; oneDNN's own default is 1024
-KERNELS_KEPT = "64"
+CACHED_KERNELS = "64"
 # random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
 PROCESS_LOCK = threading.RLock()
 
@@ -26,14 +26,14 @@ def limit_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
-def limit_kept_kernels() -> None:
+def limit_cached_kernels() -> None:
     """Let oneDNN keep fewer of the kernels that it compiles, one for each shape, unless the environment says how many.
 
     Batches differ in length and in their number of targets, so that most kernels serve one step, and each holds a
     megabyte or two: FMLPRecCE on MovieLens-1M grew to 5.1 GB in 20 epochs, and has 1.6 GB in its third so, no slower.
     """
     if not {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"} & set(os.environ):
-        os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = KERNELS_KEPT
+        os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CACHED_KERNELS
 
 
 def processors() -> int:

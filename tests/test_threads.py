@@ -8,7 +8,7 @@ import types
 import pytest
 
 import recbole_hyper
-from recbole_hyper.threads import KERNELS_KEPT, SPINS
+from recbole_hyper.threads import CACHED_KERNELS, SPINS
 
 ASKED = (
     "from recbole_hyper.threads import limit_spinning; import os; limit_spinning(); "
@@ -30,10 +30,10 @@ def test_spinning_is_limited_unless_the_environment_says_how(given: dict[str, st
     assert done.stdout.strip() == wanted
 
 
-@pytest.mark.parametrize(("given", "wanted"), [({}, KERNELS_KEPT), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
+@pytest.mark.parametrize(("given", "wanted"), [({}, CACHED_KERNELS), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")])
 def test_few_compiled_kernels_are_kept_unless_the_environment_says_how_many(given: dict[str, str], wanted: str) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-    code = "from recbole_hyper.threads import limit_kept_kernels; import os; limit_kept_kernels(); "
+    code = "from recbole_hyper.threads import limit_cached_kernels; import os; limit_cached_kernels(); "
     code += f"print(os.environ.get('{name}'))"
     clean = {key: value for key, value in os.environ.items() if not key.endswith("_PRIMITIVE_CACHE_CAPACITY")}
     done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
@@ -52,7 +52,7 @@ def test_the_first_use_of_the_package_sets_both(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(recbole_hyper, "import_module", lambda name: types.SimpleNamespace(run=name))
     assert recbole_hyper.__getattr__("run") == "recbole_hyper.runs.run"
     assert os.environ["GOMP_SPINCOUNT"] == SPINS
-    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == KERNELS_KEPT
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == CACHED_KERNELS
 
 
 def test_importing_the_package_sets_no_variable_and_loads_nothing() -> None:

@@ -17,7 +17,7 @@ from recbole_hyper.data.loader import WindowLoader, case_interaction
 from recbole_hyper.models._linear import OneStep
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.registry import parts_of
-from recbole_hyper.runs.ready import log_split, require_fitting, settle
+from recbole_hyper.runs.ready import log_split, require_fitting, resolve_auto
 from recbole_hyper.runs.run import evaluations
 from recbole_hyper.threads import use_threads
 from recbole_hyper.training.validation import Evaluation
@@ -43,7 +43,7 @@ def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData,
     split = make_split(dataset.store, config)
     require_fitting(config, split)
     log_split(split)
-    settle(config, dataset, split)
+    resolve_auto(config, dataset, split)
     training = dataset.restrict(split.store, split.train_lengths)
     valid, test = evaluations(split, training)
     return TrainingData(config, training, split), CaseData(config, valid, training), CaseData(config, test, training)

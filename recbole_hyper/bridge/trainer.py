@@ -11,7 +11,7 @@ import torch
 from recbole_hyper.bridge.data import CaseData, TrainingData
 from recbole_hyper.bridge.patches.old_checkpoints import readable
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.training.checkpoint import fitting
+from recbole_hyper.training.checkpoint import checkpoint_errors
 from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.riemannian import restore_training_state
@@ -94,7 +94,7 @@ class HostedTrainer:
     def _load(self, file: str) -> dict[str, Any]:
         with readable(file) as path:
             content = torch.load(path, map_location=self.device, weights_only=True)
-        with fitting(Path(file)):
+        with checkpoint_errors(Path(file)):
             self.model.load_state_dict(content["state_dict"])
             self.model.load_other_parameter(content.get("other_parameter"))
         self.logger.info(f"Loading model structure and parameters from {file}")  # type: ignore[attr-defined]
@@ -113,7 +113,7 @@ class HostedTrainer:
             )
         file = self.saved_model_file = str(resume_file)
         content = self._load(file)
-        with fitting(Path(file)):
+        with checkpoint_errors(Path(file)):
             restore_training_state(self.model, self.loop.optimizer, {**content, "model": content["state_dict"]})
             self.start_epoch = content["epoch"] + 1
             self.cur_step, self.best_valid_score = content["cur_step"], content["best_valid_score"]

@@ -203,11 +203,11 @@ def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | N
     A plain file wins over the same file inside an archive.
     """
     for pattern in patterns:
-        fitting = [file for file in files if matches(file.name, pattern)]
-        fitting = [file for file in fitting if file.member is None] or fitting
-        if len(fitting) > 1:
-            listed = ", ".join(str(file) for file in fitting[:5])
-            raise DataError(f"{len(fitting)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")
-        if fitting:
-            return fitting[0]
+        chosen = [file for file in files if matches(file.name, pattern)]
+        chosen = [file for file in chosen if file.member is None] or chosen
+        if len(chosen) > 1:
+            listed = ", ".join(str(file) for file in chosen[:5])
+            raise DataError(f"{len(chosen)} files fit {pattern!r}: {listed}; give one of them by --source=FILE")
+        if chosen:
+            return chosen[0]
     return None

@@ -30,7 +30,7 @@ def _bare(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def fitting(field: str, names: Sequence[str], own: Collection[str] = ()) -> list[str]:
+def matching_names(field: str, names: Sequence[str], own: Collection[str] = ()) -> list[str]:
     """Return the columns that may be a field: of one of its ``own`` names, of the field's name, of a known name."""
     alike = [[name for name in names if _bare(name) in words.split()] for words in _KNOWN[field]]
     alike.insert(0, [name for name in names if _bare(name) == _bare(field)])
@@ -40,7 +40,7 @@ def fitting(field: str, names: Sequence[str], own: Collection[str] = ()) -> list
 
 def is_name(text: str, field: str, own: Collection[str] = ()) -> bool:
     """Return whether ``text``, alone on the first line of a file of ids, names the column of a field."""
-    return bool(fitting(field, [text.rpartition(":")[0] if text.endswith(":token") else text], own))
+    return bool(matching_names(field, [text.rpartition(":")[0] if text.endswith(":token") else text], own))
 
 
 def columns_of(
@@ -62,7 +62,7 @@ def columns_of(
             continue
         # who names columns and no rating means none, but for one of the field's name
         searched = [n for n in names if n == field] if field == "rating" and given else list(names)
-        found = fitting(field, searched, (own or {}).get(field, ()))
+        found = matching_names(field, searched, (own or {}).get(field, ()))
         if len(found) > 1:
             both = " and ".join(found)
             raise DataError(

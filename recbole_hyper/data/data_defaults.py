@@ -53,7 +53,7 @@ class TrainingStatistics:
         )
 
 
-def settled(keys: Sequence[str], statistics: TrainingStatistics, batch: int | None = None) -> dict[str, Any]:
+def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: int | None = None) -> dict[str, Any]:
     """Return what ``auto`` is for each of ``keys``, of ``RULES``.
 
     From sparse data to dense, the width is 64 and then 128, dropout falls from .5 to .3, weight decay from 1e-4 to 0,
@@ -82,7 +82,7 @@ def settled(keys: Sequence[str], statistics: TrainingStatistics, batch: int | No
     return {key: values[key] for key in keys}
 
 
-def unsettled(config: Mapping[str, Any]) -> list[str]:
+def auto_keys(config: Mapping[str, Any]) -> list[str]:
     """Return the keys of ``config`` that are ``auto`` and wait for the training data."""
     # no .get: RecBole's Config has none
     return [key for key in RULES if key in config and config[key] == AUTO]
@@ -90,6 +90,6 @@ def unsettled(config: Mapping[str, Any]) -> list[str]:
 
 def stand_ins(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return values that ``auto`` may turn out to be, for checks before any data are read."""
-    return settled(
-        unsettled(config), TrainingStatistics(n_sequences=1, interactions_per_item=1.0, kept=(1.0, 1.0, 1.0))
+    return choose_values(
+        auto_keys(config), TrainingStatistics(n_sequences=1, interactions_per_item=1.0, kept=(1.0, 1.0, 1.0))
     )

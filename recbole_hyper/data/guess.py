@@ -217,8 +217,8 @@ def _field(cell: str, form: Format, where: str) -> str:
 def separator_of(lines: Sequence[str], default: str = ",") -> str:
     """Return the separator that gives the first lines equally many columns, at least two, and the most of them."""
     widths = {each: [len(_cells(line, each)) for line in lines] for each in _SEPARATORS}
-    fitting = {each: w[0] for each, w in widths.items() if w[0] > 1 and w.count(w[0]) * 2 > len(w)}
-    return max(fitting, key=lambda each: fitting[each], default=default)
+    likely = {each: w[0] for each, w in widths.items() if w[0] > 1 and w.count(w[0]) * 2 > len(w)}
+    return max(likely, key=lambda each: likely[each], default=default)
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:

@@ -106,7 +106,7 @@ class Loss(Part, nn.Module, ABC):
         return problem.state_bytes
 
 
-def check_whole(name: str, value: int, least: int) -> None:
+def check_int(name: str, value: int, least: int) -> None:
     """Raise ValueError unless ``value`` is a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number, got {value!r}")

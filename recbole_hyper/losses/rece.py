@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
+from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_int
 from recbole_hyper.losses.sce import SEARCH_BLOCK
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
@@ -130,7 +130,7 @@ def check_sizes(n_buckets: int, buckets_per_chunk: int, n_extra_chunks: int, rou
         ("n_extra_chunks", n_extra_chunks, 0),
         ("rounds", rounds, 1),
     ):
-        check_whole(f"rece_{name}", value, least)
+        check_int(f"rece_{name}", value, least)
     if n_buckets % buckets_per_chunk:
         raise ValueError(f"rece_buckets_per_chunk={buckets_per_chunk} must divide rece_n_buckets={n_buckets}")
 

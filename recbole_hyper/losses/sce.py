@@ -8,7 +8,7 @@ from torch import Tensor
 
 from recbole_hyper.geometry import _gather
 from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_whole
+from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_int
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
@@ -144,7 +144,7 @@ def _share_found(rows: Tensor, items: Tensor, targets: Tensor) -> Tensor:
 def check_sizes(n_buckets: int, bucket_size_x: int, bucket_size_y: int) -> None:
     """Raise ValueError for a size that is not a whole number or is below 1."""
     for name, value in (("n_buckets", n_buckets), ("bucket_size_x", bucket_size_x), ("bucket_size_y", bucket_size_y)):
-        check_whole(f"sce_{name}", value, 1)
+        check_int(f"sce_{name}", value, 1)
 
 
 @register("losses", "sce")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from recbole_hyper.errors import ConfigError, whole
+from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.runs.load import identity, load
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.serving.parts import write_part
@@ -80,7 +80,7 @@ class Workers:
     trust: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        whole("num_workers", self.num_workers)
+        positive_int("num_workers", self.num_workers)
 
     def __call__(self, query: Query, plan: Plan, missing: Sequence[Part]) -> None:
         """Write the parts that are missing; RuntimeError where a process failed."""

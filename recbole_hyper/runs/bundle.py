@@ -12,9 +12,9 @@ from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import read_json, replaced_folder, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.runs.kept import DATA
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.plugin_files import trusting
+from recbole_hyper.runs.saved_data import DATA
 from recbole_hyper.serving.bundle import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, SEQUENCES, fingerprint
 from recbole_hyper.serving.export import write_graph
 from recbole_hyper.serving.graph import ScoresGraph

@@ -20,8 +20,8 @@ from recbole_hyper.errors import LockedError
 from recbole_hyper.files import locked, plain, read_json, read_written_yaml
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.outputs import require_no_link
-from recbole_hyper.runs.kept import ABOUT, DATA
 from recbole_hyper.runs.plugin_files import require_same_plugins
+from recbole_hyper.runs.saved_data import ABOUT, DATA
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError

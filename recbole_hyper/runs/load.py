@@ -11,8 +11,8 @@ from recbole_hyper.files import file_digest, read_json
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
-from recbole_hyper.runs.kept import ABOUT, DATA, Kept, differences, read_kept
 from recbole_hyper.runs.plugin_files import trusting, with_trusted_plugins
+from recbole_hyper.runs.saved_data import ABOUT, DATA, SavedData, differences, read_saved_data
 from recbole_hyper.serving.model_scorer import ModelScorer
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.training.build import build_model, read_data
@@ -56,7 +56,7 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
             f"{output_dir} holds no finished run: {RESULT} is missing; if it was stopped, continue it with "
             f"'recbole-hyper run --resume=True --output_dir={output_dir}', or load it as it is by unfinished=True"
         )
-    kept = read_kept(Path(output_dir))
+    kept = read_saved_data(Path(output_dir))
     if kept is not None:
         # the mode says whom the evaluation ranked: its file of candidates need not be here
         merge(content, {"eval_args": {"mode": "full"}})
@@ -107,10 +107,10 @@ def read_finished(
     They come from the folder of the run; from the ``data_set`` where that is asked for, where the model reads
     features, and where the folder holds no data.
     """
-    return _read(content, None if data_set else read_kept(Path(output_dir)), cases=True)
+    return _read(content, None if data_set else read_saved_data(Path(output_dir)), cases=True)
 
 
-def _read(content: Mapping[str, Any], kept: Kept | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
+def _read(content: Mapping[str, Any], kept: SavedData | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
     """Return configuration, data and split; of ``kept`` data a split with its ``cases``, or the training part alone.
 
     No folder holds features of users, items or interactions: for a model that may ask for them the data set is read.

@@ -8,7 +8,7 @@ from typing import Any
 
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.parts import is_curved, reads_times
-from recbole_hyper.data.data_defaults import TrainingStatistics, settled, unsettled
+from recbole_hyper.data.data_defaults import TrainingStatistics, auto_keys, choose_values
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, read_json, write_json
@@ -35,15 +35,15 @@ def require_fitting(config: Config, split: Split) -> None:
         )
 
 
-def settle(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
+def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
     """Replace every ``auto`` of ``config`` by a number; return what result.json says of these and of the memory.
 
     Where there is an ``output_dir``, it keeps where the numbers came from, for a resumed run that has them in its
     configuration. ConfigError where a training step needs more memory than there is.
     """
-    said = settle_data_defaults(config, split, output_dir)
+    said = resolve_data_defaults(config, split, output_dir)
     memory = estimate_memory(config, data, split)
-    return {**said, **settle_curvature(config, data, split, output_dir), **_features(data), **memory}
+    return {**said, **estimate_auto_curvature(config, data, split, output_dir), **_features(data), **memory}
 
 
 def _features(data: SequenceDataset) -> dict[str, Any]:
@@ -55,13 +55,13 @@ def _features(data: SequenceDataset) -> dict[str, Any]:
     return {"item_features": {"columns": columns, "fingerprint": found.fingerprint()}}
 
 
-def settle_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
+def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
     """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json."""
     kept = output_dir / DATA_DEFAULTS if output_dir else None
-    if not (asked := unsettled(config)):
+    if not (asked := auto_keys(config)):
         return {"data_defaults": read_json(kept)} if config["resume"] and kept and kept.is_file() else {}
     statistics = TrainingStatistics.of(split)
-    found = settled(asked, statistics, None if "train_batch_size" in asked else int(config["train_batch_size"]))
+    found = choose_values(asked, statistics, None if "train_batch_size" in asked else int(config["train_batch_size"]))
     for key, value in found.items():
         config[key] = value
     logger.info(
@@ -69,13 +69,13 @@ def settle_data_defaults(config: Config, split: Split, output_dir: Path | None =
         ", ".join(f"{key}={value}" for key, value in found.items()),
         statistics.n_sequences, statistics.interactions_per_item, ", ".join(f"{kept:.0%}" for kept in statistics.kept),
     )  # fmt: skip
-    said = {"settled": found, "statistics": dataclasses.asdict(statistics)}
+    said = {"chosen": found, "statistics": dataclasses.asdict(statistics)}
     if kept:
         write_json(kept, said)
     return {"data_defaults": said}
 
 
-def settle_curvature(
+def estimate_auto_curvature(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
 ) -> dict[str, Any]:
     """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""

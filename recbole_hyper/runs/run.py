@@ -36,9 +36,9 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.runs.card import write_card
 from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
-from recbole_hyper.runs.kept import keep, reader_of_own, require_kept_data
 from recbole_hyper.runs.plugin_files import keep_digests
-from recbole_hyper.runs.ready import log_split, require_fitting, settle
+from recbole_hyper.runs.ready import log_split, require_fitting, resolve_auto
+from recbole_hyper.runs.saved_data import reader_of_saved_data, require_saved_data, save_data
 from recbole_hyper.runs.warm_start import Earlier, continuation, start_from
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
 from recbole_hyper.training.build import build, read_data, reader_of
@@ -119,7 +119,7 @@ def run(
     if interactions is not None:
         read = reader_of(config, interactions)
     elif config["interactions"] == "given" and read is None:
-        read = reader_of_own(config)
+        read = reader_of_saved_data(config)
     with PROCESS_LOCK, claimed_folder(config) as output_dir:
         if int(config["num_workers"] or 1) > 1:
             return run_workers(config, output_dir, run_claimed, read)
@@ -144,7 +144,7 @@ def run_claimed(
         if not test:
             split = split.without_test()
         if config["resume"]:
-            require_kept_data(output_dir, config, data)
+            require_saved_data(output_dir, config, data)
         load_seconds = watch.seconds()
         if not issubclass(config.model_class, OwnModel):
             require_known_users(config.model_class, split)
@@ -152,9 +152,9 @@ def run_claimed(
         log_split(split)
         if config["protocol_report"]:
             print(protocol_report(split))
-        settled = settle(config, data, split, output_dir)
+        resolved = resolve_auto(config, data, split, output_dir)
         if config["save_data"] and world()[0] == 0:
-            keep(output_dir, config, data, split)
+            save_data(output_dir, config, data, split)
         keep_digests(output_dir, config["plugins"])
         write_yaml(output_dir / CONFIG, config.plain())
         with gpu_precision(config["device"], config["matmul_precision"]):
@@ -165,7 +165,7 @@ def run_claimed(
             "workers": world()[1],
             "threads": torch.get_num_threads(),
             "device": devices.describe(config["device"]),
-            **settled,
+            **resolved,
             **outcome,
         }
         result["seconds"]["load"] = load_seconds

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.errors import ConfigError, require, whole
+from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.serving.bundle import ABOUT, BUNDLE, Served, fingerprint, open_bundle
@@ -57,7 +57,7 @@ def serve(
     require("serve", "recbole-hyper serve", "fastapi", "uvicorn", "onnxruntime", "prometheus_client")
     import uvicorn
 
-    run, workers = Path(run), whole("workers", workers)
+    run, workers = Path(run), positive_int("workers", workers)
     table = None if catalogue is None else Path(catalogue)
     if table is not None and not table.is_file():
         raise ConfigError(f"catalogue={str(table)!r} is no file")

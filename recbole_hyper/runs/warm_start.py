@@ -20,7 +20,7 @@ from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, NumberFeature
 from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
-from recbole_hyper.runs.kept import read_kept
+from recbole_hyper.runs.saved_data import read_saved_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
 from recbole_hyper.yaml_files import config_file, read_yaml
 
@@ -61,7 +61,7 @@ class Earlier:
     @classmethod
     def read(cls, folder: Path) -> "Earlier":
         """Read the tested weights and the ids of a run; CheckpointError for a folder without one of them."""
-        kept = read_kept(folder)
+        kept = read_saved_data(folder)
         if kept is None:
             raise CheckpointError(f"init_from: {folder} holds no data of its own (save_data), so no ids of its items")
         path = folder / REFIT / WEIGHTS if (folder / REFIT / WEIGHTS).is_file() else folder / WEIGHTS

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.columns import fitting
+from recbole_hyper.data.columns import matching_names
 from recbole_hyper.data.ids import Ids, as_text
 from recbole_hyper.data.inputs import read_ids
 from recbole_hyper.data.where import parse_where
-from recbole_hyper.errors import ConfigError, did_you_mean, whole
+from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.serving.query import first_of
 from recbole_hyper.serving.rules import Plan, Rules, exclusions
 
@@ -60,7 +60,7 @@ class Catalogue:
         Original ids are in ``item_column``, else in a column with one of the run's ``own`` names or a usual one. Items
         without a row have no value. ConfigError for a table without that column, or without an item of the model.
         """
-        names = [item_column] if item_column else fitting("item_id", table.column_names, own)
+        names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
         if not names or names[0] not in table.column_names:
             named = repr(item_column) if item_column else "of item ids"
             raise ConfigError(f"the catalogue has no column {named}; it has {', '.join(table.column_names)}")
@@ -123,7 +123,7 @@ class Catalogue:
         rules: Rules | Mapping[str, Any] | None = None,
     ) -> Plan:
         """Return the plan for lists of ``k`` items; arguments and errors are those of ``Recommender.recommend``."""
-        if whole("k", k) > self.n_recommendable:
+        if positive_int("k", k) > self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable} items can be recommended")
         exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
         if not isinstance(exclude_seen, bool | np.bool_):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.export import ExportedProgram
 
-from recbole_hyper.errors import ConfigError, require, whole
+from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, read_json, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
@@ -48,7 +48,7 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
     if exclude_seen and top_k is None:
         raise ConfigError("--exclude_seen needs --top_k=K: an encoder alone names no items")
     if top_k is not None:
-        whole("--top_k", top_k)
+        positive_int("--top_k", top_k)
     if format == "onnx":
         require("export", "--format=onnx", "onnx", "onnxscript")
     try:

@@ -17,7 +17,7 @@ from recbole_hyper.data.ids import Ids
 from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_ids
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.times import unit_of_times
-from recbole_hyper.errors import ConfigError, whole
+from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.serving.catalogue import Catalogue
 from recbole_hyper.serving.query import Query, first_of, plain_query
@@ -326,7 +326,7 @@ class Recommender:
 
     def neighbours(self, numbers: Int64, k: int) -> tuple[str, Int32, Scores]:
         """Return (what is measured, the items (q, k) most like ``numbers`` (q,), how much); raises ValueError for k."""
-        if whole("k", k) >= self.n_recommendable:
+        if positive_int("k", k) >= self.n_recommendable:
             raise ValueError(f"k={k}: between 1 and {self.n_recommendable - 1} items can be alike")
         measure, lists, values = "", [np.empty((0, k), dtype=np.int32)], [np.empty((0, k), dtype=np.float32)]
         hidden = None if self.catalogue.allowed is None else ~self.catalogue.allowed

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recbole_hyper.data.sequences import binary_matrix
-from recbole_hyper.errors import ConfigError, did_you_mean, whole
+from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.evaluation.search import best_items
 
 Bools = npt.NDArray[np.bool_]
@@ -57,7 +57,7 @@ class Rules:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: a mapping is needed, such as {{category: 2}}")
         for name in ("at_most", "at_least"):
             for key, number in getattr(self, name).items():
-                whole(f"{name}[{key!r}]", number)
+                positive_int(f"{name}[{key!r}]", number)
         for key, number in {**self.boost, "diversity": self.diversity}.items():
             if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
                 raise ConfigError(f"boost or diversity of {key!r} is {number!r}: a finite number is needed")

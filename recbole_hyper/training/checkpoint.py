@@ -60,7 +60,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
-    with fitting(path, _UNREADABLE), safe_open(str(path), framework="pt") as file:
+    with checkpoint_errors(path, _UNREADABLE), safe_open(str(path), framework="pt") as file:
         header = file.metadata() or {}
         if _METADATA not in header:
             raise CheckpointError(f"{path} holds no weights that this package wrote")
@@ -80,7 +80,7 @@ def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> di
     require_same_data(path, metadata, data_fingerprint)
     # what RecBole's models keep beside their parameters
     others = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_OTHER)}
-    with fitting(path):
+    with checkpoint_errors(path):
         model.load_state_dict(tensors)
         device = next((tensor.device for tensor in model.parameters()), None)
         for name, tensor in others.items():
@@ -109,7 +109,7 @@ def _digest(tensors: Mapping[str, Tensor], metadata: str) -> str:
 
 
 @contextlib.contextmanager
-def fitting(path: Path, failed: str = "does not fit this model: {}") -> Iterator[None]:
+def checkpoint_errors(path: Path, failed: str = "does not fit this model: {}") -> Iterator[None]:
     """Turn whatever the bytes of ``path``, or their use, raise into one CheckpointError, in the words of ``failed``."""
     try:
         yield
@@ -143,7 +143,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
     """Read a training state, running no pickled code; CheckpointError for a damaged one, or without ``needed`` keys."""
-    with fitting(path, _UNREADABLE):
+    with checkpoint_errors(path, _UNREADABLE):
         if not _is_whole(path):
             raise CheckpointError(f"{path} is damaged: its content is not what was written; {_REMEDY}")
         try:

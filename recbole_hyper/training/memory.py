@@ -53,7 +53,7 @@ def give_back_freed() -> bool:
     """Give pages that were freed back to the system where the C library can (glibc); return whether it could.
 
     Windows of many lengths leave holes between tensors, which the heap of a long training gathers. Those of an epoch
-    are given back in a twentieth of a second. What compiled kernels keep: see ``threads.limit_kept_kernels``.
+    are given back in a twentieth of a second. What compiled kernels keep: see ``threads.limit_cached_kernels``.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is None:

@@ -20,7 +20,7 @@ from recbole_hyper.training.checkpoint import (
     STATE,
     WEIGHTS,
     CheckpointError,
-    fitting,
+    checkpoint_errors,
     learned_tensors,
     load_state,
     load_weights,
@@ -284,7 +284,7 @@ class Training:
         # epochs may choose an earlier one, whose refit is shorter than the refit that is here
         if self.one_step or len(state["history"]) > self.epochs:
             return 0
-        with fitting(path):
+        with checkpoint_errors(path):
             self._restore(state, batches)
         self._restore_best(state.get("best_by_step"))
         return len(self.history)

@@ -13,7 +13,7 @@ from recbole.data import create_dataset, data_preparation
 from recbole_hyper import run
 from recbole_hyper.bridge.config import BridgeConfig
 from recbole_hyper.config import Config, ConfigError
-from recbole_hyper.data.data_defaults import RULES, TrainingStatistics, settled
+from recbole_hyper.data.data_defaults import RULES, TrainingStatistics, choose_values
 from recbole_hyper.files import read_json
 from recbole_hyper.training.build import read_data
 from tests.conftest import SMALL
@@ -36,7 +36,7 @@ def statistics(sequences: int, per_item: float, *kept: float) -> TrainingStatist
     ],
 )
 def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, int, float, float]) -> None:
-    found = settled(list(RULES), known)
+    found = choose_values(list(RULES), known)
     assert found["hidden_dropout_prob"] == found["attn_dropout_prob"]
     keys = (
         "hidden_size",
@@ -51,7 +51,7 @@ def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, i
 
 @given(st.integers(0, 10**9), st.floats(0, 1e9), st.lists(st.floats(0, 1), min_size=3, max_size=3).map(sorted))
 def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_item: float, kept: list[float]) -> None:
-    found = settled(list(RULES), statistics(sequences, per_item, *kept))
+    found = choose_values(list(RULES), statistics(sequences, per_item, *kept))
     assert found["hidden_size"] in (64, 128)
     assert 0.3 <= found["hidden_dropout_prob"] <= 0.5
     assert found["MAX_ITEM_LIST_LENGTH"] in (50, 100, 200)
@@ -82,14 +82,14 @@ def test_a_few_long_histories_get_a_long_window() -> None:
     """Three quarters of the users have 40 items and a quarter 1,000: nine tenths of the interactions are theirs."""
     lengths = [40] * 75 + [1000] * 25
     kept = [sum(min(length, window) for length in lengths) / sum(lengths) for window in (50, 100, 200)]
-    assert settled(["MAX_ITEM_LIST_LENGTH"], statistics(100, 20, *kept)) == {"MAX_ITEM_LIST_LENGTH": 200}
+    assert choose_values(["MAX_ITEM_LIST_LENGTH"], statistics(100, 20, *kept)) == {"MAX_ITEM_LIST_LENGTH": 200}
 
 
 @pytest.mark.parametrize(("batch", "rate"), [(256, 0.005), (1024, 0.01), (64, 0.0025), (2**20, 0.02), (1, 0.00125)])
 def test_the_rate_follows_a_batch_that_is_given(batch: int, rate: float) -> None:
     beauty = statistics(22_363, 12.7, 0.98, 1.0, 1.0)
-    assert settled(["learning_rate"], beauty, batch) == {"learning_rate": rate}
-    assert settled(["learning_rate"], beauty) == {"learning_rate": 0.005}
+    assert choose_values(["learning_rate"], beauty, batch) == {"learning_rate": rate}
+    assert choose_values(["learning_rate"], beauty) == {"learning_rate": 0.005}
 
 
 def test_a_run_takes_its_rate_from_its_batch(random_data: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_pat
         return {**SMALL, "data_path": str(random_data), "output_dir": str(tmp_path / name), **more}
 
     found = run("SASRecCE", "random", config_dict=keys("auto", **AUTO))
-    numbers = found["data_defaults"]["settled"]
+    numbers = found["data_defaults"]["chosen"]
     assert set(numbers) == set(RULES)
     assert {key: found["config"][key] for key in RULES} == numbers
     assert found["valid"] == run("SASRecCE", "random", config_dict=keys("given", **numbers))["valid"]
@@ -124,7 +124,7 @@ def test_recboles_functions_settle_it_too(random_data: Path) -> None:
     config = BridgeConfig("SASRecCE", "random", config_dict={**SMALL, **AUTO, "data_path": str(random_data)})
     training, *_ = data_preparation(config, create_dataset(config))
     _, split = read_data(config)
-    assert {key: config[key] for key in RULES} == settled(list(RULES), TrainingStatistics.of(split))
+    assert {key: config[key] for key in RULES} == choose_values(list(RULES), TrainingStatistics.of(split))
     assert next(iter(training))["item_id_list"].shape[0] <= config["train_batch_size"]
 
 

@@ -25,7 +25,7 @@ from recbole_hyper.data.source import Source
 from recbole_hyper.evaluation.results import package_version
 from recbole_hyper.files import file_digest, read_json, replaced_folder, write_json
 from recbole_hyper.training.build import reader_of_store
-from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, fitting
+from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, checkpoint_errors
 from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
@@ -35,7 +35,7 @@ _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedData:
     """The data of a run, read from its folder: all sequences, and the content of about.json.
 
     ``split`` is what was trained on; it has no validation and no test cases. ``item_features`` are there where the
@@ -48,7 +48,7 @@ class Kept:
     item_features: ItemFeatures | None = None
 
 
-def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
+def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
     """Write ``folder``/data in one step, unless the same is there."""
     arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
     content: dict[str, Any] = {
@@ -84,7 +84,7 @@ def keep(folder: Path, config: Config, data: SequenceDataset, split: Split) -> N
 
 
 def _before(folder: Path) -> dict[str, Any]:
-    """Return what an earlier start of the run kept, {} where it kept nothing that can be read."""
+    """Return what an earlier start of the run saved, {} where it saved nothing that can be read."""
     try:
         return read_json(folder / DATA / ABOUT)
     except (OSError, ValueError):
@@ -99,8 +99,8 @@ def _dataset(config: Config, *, with_items: bool) -> dict[str, Any]:
     return {path.name: {"size": path.stat().st_size, "sha256": known_digest(path)} for path in files}
 
 
-def read_kept(folder: Path) -> Kept | None:
-    """Return the data of the run in ``folder``, None where it kept none.
+def read_saved_data(folder: Path) -> SavedData | None:
+    """Return the data of the run in ``folder``, None where it saved none.
 
     ConfigError for a folder of a newer format; CheckpointError for a file that is missing or not what was written.
     """
@@ -108,11 +108,11 @@ def read_kept(folder: Path) -> Kept | None:
     if not place.is_dir():
         return None
     about = _about(place)
-    with fitting(place, "is damaged: {}; restore it from a copy"):
+    with checkpoint_errors(place, "is damaged: {}; restore it from a copy"):
         return _read(place, about)
 
 
-def _read(place: Path, about: dict[str, Any]) -> Kept:
+def _read(place: Path, about: dict[str, Any]) -> SavedData:
     """Read the data that ``about`` describes; whatever odd content raises is of the caller."""
     for name, digest in about["files"].items():
         path = place / name
@@ -125,20 +125,20 @@ def _read(place: Path, about: dict[str, Any]) -> Kept:
     arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
     none = Cases.build(training, [], [])
     features = ItemFeatures.load(place / _FEATURES) if (place / _FEATURES).is_dir() else None
-    return Kept(store, Split(training, valid=none, test=none, **arrays), about, features)
+    return SavedData(store, Split(training, valid=none, test=none, **arrays), about, features)
 
 
-def reader_of_own(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
-    """Return what gives the data that a run on a frame kept in its folder; ConfigError where the frame is needed."""
-    kept = read_kept(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
-    if kept is None:
+def reader_of_saved_data(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
+    """Return what gives the data that a run on a frame saved in its folder; ConfigError where the frame is needed."""
+    saved = read_saved_data(Path(config["output_dir"])) if config["resume"] and config["output_dir"] else None
+    if saved is None:
         require_files(config)
         raise AssertionError("asked for a run on files")
-    return reader_of_store(kept.store)
+    return reader_of_store(saved.store)
 
 
-def require_kept_data(folder: Path, config: Config, data: SequenceDataset) -> None:
-    """Raise OtherDataError where the run in ``folder`` kept other data than ``data``, before they are replaced."""
+def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> None:
+    """Raise OtherDataError where the run in ``folder`` saved other data than ``data``, before they are replaced."""
     about = folder / DATA / ABOUT
     if not about.is_file():
         return
@@ -170,13 +170,13 @@ def _about(place: Path) -> dict[str, Any]:
     return about
 
 
-def differences(kept: Kept, config: Config) -> list[str]:
+def differences(saved: SavedData, config: Config) -> list[str]:
     """Return in words what is not as it was in the run: the version of the package, the files of the data set."""
     found = []
-    if kept.about["version"] != package_version():
-        found.append(f"trained by recbole_hyper {kept.about['version']}, this is {package_version()}")
+    if saved.about["version"] != package_version():
+        found.append(f"trained by recbole_hyper {saved.about['version']}, this is {package_version()}")
     folder, own = Source.of(config).folder, "the data in the folder of the run are used"
-    for name, before in kept.about["dataset"].items():
+    for name, before in saved.about["dataset"].items():
         path = folder / name
         if not path.is_file():
             found.append(f"{path} is not here; {own}")

@@ -18,7 +18,7 @@ from recbole_hyper import load, run
 from recbole_hyper.config import ConfigError
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import NoSpaceError
-from recbole_hyper.runs import kept
+from recbole_hyper.runs import saved_data
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.loop import Loop
 from tests.conftest import SMALL
@@ -54,7 +54,7 @@ def test_who_may_read_a_file_follows_from_the_umask(folder: Path, tmp_path: Path
 
 def test_the_data_are_there_before_training(random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def look(self: Any, *arguments: Any, **keywords: Any) -> None:
-        assert kept.read_kept(tmp_path / "run") is not None
+        assert saved_data.read_saved_data(tmp_path / "run") is not None
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Loop, "train_epoch", look)
@@ -90,7 +90,7 @@ def test_an_about_that_is_none_is_named(content: str, folder: Path) -> None:
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
     file = folder / "data" / "about.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format": kept.FORMAT + 1, "version": "9.9"}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": saved_data.FORMAT + 1, "version": "9.9"}))
     with pytest.raises(ConfigError, match=r"was written by recbole_hyper 9\.9 in format 2; this is .*newer package"):
         load(folder)
 
@@ -112,8 +112,8 @@ def test_what_differs_is_said(
     file.unlink()
     assert load(folder).differences == [f"{file} is not here; the data in the folder of the run are used"]
     pd.testing.assert_frame_equal(answers(folder), before)
-    version = kept.package_version()
-    monkeypatch.setattr(kept, "package_version", lambda: "9.9")
+    version = saved_data.package_version()
+    monkeypatch.setattr(saved_data, "package_version", lambda: "9.9")
     assert load(folder).differences[0].startswith(f"trained by recbole_hyper {version}, this is 9.9")
 
 
