@@ -5,8 +5,8 @@
 Shapes of the SCE paper, section 4.2.3: sequences of 200, 256 negatives, b_y = 256, d = 64; the batch is scaled down to
 what a CPU computes in minutes (--batch, default 16 sequences; the paper has 64). The naive formula, full logits and
 torch's cross-entropy, runs with the rows that fit --naive-bytes and is scaled to the batch linearly (marked ~). Memory
-is what the allocator held at its peak beyond the gradients of the parameters; the estimate is the loss's own
-memory_bytes. Writes bench_losses.json, bench_losses.png and bench_losses_fidelity.json.
+is what the allocator held at its peak beyond the gradients of the parameters. Writes bench_losses.json,
+bench_losses.png and bench_losses_fidelity.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from bench_ce import environment
 
 from recbole_hyper import registry
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.losses.base import Problem
 from recbole_hyper.losses.sce import scalable_cross_entropy
 from tests.reference.allocation import peak_bytes
 
@@ -100,9 +99,7 @@ def table(options: argparse.Namespace) -> list[dict]:
     """Measure all losses and print the table."""
     rows = options.batch * options.length
     print(f"{rows} rows (batch {options.batch} x {options.length}), width {options.width}, forward + backward")
-    print(
-        f"{'items':>8} {'geometry':<9} {'loss':<11} {'seconds':>8} {'x naive':>8} {'MB':>9} {'naive/it':>8} {'est.':>5}"
-    )
+    print(f"{'items':>8} {'geometry':<9} {'loss':<11} {'seconds':>8} {'x naive':>8} {'MB':>9} {'naive/it':>8}")
     found = []
     for n_items in options.items:
         for geometry in options.geometries:
@@ -114,8 +111,8 @@ def table(options: argparse.Namespace) -> list[dict]:
             small, some = states[:fitting].detach().requires_grad_(), targets[:fitting]
             seconds, memory = measure(lambda s=small, t=some, h=head: step(lambda: naive(s, t, h), s, h), sizes, 1)
             full_seconds, full_memory = seconds * share, memory * share
-            results: list[tuple[str, float, float, float]] = [
-                ("naive ce" + ("~" if share > 1 else ""), full_seconds, full_memory, float("nan"))
+            results: list[tuple[str, float, float]] = [
+                ("naive ce" + ("~" if share > 1 else ""), full_seconds, full_memory)
             ]
             for name, settings in SETTINGS.items():
                 if name not in options.losses or (name == "rece" and n_items > options.rece_items):
@@ -128,9 +125,8 @@ def table(options: argparse.Namespace) -> list[dict]:
                     sizes,
                     repeats,
                 )
-                estimate = loss.memory_bytes(Problem(rows, options.width, n_items, linked=head.geometry.has_link))
-                results.append((name, seconds, memory, estimate / memory))
-            for name, seconds, memory, ratio in results:
+                results.append((name, seconds, memory))
+            for name, seconds, memory in results:
                 found.append(
                     {
                         "items": n_items,
@@ -139,12 +135,11 @@ def table(options: argparse.Namespace) -> list[dict]:
                         "rows": rows,
                         "seconds": seconds,
                         "bytes": memory,
-                        "estimate_over_measured": ratio,
                     }
                 )
                 print(
                     f"{n_items:>8} {geometry:<9} {name:<11} {seconds:>8.3f} {seconds / full_seconds:>8.2f} "
-                    f"{memory / 1e6:>9.1f} {full_memory / memory:>8.1f} {ratio:>5.2f}",
+                    f"{memory / 1e6:>9.1f} {full_memory / memory:>8.1f}",
                     flush=True,
                 )
     return found

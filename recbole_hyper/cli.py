@@ -56,6 +56,16 @@ def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager
     return trusting(arguments.plugins, everything=arguments.trust_plugins)
 
 
+class _Once(argparse._StoreAction):
+    """An option with a value, which may be given once; twice the same value is one."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given = vars(namespace).setdefault("given", {})
+        if option_string and given.setdefault(self.dest, values) != values:
+            parser.error(f"{option_string} is given twice, as {given[self.dest]!r} and as {values!r}")
+        super().__call__(parser, namespace, values, option_string)
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="recbole-hyper", description="Sequential recommendation for RecBole.")
     parser.add_argument("--version", action="store_true", help="show the versions of this package and of its host")
@@ -70,6 +80,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
             name.replace("_", "-"), help=module.HELP, description=module.HELP.replace("%%", "%"), allow_abbrev=False
         )
         subs[name.replace("_", "-")] = sub
+        sub.register("action", None, _Once)
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         module.add_arguments(sub)
         sub.set_defaults(main=module.main)

@@ -17,6 +17,7 @@ STAGES = [
         "settings",
         "files",
         "kernels",
+        "cluster",
         "listing",
         "matmul",
         "outputs",

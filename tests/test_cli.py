@@ -32,3 +32,14 @@ def test_no_two_defaults_contradict_each_other(model: str, capsys: pytest.Captur
     assert cli.main(["keys", model]) == 0
     defaults = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
     assert (defaults["repeatable"], defaults["exclude_seen"]) == ("~", "True")
+
+
+def test_an_option_with_two_values_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (["--model=Pop", "--model=BPR"], ["--model=Pop", "-m", "BPR"], ["-d", "one", "--dataset=two"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["run", *given])
+        assert ended.value.code == 2
+        assert "is given twice, as" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["recommend", "folder", "--k=3", "--k=4"])
+    assert cli._parse(["run", "--model=Pop", "-m", "Pop"]).model == "Pop"

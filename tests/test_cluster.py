@@ -20,10 +20,10 @@ import torch
 from safetensors.torch import load_file
 
 from recbole_hyper import load, run
+from recbole_hyper.cluster import RAY_ENVIRONMENT
 from recbole_hyper.runs.batch import recommend_all
 from recbole_hyper.serving import stream
 from recbole_hyper.sweep.driver import sweep
-from recbole_hyper.training.cluster import RAY_ENVIRONMENT
 from tests.conftest import SMALL
 
 KEYS = {**SMALL, "hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0, "use_gpu": False, "n_threads": 1}

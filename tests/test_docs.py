@@ -60,6 +60,12 @@ def test_every_block_has_a_language() -> None:
         assert known <= {"sh", "python", "text"}, page
 
 
+def test_the_training_loop_is_shown_as_it_is() -> None:
+    """If it fails, copy the file into docs/training.md."""
+    loop = (CHECKOUT / "recbole_hyper" / "training" / "loop.py").read_text(encoding="utf-8")
+    assert f"```python\n{loop}```" in (DOCS / "training.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_every_block_works(page: str, tmp_path: Path) -> None:

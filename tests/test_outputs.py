@@ -36,9 +36,9 @@ def test_only_an_own_output_is_written_over(tmp_path: Path) -> None:
         require_own(tmp_path / "link.csv", own, "my output")
 
 
-@pytest.mark.parametrize("name", ["run.log", ".writable", ".run.lock"])
+@pytest.mark.parametrize("name", ["run.log", ".run.lock"])
 def test_a_prepared_link_in_the_folder_of_a_run_is_not_followed(name: str, random_data: Path, tmp_path: Path) -> None:
-    """run.log wrote into whatever file it pointed to, and .writable made one."""
+    """run.log wrote into whatever file it pointed to."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run")}

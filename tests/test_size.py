@@ -42,7 +42,7 @@ PUBLIC = {
         "evaluation/metrics.py:compute_metrics",
         "runs/batch.py:recommend_all",
         "sweep/driver.py:sweep",
-        "training/riemannian.py:riemannian_optimizer",
+        "hyperbolic/riemannian.py:riemannian_optimizer",
     ),
     "autograd hands over the tensors and numbers of a loss one by one": (
         "losses/_stream.py:ItemStream.__init__",

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from examples.noisy_prefix.data import PrefixPairs
 from recbole_hyper.errors import ConfigError, check_above_zero
 from recbole_hyper.files import replaced, write_json, write_text
+from recbole_hyper.hyperbolic.riemannian import restore_training_state, riemannian_optimizer, training_state
 from recbole_hyper.runs.folder import alone_in
 from recbole_hyper.training.checkpoint import STATE, fitting, load_state, save_state
-from recbole_hyper.training.riemannian import restore_training_state, riemannian_optimizer, training_state
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from recbole.data.interaction import Interaction
+from recbole.utils import ModelType
 from torch import Tensor
 
 from recbole_hyper.bridge.models import is_third_party
@@ -60,9 +61,11 @@ def _checked(model: Any, config: Any, cases: Cases) -> str:
             raise ConfigError(f"{name} has no full_sort_predict, by which all items are ranked") from error
         except KeyError as error:
             if not is_third_party(type(model)):
-                return ""
+                raise
             raise ConfigError(f"{name} asks for the column {error}; batches have {', '.join(columns)}") from error
         except Exception:
+            if type(model).type == ModelType.SEQUENTIAL:
+                raise
             # Pop, say, has counted nothing before it is trained
             return ""
         noise = _difference(scores, _scores(model, columns))

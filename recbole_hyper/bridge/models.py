@@ -6,6 +6,7 @@ them, keys as ``config["key"]``.
 """
 
 import ast
+import contextlib
 import functools
 import inspect
 import sys
@@ -23,6 +24,21 @@ _models: dict[str, type] = {}
 _BASE = "recbole.model.abstract_recommender"
 # what a model's source calls a configuration
 _CONFIG_WORDS = ("config", "conf", "cfg", "args", "opt", "params")
+
+
+@contextlib.contextmanager
+def one_line(cls: type, doing: str) -> Iterator[None]:
+    """Turn what the code of a RecBole model raises while ``doing`` something into one ConfigError."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise ConfigError(
+            f"{cls.__name__} failed {doing}: {type(error).__name__}: {text}; if it reads features, name their columns "
+            "in load_col and selected_features, and see --traceback"
+        ) from error
 
 
 def is_recbole_model(cls: Any) -> bool:

@@ -11,10 +11,10 @@ import torch
 from recbole_hyper.bridge.data import CaseData, TrainingData
 from recbole_hyper.bridge.patches.old_checkpoints import readable
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.training.checkpoint import checkpoint_errors
 from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.loop import Loop
-from recbole_hyper.training.riemannian import restore_training_state
 from recbole_hyper.training.validation import Evaluation, rank
 from recbole_hyper.types import Ranks
 

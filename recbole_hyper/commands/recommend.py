@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--users", help="all (default), ids as anna,ben, or a file of ids: .txt, .csv or .parquet")
     parser.add_argument("--histories", type=Path, help="table of interactions, text or parquet: user, item, time")
     parser.add_argument("--k", type=int, default=10, help="items for each (default 10)")
-    parser.add_argument("--items", type=Path, help="file of the only items that may be recommended")
+    parser.add_argument("--items", type=Path, help="file of the only items to recommend; new ones with their features")
     parser.add_argument("--exclude", type=Path, help="file of items to leave out; with a column of users, for each own")
     parser.add_argument("--exclude_seen", type=switch, help="leave out items of the history; default: as the run did")
     parser.add_argument("--unknown", choices=("skip", "error"), default="skip", help="users and items not known")
@@ -68,6 +68,7 @@ def main(arguments: argparse.Namespace) -> int:
         ]
         stream.require_output(arguments.output, (path for path in inputs if isinstance(path, Path)))
     model = load(arguments.run, unfinished=arguments.unfinished)
+    added = _add_items(model, arguments)
     how = {"unknown": arguments.unknown, "cold": arguments.cold}
     if arguments.histories is not None:
         read = read_history_file(arguments.histories, model.names, _layout(arguments), model.unit)
@@ -93,13 +94,34 @@ def main(arguments: argparse.Namespace) -> int:
         trust = {"files": files, "everything": arguments.trust_plugins}
         options["compute"] = Workers(arguments.run, arguments.num_workers, arguments.ray_address, trust)
     there = stream.write_recommendations(
-        model, query, arguments.output, plan=plan, identity=identity(arguments.run), **options
+        model, query, arguments.output, plan=plan, identity=identity(arguments.run) | added, **options
     )
     if there:
         print(f"went on after {there} parts of an earlier call")
     print(f"{n} users")
     print(arguments.output)
     return 0
+
+
+def _add_items(model: Any, arguments: argparse.Namespace) -> dict[str, str]:
+    """Let ``model`` take in the new items of a table with all features that it reads; returns the digest of the file.
+
+    {} where there is no such table.
+    """
+    from recbole_hyper.data.inputs import read_table
+    from recbole_hyper.files import file_digest
+
+    file, features = arguments.items, set(model.scorer.features)
+    if file is None or not features or file.suffix == ".txt":
+        return {}
+    table, before = read_table(file), len(model.item_ids)
+    if not features <= set(table.column_names):
+        return {}
+    model.add_items(table)
+    if arguments.num_workers != 1 and len(model.item_ids) > before:
+        raise ValueError("--items has new items, which one process takes in: leave --num_workers out")
+    print(f"{len(model.item_ids) - before} new items, scored by their features")
+    return {"items": file_digest(file)}
 
 
 def _users(text: str | None) -> Path | list[str] | None:

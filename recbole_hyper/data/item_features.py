@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids
@@ -17,6 +20,8 @@ from recbole_hyper.data.sequences import write_array
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
+
+logger = logging.getLogger("recbole_hyper")
 
 _META = "columns.json"
 TOKENS = ("token", "token_seq")
@@ -41,6 +46,37 @@ class ItemColumn:
         """Whether the values are codes."""
         return self.kind in TOKENS
 
+    def extended(self, column: pa.ChunkedArray, separator: str) -> tuple[ItemColumn, int]:
+        """Return this column with the (m,) values of ``column`` behind its own, and how many tokens are unknown.
+
+        Sequences are lists, or texts with ``separator`` between the parts. A token that no item had counts as missing.
+        DataError for what is no number, or for sequences of numbers of another length.
+        """
+        if self.meaning is None:
+            raise DataError(f"the run is of an earlier version, which kept no tokens of {self.name!r}: train it again")
+        values = (_as_text(column) if self.of_tokens else column).to_pandas().astype(object)
+        if self.kind.endswith("_seq") and values.dropna().map(type).eq(str).all():
+            values = values.str.split(separator)
+        parts = values.explode().dropna()
+        parts = parts[parts != ""]
+        rows = parts.index.to_numpy()
+        places = parts.groupby(level=0).cumcount().to_numpy()
+        if self.of_tokens:
+            found = pd.Index(self.meaning).get_indexer(parts.astype(str)) + 1
+            unknown, width = int((found == 0).sum()), max(self.values.shape[1], int(places.max(initial=-1)) + 1)
+        else:
+            numbers = pd.to_numeric(parts, errors="coerce").to_numpy(dtype=np.float64)
+            lengths, width, unknown = np.bincount(rows, minlength=1), self.values.shape[1], 0
+            if not np.isfinite(numbers).all() or not np.isin(lengths, (0, width)).all():
+                raise DataError(f"the feature {self.name!r}: {width} finite numbers are needed for each new item")
+            found = (numbers - self.meaning[0]) / self.meaning[1]
+            if np.abs(found).max(initial=0.0) > np.finfo(np.float32).max:
+                raise DataError(f"the feature {self.name!r} has numbers that float32 does not hold")
+        table = np.zeros((len(self.values) + len(values), width), dtype=self.values.dtype)
+        table[: len(self.values), : self.values.shape[1]] = self.values
+        table[len(self.values) + rows, places] = found
+        return replace(self, values=table), unknown
+
 
 @dataclass(frozen=True)
 class ItemFeatures:
@@ -53,10 +89,21 @@ class ItemFeatures:
         """Number of item ids, padding included."""
         return len(self.columns[0].values)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all values."""
-        return sum(column.values.nbytes for column in self.columns)
+    def extended(self, table: pa.Table, separator: str) -> ItemFeatures:
+        """Return these features with a row for each row of ``table`` behind them; see :meth:`ItemColumn.extended`.
+
+        DataError for a column that is missing.
+        """
+        missing = [column.name for column in self.columns if column.name not in table.column_names]
+        if missing:
+            raise DataError(
+                f"new items need the features {', '.join(missing)}; the table has {', '.join(table.column_names)}"
+            )
+        found = [column.extended(table[column.name], separator) for column in self.columns]
+        for column, unknown in found:
+            if unknown:
+                logger.warning("new items: %d values of %s are unknown and count as missing", unknown, column.name)
+        return ItemFeatures(tuple(column for column, _ in found))
 
     def fingerprint(self) -> str:
         """Return a digest of names, types and values."""
@@ -137,6 +184,13 @@ def read_item_features(
     )
 
 
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return tokens as text: a whole number that a gap made a float is written without a point."""
+    if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py():
+        column = column.cast(pa.int64())
+    return column if pa.types.is_nested(column.type) else column.cast(pa.string())
+
+
 @dataclass(frozen=True)
 class _Rows:
     """Which item each line of the file is of."""
@@ -178,9 +232,10 @@ def _numbers(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: 
     numbers = numbers[there] if kind == "float" else numbers
     if len(numbers) < 2 or not (numbers != numbers[0]).any():
         raise rows.fault(name, "has fewer than two different values")
-    moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else (0.0, 1.0)
-    numbers = (numbers - moved[0]) / moved[1]
-    if np.abs(numbers).max() > np.finfo(np.float32).max:
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else (0.0, 1.0)
+        numbers = (numbers - moved[0]) / moved[1]
+    if not np.isfinite(moved).all() or np.abs(numbers).max() > np.finfo(np.float32).max:
         raise rows.fault(name, "has numbers that float32 does not hold")
     table = np.zeros((rows.n_items, numbers.shape[1]), dtype=np.float32)
     table[rows.numbers[there]] = numbers

@@ -160,6 +160,10 @@ class WindowLoader(BatchLoader):
             own = index[rank::size]
             yield self._make(own if len(own) else index[:1]), len(own) > 0
 
+    def longest(self, rows: int) -> Interaction:
+        """Return a batch of the ``rows`` longest windows of an epoch."""
+        return self._make(self._arranged(np.arange(self.count))[-rows:])
+
     def _arranged(self, index: Int64) -> Int64:
         part = self._windows[index]
         return index[np.argsort(part.ends - part.starts, kind="stable")]

@@ -26,20 +26,6 @@ CALL_POSITIONS = 384
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class Size:
-    """An encoder told as the blocks of a transformer, by which the memory of a training step is estimated.
-
-    ``inner_size`` is the width inside a block's feed-forward part, ``networks`` the number of such encoders whose
-    weights there are, ``passes`` that of those a step goes through, ``positions`` what one of them holds at one time.
-    """
-
-    inner_size: int
-    positions: int
-    networks: int = 1
-    passes: int = 1
-
-
 class Encoder(Part, nn.Module, ABC):
     """Turn right-padded histories into states. The head shares ``item_embedding`` (n_items, d); row 0 is padding.
 
@@ -79,11 +65,6 @@ class Encoder(Part, nn.Module, ABC):
     reads_times: ClassVar[bool] = False
     # fixed cost of a position, in rows, for encoders that compute positions one after another
     step_rows: ClassVar[int] = 0
-
-    @classmethod
-    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
-        """Return the size with the constructor's ``options`` for batches of ``rows`` windows of ``length`` items."""
-        return Size(inner_size=options.get("inner_size") or hidden_size, positions=rows * length)
 
     @abstractmethod
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:

@@ -4,14 +4,13 @@ Any causal encoder can be the backbone: its future version is the same network o
 ``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is a complete new pair.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Encoder, LossOf, Size, Trace, groups_with_widths
+from recbole_hyper.encoders.base import Encoder, LossOf, Trace, groups_with_widths
 from recbole_hyper.encoders.dual_transfer import FORMS, transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
 from recbole_hyper.options import Option, options_of
@@ -88,12 +87,6 @@ class DualEncoder(Encoder):
         """Return the options of the pair and of its backbone."""
         of_both = options_of(DualEncoder) | cls.backbone.options() | super().options()
         return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in of_both.items()}
-
-    @classmethod
-    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
-        directions = options.get("dual_directions", "both")
-        one = cls.backbone.size(hidden_size, rows, length, options)
-        return replace(one, networks=1 + (directions == "both"), passes=1 + (directions in ("both", "shared")))
 
     def __init__(
         self,

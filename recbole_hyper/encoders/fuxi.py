@@ -3,7 +3,6 @@
 If paper and published code differ, this follows the code: see :class:`FuXiBlock`.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
@@ -73,10 +72,6 @@ class FuXiEncoder(RelationalEncoder):
     @classmethod
     def options(cls) -> dict[str, Option]:
         return {**RelationalEncoder.options(), **super().options()}
-
-    @classmethod
-    def feed_forward_width(cls, hidden_size: int, options: Mapping[str, Any]) -> int:
-        return options.get("inner_size") or hidden_size
 
     def __init__(
         self,

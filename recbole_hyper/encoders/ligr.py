@@ -1,12 +1,11 @@
 """LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Size, initialize
+from recbole_hyper.encoders.base import initialize
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.options import (
     AttentionDropout,
@@ -111,8 +110,3 @@ class LiGREncoder(PositionalEncoder):
         self.input_norm = nn.Identity()
         self.output_norm = nn.Identity()
         initialize(self, rule=initializer, std=initializer_range)
-
-    @classmethod
-    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
-        # the gate is as wide as what it gates
-        return Size(2 * (options.get("inner_size") or 4 * hidden_size), rows * length)

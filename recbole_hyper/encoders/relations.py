@@ -5,14 +5,13 @@ Shapes: B users, L length, Q query positions (L, or 1 for the newest item), d wi
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Size, TimedEncoder, newest
+from recbole_hyper.encoders.base import TimedEncoder, newest
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.options import Heads, HeadWidth, HiddenDropout, InitializerRange, Layers, Length, NormEps
 from recbole_hyper.errors import check_above_zero
@@ -222,22 +221,6 @@ class RelationalEncoder(TimedEncoder):
             )
             for _ in range(n_layers)
         )
-
-    @classmethod
-    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
-        n_heads = options.get("n_heads", 1)
-        values, keys = (
-            n_heads * (options.get(key) or hidden_size // n_heads) for key in ("linear_dim", "attention_dim")
-        )
-        # columns of matrices with d rows, those of the output of each channel twice: its gate has as many
-        columns = (1 + 2 * cls.block.channels) * values + 2 * keys + 3 * cls.feed_forward_width(hidden_size, options)
-        # a transformer has four for its attention, and two for each of the inner width
-        return Size(max(0, -(-columns // 2) - 2 * hidden_size), rows * length)
-
-    @classmethod
-    def feed_forward_width(cls, hidden_size: int, options: Mapping[str, Any]) -> int:
-        """Return the width inside the SwiGLU of a block, 0 where it has none."""
-        return 0
 
     def forward(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
         states, relations = self._embed(items), self._relations(items, times)

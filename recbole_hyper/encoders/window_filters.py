@@ -1,13 +1,12 @@
 """Base of encoders that filter a window of N positions: causal in one pass, or circular with a window per prefix."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from recbole_hyper.encoders.base import Encoder, Size, Trace, positions_from_end
+from recbole_hyper.encoders.base import Encoder, Trace, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.options import (
     Activation,
@@ -89,13 +88,6 @@ class WindowFilterEncoder(Encoder):
             )
             for _ in range(n_layers)
         )
-
-    @classmethod
-    def size(cls, hidden_size: int, rows: int, length: int, options: Mapping[str, Any]) -> Size:
-        positions = rows * length
-        if options.get("filter") == "circular":  # windows of prefixes, so many at one time
-            positions = max(positions, min(positions * length, PREFIX_POSITIONS))
-        return Size(options.get("inner_size") or 4 * hidden_size, positions)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         return self.trace(items, lengths)[0]

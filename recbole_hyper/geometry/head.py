@@ -13,6 +13,8 @@ from recbole_hyper.matmul import float32_products
 
 # items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
 _ALL_PER_CANDIDATE = 32
+# the least curvature that is learned: below it rounding in float32 is larger than the gradient
+LEAST_LEARNED = 1e-6
 
 
 class OutputHead(nn.Module):
@@ -26,12 +28,13 @@ class OutputHead(nn.Module):
             a bias; Poincare: the scalar r of the hyperplane.
         offset_init: where trained offsets start.
         curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries.
-        learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature``.
+        learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature``. It
+            ends at ``LEAST_LEARNED``: the head is flat by then, and in float32 its gradient would be noise.
         padding_idx: the item that is never scored by a loss or a ranking; None if there is none.
 
     Raises:
-        ValueError: curvature not above 0, an offset to start from that is not finite or of no use, or shapes that do
-            not agree.
+        ValueError: curvature not above 0, or to be learned from below ``LEAST_LEARNED``, an offset to start from that
+            is not finite or of no use, or shapes that do not agree.
     """
 
     def __init__(
@@ -69,6 +72,10 @@ class OutputHead(nn.Module):
         self._curvature: Curvature = curvature
         self.log_curvature: nn.Parameter | None = None
         if learn_curvature and geometry.curved:
+            if float(curvature) < LEAST_LEARNED:
+                raise ValueError(
+                    f"curvature={curvature} (key curvature_init): {LEAST_LEARNED} is the least to learn from"
+                )
             self.log_curvature = nn.Parameter(weight.new_tensor(math.log(float(curvature))))
 
     @property
@@ -79,7 +86,7 @@ class OutputHead(nn.Module):
     @property
     def curvature(self) -> Curvature:
         """The curvature in use: a float, or a 0-d tensor through which gradient flows."""
-        return self._curvature if self.log_curvature is None else self.log_curvature.exp()
+        return self._curvature if self.log_curvature is None else self.log_curvature.exp().clamp(min=LEAST_LEARNED)
 
     @property
     def curvature_value(self) -> float:

@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from recbole_hyper.data.negatives import check_k
-from recbole_hyper.losses import _memory
-from recbole_hyper.losses.base import Loss, Problem
+from recbole_hyper.losses.base import Loss
 from recbole_hyper.options import Option
 
 NNegatives = Annotated[int, Option("int >= 1", "negatives per position or sequence")]
@@ -23,7 +22,3 @@ class SampledLoss(Loss):
         super().__init__()
         check_k(n_negatives)
         self.n_negatives = n_negatives
-
-    def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of the draws, the logits and one piece of gathered items."""
-        return _memory.pair_bytes(problem, self.n_negatives)

@@ -1,7 +1,6 @@
 """Base of the losses: states with targets and a head in, one number out; and the memory that a loss needs."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol
 
@@ -47,32 +46,6 @@ class Negatives(Protocol):
         """Return (S, k) item ids, one set per sequence, and the sequence of each row (n,)."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The size of one call of a loss.
-
-    Attributes:
-        rows: n, supervised positions.
-        width: d of the states.
-        n_items: items, padding included.
-        itemsize: bytes of a number in which the loss computes.
-        linked: whether logits are more than products (``Geometry.has_link``); True needs more memory.
-        lifts: whether states and items are lifted without a link (``Geometry.lifts``); with a link they always are.
-    """
-
-    rows: int
-    width: int
-    n_items: int
-    itemsize: int = 4
-    linked: bool = True
-    lifts: bool = False
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the states, or of their gradient."""
-        return self.rows * self.width * self.itemsize
-
-
 class Loss(Part, nn.Module, ABC):
     """A loss that stores its options; a pure function beside it computes.
 
@@ -97,13 +70,6 @@ class Loss(Part, nn.Module, ABC):
             head: scores states against items.
             negatives: draws items that the user has not seen; without it, a loss draws from all items but the target.
         """
-
-    def memory_bytes(self, problem: Problem) -> int:
-        """Return the peak bytes of one call, forward and backward, on a CPU; by default the gradient of the states.
-
-        Parameters, their gradients and the states do not count.
-        """
-        return problem.state_bytes
 
 
 def check_int(name: str, value: int, least: int) -> None:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry.base import Curvature, Geometry
-from recbole_hyper.losses import _chunks
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import Gradients, ItemStream
 from recbole_hyper.losses._triton_stream import TritonStream
-from recbole_hyper.losses.base import Head, Loss, Negatives, Problem
+from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
@@ -186,24 +185,3 @@ class CrossEntropy(Loss):
             label_smoothing=self.label_smoothing,
             triton_kernel=self.triton_kernel,
         )
-
-    def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of the tiles and terms within the budget, plus what grows with n alone."""
-        # a bias of the Euclidean head would add two numbers per item
-        arrays, terms = (2, 6) if problem.linked else (1, 2 * problem.lifts)
-        # the backward pass of a lift; with a link, the larger tiles leave room for it
-        back = (
-            0 if problem.linked or not problem.lifts else 3 * min(problem.n_items, _chunks.LIFT_BLOCK) * problem.width
-        )
-        tiles = _chunks.cut(
-            problem.rows,
-            problem.n_items,
-            problem.width + 1,
-            arrays=arrays,
-            terms=terms,
-            itemsize=problem.itemsize,
-            budget=self.memory_budget,
-        )
-        # the lifted items, their gradients and the backward pass
-        smoothed = 3 * problem.n_items * (problem.width + 1) if self.label_smoothing and problem.linked else 0
-        return tiles.bytes + (back + smoothed) * problem.itemsize

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry import _gather
-from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_int
+from recbole_hyper.losses import _pairs
+from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.losses.sce import SEARCH_BLOCK
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
@@ -184,16 +184,3 @@ class ReducedCrossEntropy(Loss):
             n_extra_chunks=self.n_extra_chunks,
             rounds=self.rounds,
         )
-
-    def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of the orders of all rounds and of one piece of logits."""
-        n, n_items, per_chunk = problem.rows, problem.n_items, self.buckets_per_chunk
-        buckets = self.buckets(n, n_items)
-        n_chunks, rows = buckets // per_chunk, math.ceil(n / buckets) * per_chunk
-        met = min(2 * self.n_extra_chunks + 1, 2 * n_chunks - 1) * math.ceil(n_items / buckets) * per_chunk
-        together = min(n_chunks, _gather.groups_at_once(rows, met, problem.width))
-        width = problem.width + problem.lifts  # its multiplier
-        piece = _memory.piece_bytes(problem, together * rows * met, together * (rows + met) * width)
-        # of each round: the orders and chunks of rows and items; places, sums and their order of the rows
-        orders = (n + n_items) * (_memory.INDEX + 4) + 3 * n * (_memory.INDEX + problem.itemsize)
-        return piece + problem.state_bytes + self.rounds * orders

@@ -1,15 +1,12 @@
 """CE-: softmax cross-entropy over the target and sampled negatives, shared by the positions of a sequence."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from recbole_hyper.data.negatives import uniform_set
-from recbole_hyper.geometry import _gather
-from recbole_hyper.losses import _memory, _pairs
+from recbole_hyper.losses import _pairs
 from recbole_hyper.losses._sampled import SampledLoss
-from recbole_hyper.losses.base import Head, Negatives, Problem
+from recbole_hyper.losses.base import Head, Negatives
 from recbole_hyper.registry import register
 
 
@@ -47,13 +44,3 @@ class SampledCrossEntropy(SampledLoss):
         else:
             drawn, rows = negatives.per_sequence(self.n_negatives, exclude_seen=True, replacement=False)
         return sampled_cross_entropy(states, targets, head, drawn, rows)
-
-    def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of one piece, rows of sequences against their sets or some targets, and of the states."""
-        k, rows = self.n_negatives, min(problem.rows, _LONGEST)
-        together = min(math.ceil(problem.rows / rows), _gather.groups_at_once(rows, k, problem.width))
-        group = _memory.piece_bytes(
-            problem, min(together * rows * k, _gather.LOGITS), together * (rows + k) * problem.width
-        )
-        piece = max(group, _memory.candidates_bytes(problem, 1))
-        return piece + 2 * problem.state_bytes + 6 * problem.rows * _memory.INDEX

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.geometry import _gather
-from recbole_hyper.losses import _memory, _pairs
-from recbole_hyper.losses.base import Head, Loss, Negatives, Problem, check_int
+from recbole_hyper.losses import _pairs
+from recbole_hyper.losses.base import Head, Loss, Negatives, check_int
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
@@ -202,18 +202,3 @@ class ScalableCrossEntropy(Loss):
             mix=self.mix,
         )
         return loss
-
-    def memory_bytes(self, problem: Problem) -> int:
-        """Return the bytes of the search, or of one piece of bucket logits without or with gradient."""
-        n_buckets, size = self.sizes(problem.rows)
-        block, size_y = min(problem.n_items, SEARCH_BLOCK), self.bucket_size_y
-        together = min(n_buckets, max(1, _gather.LOGITS // (size * size_y)))
-        # without gradient: the product and its copy without the targets, the mask; the link
-        logits = (4 if problem.linked else 3) * size * size_y + (size + size_y) * problem.width
-        search = n_buckets * (problem.rows + block) + block * problem.width
-        # with gradient: rows in their hardest buckets
-        rows = math.ceil(problem.rows / n_buckets)
-        chosen = min(n_buckets, _gather.groups_at_once(rows, size_y, problem.width))
-        piece = _memory.piece_bytes(problem, chosen * rows * size_y, chosen * (rows + size_y) * problem.width)
-        numbers = max(max(together * logits, search) * problem.itemsize, piece)
-        return numbers + problem.state_bytes + n_buckets * (size + size_y) * _memory.INDEX

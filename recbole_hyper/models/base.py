@@ -17,6 +17,7 @@ from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.loader import WindowLoader
 from recbole_hyper.data.negatives import NegativeSampler
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.devices import total_memory
 from recbole_hyper.encoders.base import Encoder, initialize
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import Scorer
@@ -26,11 +27,13 @@ from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses.base import Loss
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
-from recbole_hyper.models.part_checks import blamed
-from recbole_hyper.models.preflight import require_one_sequence
+from recbole_hyper.models.part_checks import blamed, is_ours
 from recbole_hyper.options import arguments
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Cases
+
+# the kinds of parts in the registry, and the keys that name them
+_KINDS = {"encoders": "encoder", "geometry": "geometry", "losses": "loss_type"}
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):
@@ -49,7 +52,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     parts: ClassVar[dict[str, str | type]] = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
     input_type = InputType.POINTWISE
-    # False if the scores need more than states and item vectors
+    n_items: int
+    # False where states and item vectors alone do not give the scores
     scores_by_head: ClassVar[bool] = True
 
     def __init__(self, config: Any, dataset: Any) -> None:
@@ -113,20 +117,55 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         """Build every part with a few items, so that a bad value fails before any data are read."""
         config = copy.copy(config)
         config.final_config_dict = {**config.final_config_dict, **stand_ins(config)}
-        with OwnDraws(seed=0):
-            try:
-                require_one_sequence(config)
-                embedding = new_embedding(config, 4)
-                # auto is estimated later
-                curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
-                with blamed(registry.resolve("encoders", config["encoder"]), "__init__"):
-                    cls.build_encoder(config, embedding)
-                with blamed(registry.resolve("geometry", config["geometry"]), "__init__"):
-                    cls.build_head(config, embedding.weight, curvature)
-                with blamed(registry.resolve("losses", config["loss_type"]), "__init__"):
-                    cls.build_loss(config)
-            except (ValueError, TypeError) as error:
-                raise ConfigError(str(error)) from error
+        try:
+            cls.require_room(config, 4)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from error
+
+    @classmethod
+    def require_room(cls, config: Any, n_items: int) -> None:
+        """Raise ConfigError where the device cannot hold the weights over ``n_items`` ids in training.
+
+        Parts of this package are built without memory for their weights. Parts whose constructors may read values (from
+        outside, or with a learned curvature) are built over 4 ids. Raises whatever a constructor raises.
+        """
+        kinds = {key: registry.resolve(kind, config[key]) for kind, key in _KINDS.items()}
+        is_empty = all(map(is_ours, kinds.values())) and config["curvature"] != "learn"
+        # what auto will estimate is not known yet
+        curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
+        with OwnDraws(seed=0), torch.device("meta" if is_empty else "cpu"):
+            embedding = new_embedding(config, n_items if is_empty else 4)
+            with blamed(kinds["encoder"], "__init__"):
+                encoder = cls.build_encoder(config, embedding)
+            with blamed(kinds["geometry"], "__init__"):
+                cls.build_head(config, embedding.weight, curvature)
+            with blamed(kinds["loss_type"], "__init__"):
+                cls.build_loss(config)
+        # weights, gradients and two moments of each
+        needed = 4 * sum(weight.nbytes for part in (embedding, encoder) for weight in part.parameters())
+        if needed > (there := total_memory(config["device"])):
+            keys = ("MAX_ITEM_LIST_LENGTH", "hidden_size", "inner_size", "n_layers")
+            sizes = ", ".join(f"{key}={config[key]}" for key in keys if config[key] is not None)
+            raise ConfigError(
+                f"{sizes}: the weights of the model need about {needed / 2**30:.1f} GiB in training, of "
+                f"{there / 2**30:.1f} GiB in all"
+            )
+
+    def add_items(self, features: ItemFeatures, config: Any) -> None:
+        """Take in the items behind those that there are, to be scored by ``features``, which are of all items.
+
+        ConfigError for a model that does not score items by their features.
+        """
+        if not isinstance(self.head, FeaturedHead) or not self.scores_by_head:
+            raise ConfigError(
+                f"{config['model']} does not score items by their features, so it cannot take new ones; it does with "
+                "selected_features and feature_output=True"
+            )
+        for table in {self.item_embedding, self.head.table}:
+            if isinstance(table, FeaturedEmbedding):
+                table.add_items(features)
+        self.head.add_items(float(config["item_bias_init"] or 0.0))
+        self.n_items = features.n_items
 
     def training_loader(
         self, training: SequenceDataset, store: SequenceStore, lengths: npt.NDArray, config: Any

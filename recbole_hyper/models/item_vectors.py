@@ -23,14 +23,14 @@ class TokenFeature(nn.Module):
         super().__init__()
         self.pooling = pooling
         self.weight = nn.Parameter(torch.zeros(column.size, width))
-        # not in the state dict, because the run's folder has them with its data
-        self.register_buffer("codes", torch.from_numpy(np.array(column.values)), persistent=False)
+        # not in the state dict: the folder of a run holds them once, with its data
+        self.register_buffer("values", torch.from_numpy(np.array(column.values)), persistent=False)
 
-    codes: Tensor
+    values: Tensor
 
     def forward(self, items: Tensor | None) -> Tensor:
         """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
-        codes = self.codes if items is None else self.codes[items]
+        codes = self.values if items is None else self.values[items]
         if codes.shape[-1] == 1:
             return F.embedding(codes[..., 0], self.weight, padding_idx=0)
         if torch.compiler.is_exporting():  # graph formats have no embedding bag with padding
@@ -112,6 +112,16 @@ class FeaturedEmbedding(nn.Embedding):
             if isinstance(feature, TokenFeature):
                 weight[0].zero_()
 
+    @torch.no_grad()
+    def add_items(self, features: ItemFeatures) -> None:
+        """Take in the items that ``features`` has behind those of this table; they count as not trained on."""
+        more = features.n_items - self.num_embeddings
+        self.weight = nn.Parameter(F.pad(self.weight, (0, 0, 0, more)))
+        self.trained = F.pad(self.trained, (0, more))
+        self.num_embeddings = features.n_items
+        for part, column in zip(self.features, features.columns, strict=True):
+            part.values = torch.from_numpy(np.array(column.values)).to(self.weight.device)
+
     def forward(self, items: Tensor) -> Tensor:
         """Return the vectors (..., width) of ``items`` (...)."""
         return self._fused(super().forward(items), self.trained[items], items)
@@ -157,6 +167,14 @@ class FeaturedHead(OutputHead):
     @property
     def n_items(self) -> int:
         return self.table.num_embeddings
+
+    @torch.no_grad()
+    def add_items(self, offset: float) -> None:
+        """Take in the items that the table took in, with ``offset`` where the head has offsets."""
+        more = self.n_items - len(self.numbers)
+        self.numbers = F.pad(self.numbers, (0, more))
+        if self.offset is not None:
+            self.offset = nn.Parameter(F.pad(self.offset, (0, more), value=offset))
 
     def step_head(self) -> OutputHead:
         """Return the head of one training step, with a matrix of the trained items only.

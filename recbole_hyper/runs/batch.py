@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.runs.load import identity, load
 from recbole_hyper.runs.plugin_files import trusting
@@ -16,7 +17,6 @@ from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.rules import Plan
 from recbole_hyper.serving.stream import Part, all_users, require_output, write_recommendations
 from recbole_hyper.threads import processors
-from recbole_hyper.training.cluster import cluster
 
 logger = logging.getLogger("recbole_hyper")
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,17 +18,22 @@ import yaml
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.files import locked, plain, read_json, read_written_yaml
+from recbole_hyper.evaluation.results import package_version
+from recbole_hyper.files import locked, plain, read_json, read_written_yaml, write_json
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.outputs import require_no_link
 from recbole_hyper.runs.plugin_files import require_same_plugins
-from recbole_hyper.runs.saved_data import ABOUT, DATA
+from recbole_hyper.runs.saved_data import ABOUT, DATA, FORMAT, read_about
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
+from recbole_hyper.training.loggers import EVENTS
 
 CONFIG, RESULT = "config.yaml", "result.json"
+# format of the folder, and the version of the package that wrote it; those of 0.1.0 have none
+ABOUT_RUN = "format.json"
 LOG = "run.log"
+NO_RUN = "not the configuration of a run"
 # held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
 LOCK = ".run.lock"
 
@@ -45,7 +51,11 @@ def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Pa
         return []
     file = Path(settings["output_dir"]) / CONFIG
     if file.is_file():
-        read_begun(file.parent)
+        if read_begun(file.parent).keys() != read_written_yaml(file, NO_RUN).keys():
+            raise ConfigError(
+                f"{file.parent} is of an earlier version: it can be loaded and evaluated, but not resumed; train again "
+                "in another output_dir"
+            )
         return [file]
     if not named:
         raise ConfigError(f"{file.parent} holds no run to resume: {CONFIG} is missing")
@@ -60,11 +70,25 @@ def read_begun(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
-    content = read_written_yaml(file, "not the configuration of a run")
+    content = read_written_yaml(file, NO_RUN)
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
     require_same_plugins(folder)
-    return content
+    if (folder / ABOUT_RUN).is_file():
+        read_about(folder / ABOUT_RUN)
+        return content
+    return _of_before(content)
+
+
+def _of_before(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a run of 0.1.0 in today's keys."""
+    # RecBole's opposite of exclude_seen was written beside it, and meant nothing
+    return {key: value for key, value in content.items() if key != "repeatable" or "exclude_seen" not in content}
+
+
+def write_format(folder: Path) -> None:
+    """Write the format of the folder of a run."""
+    write_json(folder / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
 
 
 @contextlib.contextmanager
@@ -78,6 +102,8 @@ def claimed_folder(config: Config) -> Iterator[Path]:
     config["output_dir"] = config["output_dir"] or str(folder)
     with alone_in(folder):
         _require_free(config, folder)
+        if config["log_tensorboard"]:
+            _require_writable(folder / EVENTS)
         yield folder
 
 
@@ -118,26 +144,38 @@ def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterat
     ConfigError where the folder cannot be written, and in the words ``held_elsewhere`` where another process holds it.
     """
     with contextlib.ExitStack() as held:
-        require_no_link(folder / lock, folder / ".writable", folder / LOG)
+        require_no_link(folder / lock, folder / LOG)
+        _require_writable(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(folder / lock, wait=False))
-            probe = folder / ".writable"
-            probe.touch()
-            probe.unlink()
         except LockedError as error:
             said = f"another run is at work in {folder}; wait for its end, or choose another output_dir"
             raise ConfigError(held_elsewhere or said) from error
-        except OSError as error:
-            raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
         yield
+
+
+def _require_writable(folder: Path) -> None:
+    """Make ``folder`` where it is missing; ConfigError where no file can be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
 
 
 def _require_free(config: Config, folder: Path) -> None:
     """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
     require_no_seeds(folder)
     if not _holds_run(folder):
-        _require_nothing_of_others(folder)
+        others = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
+        # a run that was killed before it had a configuration leaves its data, complete
+        if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
+            others.append(DATA)
+        if others:
+            raise ConfigError(
+                f"{folder} holds {', '.join(others)} but no run, which would be written over; choose another output_dir"
+            )
         return
     if not config["resume"]:
         raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
@@ -152,18 +190,6 @@ def _require_free(config: Config, folder: Path) -> None:
         raise CheckpointError(
             f"{folder} holds a finished run without {' and '.join(missing)}: it would be trained again "
             "over its result; restore the file, or choose another output_dir"
-        )
-
-
-def _require_nothing_of_others(folder: Path) -> None:
-    """Raise ConfigError where a new run in ``folder`` would write over what no run put there."""
-    found = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
-    # a run that was killed before it had a configuration leaves its data, complete
-    if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
-        found.append(DATA)
-    if found:
-        raise ConfigError(
-            f"{folder} holds {', '.join(found)} but no run, which would be written over; choose another output_dir"
         )
 
 
@@ -183,21 +209,16 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     # config.yaml may be that of a resume which was killed before it had a result
     for file, before in ((CONFIG, begun), (RESULT, result.get("config", {}))):
-        _require_no_less(config, before, folder, file)
+        for key in UPWARDS:
+            value = before.get(key, config[key]) if isinstance(before, dict) else before
+            if not isinstance(value, int):
+                raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
+            if config[key] < value and not config.ignores(key):
+                raise ConfigError(
+                    f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
+                    "take another output_dir"
+                )
     return result
-
-
-def _require_no_less(config: Config, before: Any, folder: Path, file: str) -> None:
-    """Raise ConfigError where ``before``, read from ``file``, has what no resume takes back."""
-    for key in UPWARDS:
-        value = before.get(key, config[key]) if isinstance(before, dict) else before
-        if not isinstance(value, int):
-            raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
-        if config[key] < value and not config.ignores(key):
-            raise ConfigError(
-                f"{folder} holds a run with {key}={value!r}, but {key}={config[key]!r} is asked for; "
-                "take another output_dir"
-            )
 
 
 def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> None:
@@ -278,12 +299,9 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
     root = logging.getLogger()
     before, old_level = list(root.handlers), root.level
     terminal, file = logging.StreamHandler(sys.stderr), logging.FileHandler(output_dir / LOG, encoding="utf-8")
-    no_colour, form = _NoColour(), "%(asctime)s %(message)s"
-    for handler in (terminal, file):
-        handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
-    file.addFilter(no_colour)
-    if not sys.stderr.isatty():
-        terminal.addFilter(no_colour)
+    for handler, colours in ((terminal, sys.stderr.isatty()), (file, False)):
+        kind = logging.Formatter if colours else _NoColour
+        handler.setFormatter(kind("%(asctime)s %(message)s", "%H:%M:%S"))
     root.handlers = [terminal, file]
     root.setLevel(str(level).upper() if str(level).upper() in logging.getLevelNamesMapping() else "INFO")
     try:
@@ -294,10 +312,8 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
         file.close()
 
 
-class _NoColour(logging.Filter):
-    """Strip the escape sequences that RecBole puts into its messages."""
+class _NoColour(logging.Formatter):
+    """Leave out the escape sequences that RecBole puts into its messages."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", record.getMessage())
-        record.args = None
-        return True
+    def format(self, record: logging.LogRecord) -> str:
+        return re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", super().format(record))

@@ -73,7 +73,7 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         logger.warning("%s", changed[-1])
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
     return Recommender(
-        ModelScorer(model, config, data.store),
+        ModelScorer(model, config, data.store, data.item_features if isinstance(model, OwnModel) else None),
         config,
         data.store,
         counts=split.store.counts(lengths),

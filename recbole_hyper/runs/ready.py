@@ -13,7 +13,6 @@ from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.source import Source
 from recbole_hyper.files import cache_folder, read_json, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.models.preflight import require_memory
 from recbole_hyper.protocols.base import repeated_targets
 from recbole_hyper.types import Split
 
@@ -36,14 +35,13 @@ def require_fitting(config: Config, split: Split) -> None:
 
 
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace every ``auto`` of ``config`` by a number; return what result.json says of these and of the memory.
+    """Replace every ``auto`` of ``config`` by a number; return what result.json says of these.
 
     Where there is an ``output_dir``, it keeps where the numbers came from, for a resumed run that has them in its
-    configuration. ConfigError where a training step needs more memory than there is.
+    configuration.
     """
     said = resolve_data_defaults(config, split, output_dir)
-    memory = estimate_memory(config, data, split)
-    return {**said, **estimate_auto_curvature(config, data, split, output_dir), **_features(data), **memory}
+    return {**said, **estimate_auto_curvature(config, data, split, output_dir), **_features(data)}
 
 
 def _features(data: SequenceDataset) -> dict[str, Any]:
@@ -108,15 +106,6 @@ def estimate_auto_curvature(
     if kept:
         write_json(kept, {"curvature": config["curvature"], "origin": origin})
     return origin
-
-
-def estimate_memory(config: Config, data: SequenceDataset, split: Split) -> dict[str, Any]:
-    """Return what result.json says of the memory of a training step; ConfigError where it needs more than there is."""
-    if not issubclass(config.model_class, HyperRecommender):
-        return {}
-    estimate = require_memory(config, split.store.n_items, data.item_features)
-    logger.info("estimated memory of a training step:\n%s", estimate.table())
-    return {"estimated_memory_bytes": {**dataclasses.asdict(estimate), "total": estimate.total}}
 
 
 def log_split(split: Split) -> None:

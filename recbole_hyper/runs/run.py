@@ -12,6 +12,7 @@ from recbole.utils import ModelType, init_seed
 
 from recbole_hyper import devices
 from recbole_hyper.bridge import leaks
+from recbole_hyper.bridge.models import one_line
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
@@ -27,15 +28,16 @@ from recbole_hyper.evaluation.results import (
     write_cases,
 )
 from recbole_hyper.evaluation.same_lists import SAME, list_overlap
-from recbole_hyper.evaluation.scorers import fold_in_scorer, has_full_ranking, require_known_users
+from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, has_full_ranking, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
 from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
+from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.card import write_card
-from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
+from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to, write_format
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_fitting, resolve_auto
 from recbole_hyper.runs.saved_data import reader_of_saved_data, require_saved_data, save_data
@@ -47,6 +49,7 @@ from recbole_hyper.training.loop import Loop
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.processes import shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
+from recbole_hyper.training.trial import require_memory
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.training.workers import run_workers
 from recbole_hyper.types import Ranks, Split
@@ -156,6 +159,7 @@ def run_claimed(
         if config["save_data"] and world()[0] == 0:
             save_data(output_dir, config, data, split)
         keep_digests(output_dir, config["plugins"])
+        write_format(output_dir)
         write_yaml(output_dir / CONFIG, config.plain())
         with gpu_precision(config["device"], config["matmul_precision"]):
             outcome = _train_and_test(config, data, split, output_dir, on_validation)
@@ -222,6 +226,7 @@ def _train_and_test(
         "best_valid_result": outcome["valid"],
         "test_result": outcome["test"],
         "peak_memory_bytes": max(outcome["peak_memory_bytes_per_phase"].values()),
+        "trial_step_bytes": trainer.trial_bytes,
         "parameters": n_learned(model),
         **({"started_from": trainer.started_from} if trainer.started_from else {}),
         **(_of_parts(model) if isinstance(model, HyperRecommender) else {}),
@@ -229,10 +234,19 @@ def _train_and_test(
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
-    """Return what result.json says of a RecBole model that might read the target; ConfigError for one that does."""
-    if isinstance(model, OwnModel) or fold_in_scorer(model) is not None or not has_full_ranking(model):
+    """Return what result.json says of a RecBole model that might read the target; ConfigError for one that does.
+
+    Also for one that fails to rank a case.
+    """
+    if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
         return {}
-    found = leaks.check(model, config, split.valid if len(split.valid) else split.test)
+    cases = split.valid if len(split.valid) else split.test
+    with one_line(type(model), "while it ranked"):
+        if not has_full_ranking(model):
+            with seeded(0):
+                full_sort_scorer(model.eval(), config)(cases[:1])
+            return {}
+        found = leaks.check(model, config, cases)
     return {"leak_check": found} if found else {}
 
 
@@ -247,8 +261,12 @@ def _prepared(
 ) -> tuple[Any, Any, SequenceDataset]:
     """Return the training on the first ``lengths`` of each row, its batches, and the data restricted to these."""
     model, batches, training = build(config, data, split, lengths)
+    trial_bytes = None
     if isinstance(model, HyperRecommender):
         check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
+        if folder.name != REFIT:
+            trial_bytes = require_memory(config, model, batches)
+            logger.info("a trial step took %.0f MiB", trial_bytes / 2**20)
     started = {}
     if config["init_from"]:
         earlier = Earlier.read(Path(config["init_from"]))
@@ -260,6 +278,7 @@ def _prepared(
     else:
         trainer = recbole_training(config, model, folder)
     trainer.data_fingerprint, trainer.started_from = split.store.fingerprint(), started
+    trainer.trial_bytes = trial_bytes
     return trainer, batches, training
 
 

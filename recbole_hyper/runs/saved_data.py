@@ -29,7 +29,8 @@ from recbole_hyper.training.checkpoint import CheckpointError, OtherDataError, c
 from recbole_hyper.types import Cases, Split
 
 DATA, ABOUT = "data", "about.json"
-FORMAT = 1  # raised when an older package would read a folder wrongly
+# of the folder of a run and of its data; raised when an older package would read them wrongly
+FORMAT = 1
 _ALL, _TRAINING, _FEATURES = "sequences", "training", "features"
 _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 
@@ -158,13 +159,21 @@ def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> N
 def _about(place: Path) -> dict[str, Any]:
     if not (place / ABOUT).is_file():
         raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is not complete; copy it as a whole")
-    about = read_json(place / ABOUT)
+    return read_about(place / ABOUT)
+
+
+def read_about(file: Path) -> dict[str, Any]:
+    """Read what a run wrote of a format and the version of the package.
+
+    CheckpointError for a damaged file; ConfigError for a format that came later.
+    """
+    about = read_json(file)
     found = about.get("format")
     if not isinstance(found, int) or found < 1:
-        raise CheckpointError(f"{place / ABOUT} is damaged: format={found!r}")
+        raise CheckpointError(f"{file} is damaged: format={found!r}")
     if found > FORMAT:
         raise ConfigError(
-            f"{place.parent} was written by recbole_hyper {about.get('version')} in format {found}; this is "
+            f"{file} was written by recbole_hyper {about.get('version')} in format {found}; this is "
             f"{package_version()}, which reads formats up to {FORMAT}: install the newer package"
         )
     return about

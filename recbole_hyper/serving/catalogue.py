@@ -30,6 +30,15 @@ INTERACTIONS = "interactions"
 logger = logging.getLogger("recbole_hyper")
 
 
+def column_of_items(table: pa.Table, item_column: str | None, own: Collection[str]) -> str:
+    """Return ``item_column``, or a column with one of the run's ``own`` names or a usual one; ConfigError for none."""
+    names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
+    if not names or names[0] not in table.column_names:
+        named = repr(item_column) if item_column else "of item ids"
+        raise ConfigError(f"the table of items has no column {named}; it has {', '.join(table.column_names)}")
+    return names[0]
+
+
 class Catalogue:
     """Items by number, and plans for rules.
 
@@ -60,19 +69,16 @@ class Catalogue:
         Original ids are in ``item_column``, else in a column with one of the run's ``own`` names or a usual one. Items
         without a row have no value. ConfigError for a table without that column, or without an item of the model.
         """
-        names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
-        if not names or names[0] not in table.column_names:
-            named = repr(item_column) if item_column else "of item ids"
-            raise ConfigError(f"the catalogue has no column {named}; it has {', '.join(table.column_names)}")
-        ids = as_text(table[names[0]].combine_chunks())
+        column = column_of_items(table, item_column, own)
+        ids = as_text(table[column].combine_chunks())
         rows = pc.index_in(pa.array(self.item_tokens[1:].tolist(), pa.string()), value_set=ids)
         if rows.null_count == len(rows):
-            raise ConfigError(f"no id of the catalogue's column {names[0]!r} is an item of the model")
+            raise ConfigError(f"no id of the catalogue's column {column!r} is an item of the model")
         if rows.null_count:
             logger.info("%d of %d items are not in the catalogue: they meet no condition", rows.null_count, len(rows))
         rows = pa.concat_arrays([pa.nulls(1, rows.type), rows])
         result = copy.copy(self)
-        columns = {name: table[name].combine_chunks().take(rows) for name in table.column_names if name != names[0]}
+        columns = {name: table[name].combine_chunks().take(rows) for name in table.column_names if name != column}
         result.columns = self.columns | columns
         return result
 

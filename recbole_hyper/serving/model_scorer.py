@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
 from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.histories import whole_histories
+from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of
@@ -25,11 +28,15 @@ Scores = npt.NDArray[np.float32]
 class ModelScorer(Scorer):
     """A trained model in evaluation mode, with the configuration of its run, and its users and items.
 
-    ``ranking_memory_budget`` of the configuration bounds the scores that are in memory at one time.
+    ``item_features`` are those that the model reads. ``ranking_memory_budget`` of the configuration bounds the scores
+    that are in memory at one time.
     """
 
-    def __init__(self, model: Any, config: Any, store: SequenceStore) -> None:
-        self.model, self.config, self.store = model.eval(), config, store
+    def __init__(
+        self, model: Any, config: Any, store: SequenceStore, item_features: ItemFeatures | None = None
+    ) -> None:
+        self.model, self.config, self.store, self.item_features = model.eval(), config, store, item_features
+        self.features = () if item_features is None else tuple(column.name for column in item_features.columns)
         self.reads_times = reads_times(config)
         self.learns_users = not isinstance(model, OwnModel) and learns_users(type(model))
         self.score = make_scorer(model, config)
@@ -51,6 +58,16 @@ class ModelScorer(Scorer):
     def vectors(self) -> Scores | None:
         vectors = item_vectors(self.model)
         return None if vectors is None else vectors.detach().to("cpu", torch.float32).numpy()
+
+    def add_items(self, tokens: npt.NDArray[np.str_], table: pa.Table) -> None:
+        if self.item_features is None:
+            super().add_items(tokens, table)
+            return
+        features = self.item_features.extended(table, self.config["seq_separator"])
+        self.model.add_items(features, self.config)
+        self.item_features = features
+        self.store = replace(self.store, item_tokens=np.concatenate([self.store.item_tokens, tokens]))
+        self.score = make_scorer(self.model, self.config)
 
     @torch.no_grad()
     def likeness(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:

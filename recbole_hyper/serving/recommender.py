@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.ids import Ids, as_text
 from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_ids
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.evaluation.search import best_items
-from recbole_hyper.serving.catalogue import Catalogue
+from recbole_hyper.serving.catalogue import Catalogue, column_of_items
 from recbole_hyper.serving.query import Query, first_of, plain_query
 from recbole_hyper.serving.rules import Plan, Rules, select
 from recbole_hyper.serving.scorer import Scorer
@@ -61,16 +61,21 @@ class Recommender:
         trained: Int64 | None = None,
         changed: Sequence[str] = (),
     ) -> None:
-        self.scorer, self.config, self.store = scorer, config, store
-        self.popularity = (counts / max(1, int(counts.sum()))).astype(np.float32)
+        self.scorer, self.config = scorer, config
         self.differences = list(changed)
-        self.catalogue = Catalogue(store.item_tokens, counts, allowed, scorer.vectors, bool(config["exclude_seen"]))
+        self._set_items(store, counts, allowed)
         self.names, self.unit = column_names(config, store), unit_of_times(store.times)
         self._users, self._warned = Ids(store.user_tokens), False
         self._trained: npt.NDArray[np.bool_] | None = None
         if scorer.learns_users:
             self._trained = np.zeros(len(store.user_tokens), dtype=bool)
             self._trained[store.users if trained is None else trained] = True
+
+    def _set_items(self, store: SequenceStore, counts: Int64, allowed: npt.NDArray[np.bool_] | None) -> None:
+        self.store, self._counts = store, counts
+        self.popularity = (counts / max(1, int(counts.sum()))).astype(np.float32)
+        exclude_seen = bool(self.config["exclude_seen"])
+        self.catalogue = Catalogue(store.item_tokens, counts, allowed, self.scorer.vectors, exclude_seen)
 
     def __repr__(self) -> str:
         known = f"{len(self.user_ids):,} users, {self.n_recommendable:,} items to recommend"
@@ -150,9 +155,36 @@ class Recommender:
         Raises:
             ConfigError: no such column, or no row of an item of the model.
         """
-        table = table.to_arrow() if hasattr(table, "to_arrow") else table
-        table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
-        self.catalogue = self.catalogue.with_columns(table, item_column, self.names["item_id"])
+        self.catalogue = self.catalogue.with_columns(_arrow(table), item_column, self.names["item_id"])
+
+    def add_items(self, table: Any, item_column: str | None = None) -> Recommender:
+        """Take in items that the run did not know. Their features alone score them; nothing is trained or written.
+
+        Call it before :meth:`use_catalogue`, whose columns are of the items at that time.
+
+        Args:
+            table: a pandas, polars or Arrow table with a row per item: its id, and all ``selected_features`` of the
+                run. Rows of known items are skipped; of two rows of one new item the first counts.
+            item_column: its column of original item ids; None takes the name in the data, or a usual one.
+
+        Returns:
+            This object.
+
+        Raises:
+            ConfigError: a model that does not score items by their features, or no column of ids.
+            DataError: a feature that is missing, or values of another type.
+        """
+        table = _arrow(table)
+        column = column_of_items(table, item_column, self.names["item_id"])
+        tokens = np.array(as_text(table[column].combine_chunks()).fill_null("").to_pylist(), dtype=str)
+        new = np.sort(np.unique(tokens, return_index=True)[1])
+        new = new[(self.catalogue.ids.find(tokens[new]) == 0) & (tokens[new] != "")]
+        self.scorer.add_items(tokens[new], table.take(new))
+        store = replace(self.store, item_tokens=np.concatenate([self.store.item_tokens, tokens[new]]))
+        allowed, more = self.catalogue.allowed, (0, len(new))
+        allowed = None if allowed is None else np.pad(allowed, more, constant_values=True)
+        self._set_items(store, np.pad(self._counts, more), allowed)
+        return self
 
     def query(
         self, users: Any = None, histories: Any = None, unknown: str = "skip", cold: str = "popular", times: Any = None
@@ -346,6 +378,12 @@ class Recommender:
             raise ConfigError(f"{self.config['model']} has no item vectors and scores no history")
         alone = plain_query([[item] for item in numbers.tolist()])
         return "score after a history of the item alone", self.scorer.scores(alone)
+
+
+def _arrow(table: Any) -> pa.Table:
+    """Return a pandas, polars or Arrow table as an Arrow table."""
+    table = table.to_arrow() if hasattr(table, "to_arrow") else table
+    return table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
 
 
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, NoSpaceError
 from recbole_hyper.files import is_no_space
 from recbole_hyper.sweep.proposals import Proposals, Trial
 from recbole_hyper.sweep.trial import FAILED, STOPPED, UNFINISHED, Plan, Record, close_trial, read_record, run_trial
-from recbole_hyper.training.cluster import cluster
 
 SCHEDULERS = ("none", "asha")
 # how often Ray starts a trial again whose process died: killed, out of memory, its machine gone

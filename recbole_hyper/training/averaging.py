@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from recbole_hyper.training.riemannian import manifold_parameters
+from recbole_hyper.hyperbolic.riemannian import manifold_parameters
 
 # elements that change places at one time, so that no third copy of a large table exists
 _PIECE = 1 << 20

@@ -7,6 +7,7 @@ from recbole.data.utils import get_dataloader
 from recbole.sampler import Sampler
 from recbole.utils import ModelType
 
+from recbole_hyper.bridge.models import one_line
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
@@ -51,7 +52,10 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
     training = data.restrict(split.store, lengths)
     if _reads_prefixes(config):
         loader = PrefixLoader(training, split.store, lengths, config)
-        return config.model_class(config, loader.view()).to(config["device"]), loader, training
+        with one_line(config.model_class, "while it was built"):
+            return config.model_class(config, loader.view()).to(config["device"]), loader, training
+    if issubclass(config.model_class, HyperRecommender):
+        config.model_class.require_room(config, split.store.n_items)
     model = config.model_class(config, training).to(config["device"])
     if isinstance(model, HyperRecommender) and config["compile"]:
         model.encoder.compile(dynamic=True)

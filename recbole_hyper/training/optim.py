@@ -9,8 +9,8 @@ from torch import nn
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.checks import schedule_keys
+from recbole_hyper.hyperbolic.riemannian import riemannian_optimizer, without_curvatures
 from recbole_hyper.settings import LEARNERS, RIEMANNIAN_LEARNERS
-from recbole_hyper.training.riemannian import riemannian_optimizer, without_curvatures
 from recbole_hyper.training.rowwise import RowwiseAdam
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}

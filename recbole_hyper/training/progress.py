@@ -12,6 +12,7 @@ import torch
 from recbole.utils import ModelType, early_stopping
 
 from recbole_hyper.files import write_csv
+from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.random_numbers import random_state, restore_random_state
@@ -33,7 +34,6 @@ from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun
 from recbole_hyper.training.memory import PeakMemory
 from recbole_hyper.training.optim import RateSchedule, build_schedule, build_scheduler
 from recbole_hyper.training.processes import agreed, gathered, world
-from recbole_hyper.training.riemannian import restore_training_state
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
 
@@ -65,6 +65,7 @@ class Training:
         plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
             of its own, and lowers the learning rate where that run did.
         started_from: of a warm start, the earlier run and the numbers of known and new items and users.
+        trial_bytes: what the trial step before training took; None where there was none.
         data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
     """
 
@@ -91,6 +92,7 @@ class Training:
         self.plateau_scores: dict[int, float] = {}
         self.data_fingerprint = ""
         self.started_from: dict[str, Any] = {}
+        self.trial_bytes: int | None = None
         self._best_other: dict[str, Any] | None = None
         # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
         self._best_by_step: dict[str, torch.Tensor] | None = None

@@ -1,5 +1,6 @@
 """Models of RecBole in a run: trained by RecBole's trainers, ranked and kept as the models of this package are."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from recbole.utils import get_trainer
 
 from recbole_hyper.bridge import models
 from recbole_hyper.kernels.clock import Stopwatch
+from recbole_hyper.models.part_checks import require_loss
 from recbole_hyper.training.checkpoint import CheckpointError
 from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.memory import PeakMemory, give_back_freed
@@ -71,7 +73,9 @@ class RecBoleTraining(Training):
     def _train_epoch(self, train_data: Any, epoch_idx: int, loss_func: Any = None, show_progress: bool = False) -> Any:
         self._step, self._n_steps, watch = 0, max(1, len(train_data)), Stopwatch()
         with PeakMemory(self.device) as memory:
-            total = super()._train_epoch(train_data, epoch_idx, loss_func, show_progress)  # type: ignore[misc]
+            loss = loss_func or self.model.calculate_loss
+            checked = loss if epoch_idx else self._checked(loss)
+            total = super()._train_epoch(train_data, epoch_idx, checked, show_progress)  # type: ignore[misc]
         give_back_freed()
         parts = total if isinstance(total, tuple) else (float(total or 0.0),)
         means = tuple(part / self._n_steps for part in parts)
@@ -81,6 +85,22 @@ class RecBoleTraining(Training):
         if self._valid and self.eval_step > 0 and not self.is_validated(epoch_idx):
             self._save_state()
         return means if isinstance(total, tuple) else means[0]
+
+    def _checked(self, loss: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return ``loss`` with an error in the first step, or something that is no loss, as one ConfigError."""
+        kind = type(self.model)
+
+        def of_batch(batch: Any) -> Any:
+            if self._step:
+                return loss(batch)
+            with models.one_line(kind, "in its first step"):
+                found = loss(batch)
+            for part in found if isinstance(found, tuple) else (found,):
+                if not isinstance(part, torch.Tensor) or part.numel() != 1:  # RecBole has losses of shape (1,)
+                    require_loss(part, f"{kind.__name__}.calculate_loss")
+            return found
+
+        return of_batch
 
     def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
         """Return what the log says of an epoch, with the seconds of train.csv."""

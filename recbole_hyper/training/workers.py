@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from recbole_hyper.cluster import cluster
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.errors import ConfigError
@@ -19,7 +20,6 @@ from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.threads import processors
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS
-from recbole_hyper.training.cluster import cluster
 from recbole_hyper.training.processes import world
 from recbole_hyper.training.shared import mapped, share
 from recbole_hyper.types import Split

@@ -155,8 +155,8 @@ def test_missing_dataset_says_where_and_how(cycle: Path) -> None:
         ({"eval_args": "{mode: " * 5000 + "}" * 5000}, "nested too deeply"),
         ({"eval_args": "{mode: full, mode: uni99}"}, "'mode' is given twice"),
         ({"load_col": {"inter": 3}}, "load_col="),
-        ({"MAX_ITEM_LIST_LENGTH": 100_000_000}, "MAX_ITEM_LIST_LENGTH=100000000.*one sequence would need about"),
-        ({"hidden_size": 1_000_000}, "hidden_size=1000000.*one sequence would need"),
+        ({"MAX_ITEM_LIST_LENGTH": 10**10}, "MAX_ITEM_LIST_LENGTH=10000000000.*weights of the model need about"),
+        ({"hidden_size": 1_000_000}, "hidden_size=1000000.*weights of the model need"),
         ({"log_wandb": True}, "needs the package wandb"),
         ({"curvature_init": 1e-300}, "curvature_init=1e-300"),
         *(
@@ -290,14 +290,14 @@ def test_curvatures_that_float32_holds_are_taken(cycle: Path, model: str, value:
     assert make(cycle, model=model, curvature=value)["curvature"] == value
 
 
-def test_what_one_sequence_needs_is_held_against_the_memory_there_is(
+def test_what_the_weights_need_is_held_against_the_memory_there_is(
     cycle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make(cycle, MAX_ITEM_LIST_LENGTH=2000)
+    make(cycle, hidden_size=2000)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=50_000_000, available=50_000_000))
-    with pytest.raises(ConfigError, match=r"one sequence would need about .* GiB in training, of 0\.1 GiB in all"):
-        make(cycle, MAX_ITEM_LIST_LENGTH=2000, use_gpu=False)
-    make(cycle, MAX_ITEM_LIST_LENGTH=50, use_gpu=False)
+    with pytest.raises(ConfigError, match=r"weights of the model need about .* GiB in training, of 0\.0 GiB in all"):
+        make(cycle, hidden_size=2000, use_gpu=False)
+    make(cycle, hidden_size=50, use_gpu=False)
 
 
 @pytest.mark.parametrize(

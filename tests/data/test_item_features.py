@@ -111,7 +111,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     again = ItemFeatures.load(tmp_path / "kept")
     assert again.fingerprint() == found.fingerprint()
     assert [column.name for column in again.columns] == NAMES
-    assert (again.n_items, again.nbytes) == (13, found.nbytes)
+    assert again.n_items == 13
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,8 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
         (["price"], "item_id:token\tprice:float\ni1\tinf\ni2\t3\n", "not a finite number"),
         (["text"], "item_id:token\ttext:float_seq\ni1\t1 2\ni2\t1\n", r"sequences of 2 lengths .*line 3"),
         (["text"], "item_id:token\ttext:float_seq\ni1\t1 nan\ni2\t1 2\n", "no sequence of finite numbers"),
+        (["price"], "item_id:token\tprice:float\ni1\t1.7e308\ni2\t-1.7e308\n", "float32 does not hold"),
+        (["price"], "item_id:token\tprice:float\ni1\t1.7e308\ni2\t1.6e308\n", "float32 does not hold"),
         (["text"], "item_id:token\ttext:float_seq\ni1\t1 1e300\ni2\t1 2\n", "float32 does not hold"),
     ],
 )

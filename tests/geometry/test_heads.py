@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -139,6 +140,30 @@ def test_learned_curvature_gets_a_gradient() -> None:
     assert head.log_curvature.grad.abs() > 0
     flat = OutputHead(registry.resolve("geometry", "euclidean")(), torch.randn(9, 4), learn_curvature=True)
     assert flat.log_curvature is None
+
+
+def test_a_learned_curvature_ends_where_float32_loses_its_gradient() -> None:
+    """Its gradient, against float64, is good at the floor; below it would be rounding, and no gradient is given."""
+    poincare = registry.resolve("geometry", "poincare")()
+    states, weight = torch.randn(64, 16), torch.randn(50, 16)
+
+    def gradient(curvature: float, dtype: torch.dtype) -> float:
+        head = OutputHead(poincare, weight.to(dtype), curvature=1.0, learn_curvature=True)
+        head.to(dtype)
+        with torch.no_grad():
+            head.log_curvature.fill_(math.log(curvature))
+        head.logits(states.to(dtype)).square().mean().backward()
+        return float(head.log_curvature.grad)
+
+    assert gradient(2e-6, torch.float32) == pytest.approx(gradient(2e-6, torch.float64), rel=0.1)
+    assert gradient(1e-8, torch.float32) == 0
+    head = OutputHead(poincare, weight, curvature=1e-6, learn_curvature=True)
+    with torch.no_grad():
+        head.log_curvature -= 5
+    assert head.curvature_value == pytest.approx(1e-6)
+    with pytest.raises(ValueError, match=r"curvature=1e-07 \(key curvature_init\): 1e-06 is the least to learn from"):
+        OutputHead(poincare, weight, curvature=1e-7, learn_curvature=True)
+    assert OutputHead(poincare, weight, curvature=1e-7).curvature_value == pytest.approx(1e-7)
 
 
 def test_scores_carry_no_gradient(geometry: Geometry) -> None:

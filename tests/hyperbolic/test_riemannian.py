@@ -9,7 +9,7 @@ from torch import nn
 
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
-from recbole_hyper.training.riemannian import (
+from recbole_hyper.hyperbolic.riemannian import (
     manifold_parameters,
     restore_training_state,
     riemannian_optimizer,

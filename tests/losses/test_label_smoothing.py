@@ -13,7 +13,6 @@ from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.losses import _chunks, ce
 from recbole_hyper.losses._chunks import Tiles
-from recbole_hyper.losses.base import Problem
 from recbole_hyper.losses.ce import CrossEntropy
 from tests.conftest import LEARN
 from tests.losses.test_ce import GEOMETRIES, LargestTensor, full, gradients, problem
@@ -124,13 +123,6 @@ def test_a_model_learns_with_it_and_is_less_sure(geometry: str, walk: Path, tmp_
     result = run("SASRecCE", "walk", config_dict={**keys, "output_dir": str(tmp_path / "run")})
     assert result["test"]["hit@1"] > 0.7
     assert result["config"]["label_smoothing"] == 0.3
-
-
-def test_the_lifted_items_are_part_of_the_memory_with_a_link_alone() -> None:
-    for linked, more in ((True, 4 * 3 * 1000 * 17), (False, 0)):
-        problem = Problem(50, 16, 1000, linked=linked)
-        plain, smoothed = (CrossEntropy(label_smoothing=share).memory_bytes(problem) for share in (0.0, 0.1))
-        assert smoothed - plain == more
 
 
 def test_a_share_out_of_range_is_refused(walk: Path, tmp_path: Path) -> None:

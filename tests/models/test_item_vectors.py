@@ -18,7 +18,6 @@ from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
 from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
-from recbole_hyper.models.preflight import estimate_memory
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.build import build, read_data
@@ -269,21 +268,6 @@ def test_without_features_nothing_is_there(taste: Path, tmp_path: Path) -> None:
     assert type(model.item_embedding) is torch.nn.Embedding
     assert data.item_features is None
     assert not [name for name in model.state_dict() if "feature" in name]
-
-
-def test_memory_is_counted(taste: Path, tmp_path: Path) -> None:
-    given = keys(taste, tmp_path, feature_fusion="concat", selected_features=["class", "text"])
-    config = Config("SASRecCE", "taste", config_dict=given)
-    data, split = read_data(config)
-    model = build(config, data, split, split.train_lengths)[0]
-    n, features = split.store.n_items, data.item_features
-    assert features is not None
-    plain, with_features = estimate_memory(config, n), estimate_memory(config, n, features)
-    more = [value for name, value in model.named_parameters() if "features" in name or "fusion" in name]
-    assert with_features.gradients - plain.gradients == sum(value.nbytes for value in more)
-    assert with_features.parameters - plain.parameters == sum(value.nbytes for value in more) + features.nbytes
-    # the matrix of the head and its gradient are the least
-    assert with_features.activations - plain.activations > 2 * model.item_embedding.weight.nbytes
 
 
 @pytest.fixture

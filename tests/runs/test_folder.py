@@ -237,3 +237,28 @@ def test_a_start_that_trained_nothing_leaves_the_folder_free(random_data: Path, 
     (tmp_path / "theirs" / "config.yaml").write_text("model: Pop\ndataset: random\n")
     with pytest.raises(ConfigError, match="already holds a run"):
         run("Pop", "random", config_dict={**keys, "output_dir": str(tmp_path / "theirs")})
+
+
+def test_a_tensorboard_folder_that_cannot_be_written_is_refused_before_the_data_are_read(
+    random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recbole_hyper.runs.run.run_claimed", never)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").write_text("a file")
+    with pytest.raises(ConfigError, match="tensorboard' cannot be written"):
+        run("SASRecCE", "random", config_dict=settings(random_data, tmp_path / "run", log_tensorboard=True))
+
+
+def test_faults_of_this_package_are_not_taken_for_recboles(random_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*arguments: object) -> None:
+        raise AttributeError("a fault of ours")
+
+    keys = {**SMALL, "data_path": str(random_data)}
+    for name in ("_check_dataset", "_check_keys", "_choose_device", "_defaults"):
+        with monkeypatch.context() as changed:
+            changed.setattr(Config, name, fault)
+            with pytest.raises(AttributeError, match="a fault of ours"):
+                Config("SASRecCE", "random", config_dict=keys)
+    monkeypatch.setattr("recbole.config.configurator.Config._set_default_parameters", fault)
+    with pytest.raises(ConfigError, match="RecBole cannot use this configuration: AttributeError"):
+        Config("SASRecCE", "random", config_dict=keys)

@@ -161,7 +161,7 @@ def test_failed_trials_are_recorded_and_the_sweep_goes_on(
 def test_a_refusal_for_want_of_memory_is_a_failed_trial(keys: dict, tmp_path: Path) -> None:
     outcome = local(keys, tmp_path / "s", {"memory_limit": {"grid": [1000, 10**12]}})
     assert outcome["trials"] == {"failed": 1, "finished": 1}
-    assert "training would need about" in next(iter(outcome["failures"].values()))
+    assert "a training step would need about" in next(iter(outcome["failures"].values()))
     assert outcome["best"]["settings"] == {"memory_limit": 10**12}
 
 

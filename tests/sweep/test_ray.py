@@ -14,10 +14,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.sweep import driver, sweep, trial, tuner
 from recbole_hyper.sweep.trial import read_record
-from recbole_hyper.training.cluster import cluster
 from tests import serial_sweep
 
 pytestmark = pytest.mark.slow

@@ -1,7 +1,8 @@
 """Run by test_kills.py in a process of its own: runs that kill themselves at a given point, each in a fork of it.
 
 One import serves all of them. Reads {"folder", "keys", "kills"} as JSON from its input; writes for every kill how the
-two processes ended, and whether weights, state of training and test equal those of a run that was not killed.
+two processes ended, and whether weights, state of training and test equal those of a run that was not killed. With a
+"space" sweeps are killed; where "warm" is set, runs that start from the weights of an earlier one.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from safetensors.torch import load_file
 
 from recbole_hyper import files, run
 from recbole_hyper.config import Config
+from recbole_hyper.sweep import driver, sweep
+from recbole_hyper.sweep.folder import REQUEST
 from recbole_hyper.training import checkpoint
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
+from tests import serial_sweep
 
 
 def die() -> None:
@@ -87,8 +91,8 @@ HOOKS: dict[str, Callable[..., None]] = {
 }
 
 
-def forked(keys: dict[str, Any], kill: list[Any]) -> int:
-    """Run in a fork of this process; return its exit status, negative for a signal."""
+def forked(keys: dict[str, Any], kill: list[Any], space: Any = None) -> int:
+    """Run, or sweep ``space``, in a fork of this process; return its exit status, negative for a signal."""
     process = os.fork()
     if process:
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -98,44 +102,54 @@ def forked(keys: dict[str, Any], kill: list[Any]) -> int:
             sys.stderr = nowhere
             if kill:
                 HOOKS[kill[0]](*kill[1:])
-            run("SASRecCE", "cycle", config_dict=keys)
+            if space:
+                driver.run_trials, driver.run_each = serial_sweep.run_trials, serial_sweep.run_each
+                begun = (Path(keys["output_dir"]) / REQUEST).is_file()
+                sweep("SASRecCE", "cycle", space=space, config_dict={**keys, "resume": begun})
+            else:
+                run("SASRecCE", "cycle", config_dict=keys)
             status = 0
     finally:
         os._exit(status)
 
 
-def outcome(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Any]:
-    """Return the tested weights, the weights at the end of training, and what result.json says of both."""
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    said = [result[key] for key in ("valid", "test", "best_epoch", "epochs")]
-    tested, trained = load_file(folder / "model.safetensors"), load_state(folder / "checkpoint.pt")["model"]
-    if (folder / "refit").is_dir():
-        tested |= {f"refit.{name}": one for name, one in load_file(folder / "refit" / "model.safetensors").items()}
-        trained |= {
-            f"refit.{name}": one for name, one in load_state(folder / "refit" / "checkpoint.pt")["model"].items()
-        }
-    return tested, trained, said
+def outcome(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the tensors of all weights and states of training below ``folder``, and what its results say of them."""
+    tensors: dict[str, torch.Tensor] = {}
+    said: dict[str, Any] = {}
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if file.name == "model.safetensors":
+            tensors |= {f"{name} {key}": value for key, value in load_file(file).items()}
+        elif file.name == "checkpoint.pt":
+            tensors |= {f"{name} {key}": value for key, value in load_state(file)["model"].items()}
+        elif file.name == "result.json":
+            result = json.loads(file.read_text(encoding="utf-8"))
+            said[name] = [result[key] for key in ("valid", "test", "best_epoch", "epochs")]
+    return tensors, said
 
 
 def equal(one: Path, other: Path) -> bool:
-    *tensors, said = zip(outcome(one), outcome(other), strict=True)
-    same = [set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a) for a, b in tensors]
-    return all(same) and said[0] == said[1]
+    (a, said), (b, also) = outcome(one), outcome(other)
+    return bool(a) and set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a) and said == also
 
 
 def main() -> None:
     torch.set_num_threads(1)
     asked = json.loads(sys.stdin.read())
-    folder, keys = Path(asked["folder"]), asked["keys"]
+    folder, keys, space = Path(asked["folder"]), asked["keys"], asked.get("space")
     # what a first use loads, once and not in every fork; no thread is started
     Config("SASRecCE", "cycle", config_dict=keys)
     numba.njit(lambda number: number)(1)
-    assert forked({**keys, "output_dir": str(folder / "whole")}, []) == 0
+    if asked.get("warm"):
+        assert forked({**keys, "output_dir": str(folder / "earlier")}, []) == 0
+        keys = {**keys, "init_from": str(folder / "earlier")}
+    assert forked({**keys, "output_dir": str(folder / "whole")}, [], space) == 0
     answers = []
     for number, kill in enumerate(asked["kills"]):
         own = {**keys, "output_dir": str(folder / str(number)), "resume": True}
-        killed, resumed = forked(own, kill), forked(own, [])
-        left = [path.name for path in Path(own["output_dir"]).glob("*.part")]
+        killed, resumed = forked(own, kill, space), forked(own, [], space)
+        left = [path.name for path in Path(own["output_dir"]).rglob("*.part")]
         same = resumed == 0 and equal(folder / "whole", folder / str(number))
         answers.append({"killed": killed, "resumed": resumed, "equal": same, "left": left})
     print(json.dumps(answers))

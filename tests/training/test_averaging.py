@@ -15,7 +15,6 @@ from torch import nn
 from recbole_hyper import load
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
-from recbole_hyper.models.preflight import estimate_memory
 from recbole_hyper.runs.run import run
 from recbole_hyper.training import validation
 from recbole_hyper.training.averaging import WeightAverage
@@ -320,13 +319,3 @@ def test_a_model_without_such_steps_says_that_it_reads_no_decay(
     config = Config(model, "random", config_dict={"data_path": str(random_data), "ema_decay": 0.9})
     assert f"{model} does not read ema_decay" in caplog.text
     assert config["ema_decay"] is None
-
-
-def test_the_average_is_part_of_the_memory_that_a_run_asks_for(random_data: Path) -> None:
-    plain, averaged = (
-        estimate_memory(
-            Config("SASRecCE", "random", config_dict={"data_path": str(random_data), "ema_decay": decay}), 99
-        )
-        for decay in (None, 0.9)
-    )
-    assert averaged.total - plain.total == plain.parameters

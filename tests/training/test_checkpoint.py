@@ -88,8 +88,8 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(
         assert str(path) in message if message else equal(read(path), before), position
         assert "\n" not in message
         noticed += bool(message)
-    # the rest are the marks of the digests, without which a file is one from before they were written
-    assert noticed > 0.95 * len(positions)
+    # the rest are the marks of a digest, without which a file is one from before it was written, and padding
+    assert noticed > 0.6 * len(positions)
 
 
 @FILES

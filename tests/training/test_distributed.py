@@ -218,7 +218,7 @@ def test_a_killed_run_on_two_workers_goes_on_to_the_bit(random_data: Path, tmp_p
     keys |= {"refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}, "stopping_step": 20}
     keys |= {"checkpoint_minutes": 1e-9}
     whole = run("SASRecBCE", "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
-    for rows in (2, 5):
+    for rows in (2, 5, 8, 11):
         said = killed(settings(random_data, tmp_path / "parts", **keys, resume=rows > 2), rows)
         assert re.fullmatch(r"training on 2 workers failed: a worker was killed.*--output_dir=\S+parts'", said)
         assert not (tmp_path / "parts" / ".workers").exists()

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parents[2]
+WANTED = {"killed": -signal.SIGKILL, "resumed": 0, "equal": True, "left": []}
 POINTS = ("before", "half", "written", "renamed")
 # 5 epochs of 2 steps; validated are the second epoch, the fourth and, as it is the last, the fifth, each of which is
 # better than the one before
@@ -50,8 +51,10 @@ INSIDE = {
 INSIDE |= {"train_windows": "random", "refit": True, "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
 
 
-def kill_and_resume(kills: list[list], data: Path, folder: Path, **more: Any) -> None:
-    asked = {"folder": str(folder), "keys": {**KEYS, "data_path": str(data), **more}, "kills": kills}
+def answers_of(kills: list[list], data: Path, folder: Path, *, about: Any = None, **more: Any) -> list[dict]:
+    """Return how each of ``kills`` ended; ``about`` is what is asked of killed_runs.py besides."""
+    keys = {**KEYS, "data_path": str(data), **more}
+    asked = {"folder": str(folder), "keys": keys, "kills": kills, **(about or {})}
     done = subprocess.run(
         [sys.executable, "-m", "tests.training.killed_runs"],
         input=json.dumps(asked),
@@ -61,10 +64,27 @@ def kill_and_resume(kills: list[list], data: Path, folder: Path, **more: Any) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
-    wanted = {"killed": -signal.SIGKILL, "resumed": 0, "equal": True, "left": []}
-    wrong = [(kill, answer) for kill, answer in zip(kills, answers, strict=True) if answer != wanted]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def kill_and_resume(kills: list[list], data: Path, folder: Path, **more: Any) -> None:
+    answers = answers_of(kills, data, folder, **more)
+    wrong = [(kill, answer) for kill, answer in zip(kills, answers, strict=True) if answer != WANTED]
     assert not wrong
+
+
+# steps of the two trials and of the winner's two final runs, a checkpoint behind each, and the files of a sweep
+SPACE = {"learning_rate": {"grid": [0.01, 0.02]}}
+IN_SWEEPS = [
+    *(["step", number] for number in range(2, 20, 2)),
+    *(["write", "checkpoint.pt", number, point] for number in (2, 7) for point in POINTS),
+    *(["write", "result.json", 1, point] for point in POINTS),
+]
+IN_WARM_STARTS = [
+    *(["step", number] for number in range(1, 11)),
+    *(["write", "model.safetensors", 1, point] for point in POINTS),
+    *(["write", "checkpoint.pt", number, point] for number in (1, 3) for point in POINTS),
+]
 
 
 def test_a_killed_run_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
@@ -88,3 +108,13 @@ def test_runs_killed_anywhere_inside_epochs_go_on_to_the_bit(cycle: Path, tmp_pa
 def test_runs_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     assert len(MANY) >= 60
     kill_and_resume(MANY, cycle, tmp_path)
+
+
+@pytest.mark.slow
+def test_sweeps_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    kill_and_resume(IN_SWEEPS, cycle, tmp_path, about={"space": SPACE}, epochs=3, checkpoint_minutes=1e-9)
+
+
+@pytest.mark.slow
+def test_warm_starts_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    kill_and_resume(IN_WARM_STARTS, cycle, tmp_path, about={"warm": True}, **INSIDE)
