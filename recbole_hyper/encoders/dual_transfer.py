@@ -35,18 +35,11 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
             (_head_log_distribution(p, lengths), _head_log_distribution(f, lengths))
             for p, f in zip(past.heads, future.heads, strict=True)
         ]
-    elif form == "attention":
-        if not past.maps or not future.maps:
-            raise ValueError(
-                "dual_transfer='attention' needs attention maps, which this backbone does not have; "
-                "use dual_transfer='heads', or a backbone with attention"
-            )
+    else:
         pairs = [
             (_distance_log_distribution(p, lengths, "past"), _distance_log_distribution(f, lengths, "future"))
             for p, f in zip(past.maps, future.maps, strict=True)
         ]
-    else:
-        raise ValueError(f"form={form!r} is unknown; known: heads, attention")
     per_user = torch.stack([symmetric_kl(p, f).mean(dim=-1) for p, f in pairs]).mean(dim=0)  # (B,)
     counted = lengths > 0
     return torch.where(counted, per_user, 0.0).sum() / counted.sum().clamp(min=1)

@@ -79,6 +79,8 @@ class LiGREncoder(PositionalEncoder):
     There is no layer norm before or after the blocks.
     """
 
+    block = LiGRBlock
+
     def __init__(
         self,
         item_embedding: nn.Embedding,
@@ -94,18 +96,16 @@ class LiGREncoder(PositionalEncoder):
         initializer_range: InitializerRange = 0.02,
     ) -> None:
         check_above_zero(layer_norm_eps=layer_norm_eps)
-        super().__init__(item_embedding, max_length=max_length, dropout_prob=hidden_dropout_prob, scale=1.0)
-        width = item_embedding.embedding_dim
-        self.blocks = nn.ModuleList(
-            LiGRBlock(
-                width,
-                n_heads=n_heads,
-                inner_size=inner_size or 4 * width,
-                hidden_dropout_prob=hidden_dropout_prob,
-                attn_dropout_prob=attn_dropout_prob,
-                layer_norm_eps=layer_norm_eps,
-            )
-            for _ in range(n_layers)
+        super().__init__(
+            item_embedding,
+            max_length=max_length,
+            n_layers=n_layers,
+            dropout_prob=hidden_dropout_prob,
+            n_heads=n_heads,
+            inner_size=inner_size or 4 * item_embedding.embedding_dim,
+            hidden_dropout_prob=hidden_dropout_prob,
+            attn_dropout_prob=attn_dropout_prob,
+            layer_norm_eps=layer_norm_eps,
         )
         self.input_norm = nn.Identity()
         self.output_norm = nn.Identity()

@@ -2,11 +2,10 @@
 
 import math
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
@@ -147,27 +146,20 @@ class MoebiusGRU(nn.Module):
             f"inputs={self.inputs}, nonlinearity={self.nonlinearity}, reset={self.reset}"
         )
 
-    def forward(
-        self, inputs: Tensor | PackedSequence, h0: Tensor | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
+    def forward(self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return all states of the last layer and the last state of every layer, as torch.nn.GRU: points of the ball.
 
-        The output is (L, B, hidden) in the layout of ``inputs`` (packed for packed inputs); h_n (num_layers, B, hidden)
-        has the states at the last real step.
+        The output is (L, B, hidden) in the layout of ``inputs``; h_n (num_layers, B, hidden) has the states at the last
+        real step.
 
         Args:
-            inputs: (L, B, in), (B, L, in) with ``batch_first``, (L, in) without a batch, or a PackedSequence.
+            inputs: (L, B, in), (B, L, in) with ``batch_first``, or (L, in) without a batch.
             h0: (num_layers, B, hidden) points of the ball, (num_layers, hidden) without a batch; default 0.
             lengths: (B,) numbers of real steps of right-padded inputs, each in 1..L; later states are unspecified.
 
         Raises:
             ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
         """
-        if isinstance(inputs, PackedSequence):
-            padded, packed_lengths = pad_packed_sequence(inputs)
-            output, last = self._run(padded, h0, packed_lengths)
-            packed = pack_padded_sequence(hyperbolic.exp0(output, self.curvature), packed_lengths, enforce_sorted=False)
-            return packed, hyperbolic.exp0(last, self.curvature)
         single = inputs.dim() == 2
         if single:
             inputs = inputs.unsqueeze(1)
@@ -183,7 +175,7 @@ class MoebiusGRU(nn.Module):
     def tangent_states(
         self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what forward returns, as tangent vectors log_0(h); no packed inputs."""
+        """Return what forward returns, as tangent vectors log_0(h)."""
         output, last = self._run(inputs.transpose(0, 1) if self.batch_first else inputs, h0, lengths)
         return (output.transpose(0, 1) if self.batch_first else output), last
 
@@ -246,23 +238,6 @@ class MoebiusGRU(nn.Module):
                     f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
                 )
         return batch
-
-
-class MoebiusGRUCell(nn.Module):
-    """One step of :class:`MoebiusGRU` (same arguments), with the interface of torch.nn.GRUCell.
-
-    ``forward(input (B, in), hidden (B, hidden) = None) -> (B, hidden)``; ``hidden`` and the result are points of the
-    ball. For a sequence use MoebiusGRU, which is faster.
-    """
-
-    def __init__(
-        self, input_size: int, hidden_size: int, curvature: float | str = 1.0, inputs: str = "tangent", **options: Any
-    ) -> None:
-        super().__init__()
-        self.layer = MoebiusGRU(input_size, hidden_size, curvature=curvature, inputs=inputs, **options)
-
-    def forward(self, inputs: Tensor, hidden: Tensor | None = None) -> Tensor:
-        return self.layer(inputs[None], None if hidden is None else hidden[None])[1][0]
 
 
 @register("encoders", "moebius_gru")

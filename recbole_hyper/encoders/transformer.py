@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -185,11 +185,11 @@ class TransformerBlock(nn.Module):
 class PositionalEncoder(Encoder):
     """Causal blocks over item embeddings times ``scale``, and learned positions counted from the end of the sequence.
 
-    A subclass adds ``blocks``, which are called like :class:`TransformerBlock`, ``input_norm`` and ``output_norm``.
-    ``dropout_prob`` applies to the sum of item and position.
+    A subclass sets the class ``block``, which gets ``block_options`` and is called like :class:`TransformerBlock`, and
+    adds ``input_norm`` and ``output_norm``. ``dropout_prob`` applies to the sum of item and position.
     """
 
-    blocks: nn.ModuleList
+    block: ClassVar[type[nn.Module]]
     input_norm: nn.Module
     output_norm: nn.Module
 
@@ -198,14 +198,18 @@ class PositionalEncoder(Encoder):
         item_embedding: nn.Embedding,
         *,
         max_length: int,
+        n_layers: int,
         dropout_prob: float,
-        scale: float,
+        scale: float = 1.0,
         attend_pads: bool = False,
+        **block_options: Any,
     ) -> None:
         super().__init__(item_embedding)
         self.scale, self.max_length, self.attend_pads = scale, max_length, attend_pads
-        self.position_embedding = nn.Embedding(max_length, item_embedding.embedding_dim)
+        width = item_embedding.embedding_dim
+        self.position_embedding = nn.Embedding(max_length, width)
         self.dropout = Dropout(dropout_prob)
+        self.blocks = nn.ModuleList(self.block(width, **block_options) for _ in range(n_layers))
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         states, n_pads = self._embed(items, lengths)
@@ -244,6 +248,8 @@ class TransformerEncoder(PositionalEncoder):
         ValueError: heads that do not divide d, or options that are out of range or contradict each other.
     """
 
+    block = TransformerBlock
+
     def __init__(
         self,
         item_embedding: nn.Embedding,
@@ -279,22 +285,17 @@ class TransformerEncoder(PositionalEncoder):
         super().__init__(
             item_embedding,
             max_length=max_length,
+            n_layers=n_layers,
             dropout_prob=hidden_dropout_prob,
             scale=math.sqrt(width) if scale_embeddings else 1.0,
             attend_pads=attend_pads,
-        )
-        self.blocks = nn.ModuleList(
-            TransformerBlock(
-                width,
-                n_heads=n_heads,
-                inner_size=inner_size or width,
-                hidden_dropout_prob=hidden_dropout_prob,
-                attn_dropout_prob=attn_dropout_prob,
-                activation=inner_activation,
-                layer_norm_eps=layer_norm_eps,
-                norm_placement=norm_placement,
-            )
-            for _ in range(n_layers)
+            n_heads=n_heads,
+            inner_size=inner_size or width,
+            hidden_dropout_prob=hidden_dropout_prob,
+            attn_dropout_prob=attn_dropout_prob,
+            activation=inner_activation,
+            layer_norm_eps=layer_norm_eps,
+            norm_placement=norm_placement,
         )
         norm = nn.LayerNorm(width, eps=layer_norm_eps)
         self.input_norm = norm if norm_placement == "post" else nn.Identity()

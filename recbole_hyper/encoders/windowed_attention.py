@@ -4,7 +4,7 @@ Shapes: B users, L length, d width, h heads, d/h head width. Sequences are right
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -173,23 +173,23 @@ class WindowedAttention(nn.Module):
 
 
 class WindowedAttentionLayer(nn.Module):
-    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with ``dropout`` of both branches and in FFN."""
+    """Post-norm block: H = LN(X + attention(X)), X' = LN(H + FFN(H)), with dropout of both branches and in FFN."""
 
     def __init__(
         self,
-        attention: WindowedAttention,
         hidden_size: int,
         *,
-        inner_size: int = 64,
-        dropout: float = 0.5,
-        hidden_act: str = "gelu",
-        layer_norm: bool = True,
-        layer_norm_eps: float = 1e-12,
-        residual: bool = True,
-        initializer_range: float = 0.02,
+        inner_size: int,
+        hidden_dropout_prob: float,
+        hidden_act: str,
+        layer_norm: bool,
+        layer_norm_eps: float,
+        residual: bool,
+        initializer_range: float,
+        **attention: Any,
     ) -> None:
         super().__init__()
-        self.attention = attention
+        self.attention = WindowedAttention(hidden_size, initializer_range=initializer_range, **attention)
         self.activation = activation(hidden_act)
         self.residual = residual
         self.widen = nn.Linear(hidden_size, inner_size)
@@ -199,7 +199,7 @@ class WindowedAttentionLayer(nn.Module):
             nn.init.zeros_(linear.bias)
         self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps) if layer_norm else nn.Identity()
         self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps) if layer_norm else nn.Identity()
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(
         self, inputs: Tensor, lengths: Tensor, *, return_maps: bool = False
@@ -272,25 +272,21 @@ class WindowedAttentionEncoder(Encoder):
         self.dropout = Dropout(hidden_dropout_prob)
         self.layers = nn.ModuleList(
             WindowedAttentionLayer(
-                WindowedAttention(
-                    hidden_size,
-                    n_heads=n_heads,
-                    max_length=max_length,
-                    windows="multi_scale" if windows is None else windows,
-                    direction=direction,
-                    relative_positions=relative_positions,
-                    dropout=attn_dropout_prob if layer_dropout else 0.0,
-                    window_at_eval=window_at_eval,
-                    initializer_range=initializer_range,
-                ),
                 hidden_size,
                 inner_size=inner_size or hidden_size,
-                dropout=hidden_dropout_prob if layer_dropout else 0.0,
+                hidden_dropout_prob=hidden_dropout_prob if layer_dropout else 0.0,
                 hidden_act=hidden_act,
                 layer_norm=layer_norm,
                 layer_norm_eps=layer_norm_eps,
                 residual=residual,
                 initializer_range=initializer_range,
+                n_heads=n_heads,
+                max_length=max_length,
+                windows="multi_scale" if windows is None else windows,
+                direction=direction,
+                relative_positions=relative_positions,
+                dropout=attn_dropout_prob if layer_dropout else 0.0,
+                window_at_eval=window_at_eval,
             )
             for _ in range(n_layers)
         )

@@ -297,13 +297,6 @@ class TestTransfer:
         items[0, 0] = 4
         assert encoder.both(*pair(items, lengths)).transfer > 1e-6
 
-    def test_unknown_form(self):
-        past, future = random_trace(0, self.lengths), random_trace(1, self.lengths)
-        with pytest.raises(ValueError, match="known: heads, attention"):
-            transfer(past, future, self.lengths, "maps")
-        with pytest.raises(ValueError, match="needs attention maps"):
-            transfer(Trace(heads=past.heads), Trace(heads=future.heads), self.lengths, "attention")
-
 
 class TestObjective:
     @pytest.mark.parametrize("form", ["heads", "attention"])
