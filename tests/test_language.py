@@ -35,7 +35,6 @@ FILES = [
         file
         for name in ("encoders", "losses", "models")
         for file in sorted((ROOT / "recbole_hyper" / name).glob("*.py"))
-        if file.name != "preflight.py"
     ),
 ]
 

@@ -148,13 +148,8 @@ class BSARecEncoder(WindowFilterEncoder):
             raise ValueError(f"bsarec_alpha={bsarec_alpha} is outside [0, 1]; it is the share of the filter")
         if bsarec_c < 0:
             raise ValueError(f"bsarec_c={bsarec_c}: a number from 0 is expected")
-        own: dict[str, Any] = {
-            "n_heads": n_heads,
-            "attn_dropout_prob": attn_dropout_prob,
-            "alpha": bsarec_alpha,
-            "c": bsarec_c,
-        }
-        super().__init__(item_embedding, **own, **options)
+        layer_options = {"alpha": bsarec_alpha, "c": bsarec_c, **options}
+        super().__init__(item_embedding, n_heads=n_heads, attn_dropout_prob=attn_dropout_prob, **layer_options)
         for layer in self.layers:
             assert isinstance(layer, BSARecLayer)
             layer.draw()

@@ -271,7 +271,6 @@ class TransformerEncoder(PositionalEncoder):
         ] = "separate",
         attend_pads: Annotated[bool, Option("bool", "attend to padding too (papers' code)")] = False,
     ) -> None:
-        inner_activation = activation(hidden_act)
         if norm_placement not in NORM_PLACEMENTS:
             raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
         if attend_pads and norm_placement != "query":
@@ -293,7 +292,7 @@ class TransformerEncoder(PositionalEncoder):
             inner_size=inner_size or width,
             hidden_dropout_prob=hidden_dropout_prob,
             attn_dropout_prob=attn_dropout_prob,
-            activation=inner_activation,
+            activation=activation(hidden_act),
             layer_norm_eps=layer_norm_eps,
             norm_placement=norm_placement,
         )
