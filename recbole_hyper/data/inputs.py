@@ -131,10 +131,10 @@ def _times(
     if column is None:
         raise DataError("times: numbers or dates are needed")
     moments = in_unit(column.combine_chunks(), unit)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    back = np.flatnonzero((np.diff(moments) < 0) & (np.diff(rows) == 0))
+    history = np.repeat(np.arange(len(counts)), counts)
+    back = np.flatnonzero((np.diff(moments) < 0) & (np.diff(history) == 0))
     if len(back):
-        raise ValueError(f"times[{rows[back[0]]}] go backwards: give the items of a history oldest first")
+        raise ValueError(f"times[{history[back[0]]}] go backwards: give the items of a history oldest first")
     return moments
 
 
