@@ -18,7 +18,7 @@ from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
 # subcommands that take configuration keys as --key=value beside their own options
 TAKE_KEYS = {"run", "compare", "evaluate", "keys", "sweep"}
-# those whose help ends with the keys that are set most often, and which of them
+# commands whose help ends with the most common keys, and these keys
 COMMON_KEYS = {"run": COMMON, "compare": COMMON, "sweep": COMMON, "evaluate": COMMON_OF_RANKING}
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # who read it has enough (head, less); what is left in the buffer goes nowhere
+        # the reader has stopped (head, less): discard what is left in the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, FloatingPointError) as error:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _trusted(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """Return the block in which the code of a run's folder runs that the command line trusts."""
+    """Return a context in which the code of a run's folder may run, as far as the command line trusts it."""
     if not hasattr(arguments, "trust_plugins"):
         return contextlib.nullcontext()
     from recbole_hyper.runs.plugin_files import trusting
@@ -94,14 +94,14 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _versions() -> str:
-    """Return what ``--version`` prints: this package and what it stands on, without importing any of it."""
+    """Return the text of ``--version``: this package, RecBole, torch and Ray, without importing them."""
     others = [f"{name} {importlib.metadata.version(name)}" for name in ("recbole", "torch", "ray")]
     own = sys.modules["recbole_hyper"].__version__
     return f"recbole-hyper {own} ({', '.join(others)}, Python {platform.python_version()})"
 
 
 def _add_help_of_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> None:
-    """Let the help that is asked for end with the keys that are set most often."""
+    """End the requested help with the most common keys."""
     command = next((word for word in argv if not word.startswith("-")), "")
     if command in COMMON_KEYS and {"-h", "--help"} & set(argv):
         from recbole_hyper.settings import common_text
@@ -133,7 +133,7 @@ def _without_keys(argv: list[str], subs: dict[str, argparse.ArgumentParser]) -> 
 
 
 def _keys(rest: list[str], parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """Turn ``--key=value`` and ``--key value`` into a dictionary; a flag that stands alone is True."""
+    """Turn ``--key=value`` and ``--key value`` into a dictionary; a flag without a value is True."""
     keys: dict[str, Any] = {}
     words = list(rest)
     while words:

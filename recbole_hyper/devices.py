@@ -11,7 +11,7 @@ import torch
 from recbole_hyper.threads import processors
 
 CPU = torch.device("cpu")
-# has no float64, which evaluation and curvatures take
+# without float64, which evaluation and curvatures need
 WITHOUT_FLOAT64 = ("mps",)
 
 
@@ -64,7 +64,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Return what a figure was measured on: type, name and memory in bytes; "cores" too for the CPU."""
+    """Return the device of a measurement: type, name and memory in bytes; "cores" too for the CPU."""
     if device.type == "cpu":
         return {"type": "cpu", "name": _processor(), "memory": total_memory(device), "cores": processors()}
     name = str(module_of(device).get_device_name(device))

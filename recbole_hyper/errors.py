@@ -17,7 +17,7 @@ class DataError(ValueError):
 
 
 class MissingDataError(ConfigError):
-    """A data set that is in no folder: its ``name``, the ``root`` where its folder belongs, and what may be done."""
+    """A data set without a folder: its ``name``, the ``root`` where it belongs, and whether it may be fetched."""
 
     def __init__(self, message: str, name: str, root: Path, *, of_recbole: bool, offline: bool) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class MissingDataError(ConfigError):
 
 
 class NoSpaceError(OSError):
-    """The disk is full, or a quota is used up: nothing was half-written, and the same work can go on with space."""
+    """The disk is full, or a quota is used up: nothing was half-written, and with space the work can continue."""
 
 
 class NonFiniteScoreError(ValueError):
@@ -33,7 +33,7 @@ class NonFiniteScoreError(ValueError):
 
 
 class LockedError(OSError):
-    """Another process works on the same folder."""
+    """Another process uses the same folder."""
 
 
 def check_above_zero(**values: float) -> None:

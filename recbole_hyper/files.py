@@ -1,4 +1,4 @@
-"""Files that a reader never sees half-written, what they hold as plain values, and folders that one process holds.
+"""Files that a reader never sees half-written, plain values for JSON and YAML, and locks.
 
 Every file of the package is written through :func:`replaced`: to a temporary name beside it, then renamed.
 """
@@ -26,7 +26,7 @@ import yaml
 
 from recbole_hyper.errors import ConfigError, LockedError, NoSpaceError
 
-# what a full disk, a quota and a file too large are called by the system
+# the system's codes for a full disk, a quota and a file too large
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # torch, safetensors, Arrow and numpy pass the system's error on as text of their own
 _NO_SPACE_TEXT = re.compile(
@@ -38,7 +38,7 @@ _NO_SPACE_TEXT = re.compile(
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Give the temporary path that takes the place of ``path`` when the block ends well, and is removed when not.
+    """Yield a temporary path that replaces ``path`` when the block succeeds, and is removed when it fails.
 
     The folder is made where it is missing; leftovers of processes that were killed are removed. Who may read the file
     follows from the umask, whatever the library that writes makes of it (safetensors: its owner alone). NoSpaceError
@@ -55,9 +55,9 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """Give an empty folder that takes the place of ``folder`` when the block ends well, and is removed when not.
+    """Yield an empty folder that replaces ``folder`` when the block succeeds, and is removed when it fails.
 
-    What stood there before goes when the new one is complete; a reader finds one of the two, or for a moment none.
+    The old folder is removed when the new one is complete; a reader finds one of the two, or for a moment none.
     Raises as :func:`replaced`.
     """
     with _part_of(folder) as part:
@@ -204,6 +204,6 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what can be computed again: ``$XDG_CACHE_HOME/recbole_hyper`` or ~/.cache/..."""
+    """Return the user's cache folder: ``$XDG_CACHE_HOME/recbole_hyper`` or ~/.cache/..."""
     root = os.environ.get("XDG_CACHE_HOME")
     return Path(root if root else Path.home() / ".cache") / "recbole_hyper"

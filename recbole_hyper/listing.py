@@ -1,4 +1,4 @@
-"""What there is, by name, and what it is: read from docstrings and comments, so that no part is imported for it."""
+"""Names of parts and files with a line on each, read from docstrings and comments without importing anything."""
 
 import ast
 import inspect
@@ -22,10 +22,7 @@ _SENTENCE = re.compile(r"\.(?: (?=[A-Z])|$)")
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that goes by its ``name``, and what it is, in one line; "" where nothing says it.
-
-    ``group`` is a heading for those that are told apart, "" for the others.
-    """
+    """A name and its description in one line ("" if there is none); ``group`` is the heading above it, if any."""
 
     name: str
     about: str
@@ -57,7 +54,7 @@ def parts(kind: str) -> list[Entry]:
 
 
 def third_party_models() -> list[Entry]:
-    """Return the RecBole models of the plugin files that were loaded, with the first sentence that says what one is."""
+    """Return the RecBole models of the plugin files that were loaded, with the first sentence of their docstrings."""
     entries = []
     for name, cls in models.models().items():
         about = inspect.getdoc(cls) if cls.__doc__ else inspect.getdoc(inspect.getmodule(cls))
@@ -100,12 +97,12 @@ def stock_models() -> list[Entry]:
 
 
 def files(folder: str) -> list[Entry]:
-    """Return the YAML files of ``properties/<folder>`` with the first sentence of the comment that they open with."""
+    """Return the YAML files of ``properties/<folder>`` with the first sentence of their opening comment."""
     paths = sorted((properties_folder() / folder).glob("*.yaml"))
     return [Entry(path.stem, opening(path.read_text(encoding="utf-8"))) for path in paths]
 
 
 def opening(text: str) -> str:
-    """Return the first sentence of the comment that a YAML file opens with, the command to type left out."""
+    """Return the first sentence of a YAML file's opening comment, without the command in it."""
     lines = [line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())]
     return first_sentence(" ".join(filter(None, (_COMMAND.sub("", line) for line in lines))))

@@ -2,7 +2,7 @@
 
 On processors with AVX-512 that are not Intel's, torch's MKL multiplies with half-width instructions; oneDNN, which
 torch asks only where less than float32 precision is allowed, is two to three times faster there. Without AMX units it
-has no lower precision to use, and its products are as exact as MKL's: that is tried before it is relied upon. The two
+has no lower precision to use, and its products are as exact as MKL's: a test at the start makes sure. The two
 round differently, so results name the one that made them (:func:`product_library`).
 """
 
@@ -52,7 +52,7 @@ _allowing = _Allowing()
 
 @functools.cache
 def exact_when_allowed_less() -> bool:
-    """Whether this CPU's products keep float32 precision although torch is told that less would do.
+    """Return whether this CPU's products keep float32 precision even where torch may use less.
 
     Tried once per process on the three shapes of a product and its two gradients.
     """

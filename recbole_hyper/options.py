@@ -1,4 +1,4 @@
-"""What an option is: a key with its values, its default, its meaning, and what it decides.
+"""Options: a key with its values, its default, its meaning, and what it decides.
 
 A part states its options once, as keyword-only arguments of its constructor::
 
@@ -35,7 +35,7 @@ AUTO = "auto"  # the value that says: find one in the training data
 
 
 class _Open:
-    """Default of an option that RecBole's files or a model's parts give, or that must be given."""
+    """Default of an option that RecBole's files or the model's parts give, or that is required."""
 
     def __repr__(self) -> str:
         return "OPEN"
@@ -77,7 +77,7 @@ class Option:
 
 
 def keyed(**options: Option) -> dict[str, Option]:
-    """Return options that know the keys by which they are given."""
+    """Return options with their keys filled in."""
     return {key: dataclasses.replace(option, key=key) for key, option in options.items()}
 
 
@@ -97,7 +97,7 @@ def _stated(constructor: Any) -> Mapping[str, Option]:
     function = getattr(constructor, "__init__", None) if isinstance(constructor, type) else constructor
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError):  # names that only a type checker knows
+    except (NameError, TypeError, AttributeError):  # names that exist for a type checker only
         hints = {}
     parameters = inspect.signature(constructor).parameters.values()
     return {

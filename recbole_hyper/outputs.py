@@ -1,6 +1,6 @@
-"""What a command may write over, and what of other people's text it may print.
+"""Checks of the files that a command overwrites, and of foreign text that it prints.
 
-A command writes over its own earlier output, recognised by its content, and over none of its inputs.
+A command overwrites its own earlier output, recognised by its content, and none of its inputs.
 """
 
 import re
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def require_no_link(*paths: Path) -> None:
-    """Raise ConfigError for a path that is a link: what is written to it would land elsewhere."""
+    """Raise ConfigError for a path that is a link: writing to it would change another file."""
     for path in paths:
         if path.is_symlink():
             raise ConfigError(f"{path} is a link, which would be written through; remove it")

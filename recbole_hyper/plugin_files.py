@@ -2,7 +2,7 @@
 
 The folder of a file becomes a package of its own name, so that two folders may each have a ``layers.py``, and two files
 of one folder share it. While a file runs, ``from layers import X`` and ``from .layers import X`` both find the module
-beside it; a module that is imported already (torch, recbole) stays what it is.
+beside it; a module that is already imported (torch, recbole) stays.
 """
 
 import hashlib

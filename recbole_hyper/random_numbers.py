@@ -1,4 +1,4 @@
-"""Random numbers: the state of the generators of this process, and drawing that leaves them as they are."""
+"""Random numbers: the state of this process's generators, and draws that leave it unchanged."""
 
 import contextlib
 import json
@@ -14,10 +14,10 @@ from recbole_hyper.devices import module_of, usable_accelerator
 
 
 class OwnDraws(TorchDispatchMode):
-    """A context in which this thread draws from a generator of its own, as torch's would after ``manual_seed(seed)``.
+    """A context in which this thread draws from another generator, as torch's would after ``manual_seed(seed)``.
 
-    torch's own generator is one for all threads: what another thread draws meanwhile, a training for one, stays what
-    it would be. Only torch's operations on the CPU are taken over.
+    All threads share torch's generator; draws in this context do not change those of a training in another thread. It
+    covers torch's operations on the CPU.
     """
 
     def __init__(self, seed: int) -> None:
@@ -69,7 +69,7 @@ def order_state(loader: Any) -> Any:
 
 
 def restore_random_state(state: dict[str, Any], loader: Any) -> None:
-    """Undo what happened to every generator since :func:`random_state`."""
+    """Set every generator to the state of :func:`random_state`."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = json.loads(state["numpy"])
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002

@@ -45,9 +45,9 @@ BASES = {
 
 
 class Part:
-    """Base of the kinds' bases: what a part says of its options."""
+    """Base class of all kinds of parts: their options and defaults."""
 
-    # keys of the model that are otherwise where this part is used, those of base classes included
+    # defaults of the model's keys that differ where this part is used; base classes add theirs
     model_defaults: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
@@ -65,12 +65,12 @@ class Part:
 
 
 class Model:
-    """Base of the models of this package: what a configuration asks of a model's class."""
+    """Base class of the models of this package: what a configuration reads from a model's class."""
 
-    # by the key that names it (encoder, geometry, loss_type), each part that the model has by itself; {}: of one piece
+    # by the key that names it (encoder, geometry, loss_type), the parts of the model; {} for a model of one piece
     parts: ClassVar[dict[str, str | type]] = {}
 
-    # keys that the model reads, of its parts apart
+    # options of the model beside those of its parts
     own_options: ClassVar[Mapping[str, Option]] = {}
 
     @classmethod
@@ -111,7 +111,7 @@ def register(kind: str, name: str | None = None) -> Callable[[T], T]:
     def named(cls: T) -> T:
         key = name or cls.__name__
         known = _registry[kind].setdefault(key, cls)
-        # the same class again: its module was imported anew
+        # the same class again: its module was imported a second time
         if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"{kind} {key!r} is registered twice: by {path_of(known)} and by {path_of(cls)}")
         _registry[kind][key] = cls
@@ -126,7 +126,7 @@ def names(kind: str) -> list[str]:
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    # a class that was given as it is has its path for a name, and is no offer
+    # a class given in Python has its path as name and is not listed
     registered = [name for name in _registry[kind] if ":" not in name]
     return sorted({*registered, *(point.name for point in _entry_points(kind))})
 
@@ -168,7 +168,7 @@ def _found(kind: str, part: str) -> type:
 
 
 def name_of(kind: str, part: str | type) -> str:
-    """Return the text that names ``part`` in a configuration: its registered name, or else its path, from now on.
+    """Return the name of ``part`` in a configuration: its registered name, or else its path, which is registered.
 
     Raises:
         ConfigError: a class that does not derive from the kind's base.

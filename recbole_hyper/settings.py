@@ -1,8 +1,8 @@
-"""The settings of every run, once: default, values, what they decide, meaning. Options of parts are beside the parts.
+"""The settings of every run: default, values, what they decide, meaning. Options of parts are beside the parts.
 
-A default that is OPEN is RecBole's, or that of the model's parts. RecBole's own keys that this package reads in its own
-way are here too; all others keep RecBole's meaning. A resumed run, a sweep, ``compare``, ``evaluate`` and reports ask
-:func:`deciding` what a key decides.
+OPEN means that RecBole or the model's parts give the default. RecBole's keys are here where this package gives them a
+meaning; all others keep RecBole's. :func:`deciding` tells resumed runs, sweeps, ``compare``, ``evaluate`` and reports
+what a key decides.
 """
 
 import functools
@@ -18,6 +18,8 @@ from recbole_hyper.yaml_files import read_yaml
 PLAIN_LEARNERS = ("adam", "adamw", "sgd", "adagrad", "rmsprop")
 RIEMANNIAN_LEARNERS = ("riemannian_adam", "riemannian_sgd")
 LEARNERS, RECBOLE_LEARNERS = (*PLAIN_LEARNERS, *RIEMANNIAN_LEARNERS), (*PLAIN_LEARNERS, "sparse_adam")
+
+EVAL_ARGS = {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user", "mode": "full"}
 
 SETTINGS: dict[str, Option] = {}
 
@@ -36,12 +38,7 @@ _declare(
     ("user_inter_num_interval", OPEN, "interval or ~", "users with that many interactions are kept, to a fixed point"),
     ("item_inter_num_interval", OPEN, "interval or ~", "items with that many interactions are kept, to a fixed point"),
     ("rm_dup_inter", OPEN, "first, last or ~", "which of equal user-item pairs is kept; ~ keeps all"),
-    (
-        "benchmark_filename",
-        None,
-        "list or ~",
-        "[train, valid, test]: NAME.train.inter and so on are the parts, or two of training and test; ~ is NAME.inter",
-    ),
+    ("benchmark_filename", None, "list or ~", "[train, valid, test]: the parts are NAME.train.inter and so on"),
     ("normalize_all", None, "bool or ~", "rescale float columns to [0, 1], all but the time"),
     ("plugins", None, "list or ~", "Python files with parts of your own"),
 )
@@ -52,27 +49,12 @@ _declare(
 )
 _declare(
     "split score ranking",
-    (
-        "eval_args",
-        {"split": {"LS": "valid_and_test"}, "order": "TO", "group_by": "user", "mode": "full"},
-        "dict",
-        "split, order, grouping, candidates: see docs of the protocols",
-    ),
+    ("eval_args", EVAL_ARGS, "dict", "split, order, grouping, candidates: see docs of the protocols"),
 )
 _declare(
     "split",
-    (
-        "candidate_seed",
-        2020,
-        "int >= 0",
-        "draws candidates (uniN, popN), cases (eval_cases) and a random order (RO), apart from the seed",
-    ),
-    (
-        "eval_cases",
-        None,
-        "int >= 1 or ~",
-        "validation and test cases that are ranked, drawn by candidate_seed; ~ is all",
-    ),
+    ("candidate_seed", 2020, "int >= 0", "draws candidates (uniN, popN), cases (eval_cases) and random orders (RO)"),
+    ("eval_cases", None, "int >= 1 or ~", "validation and test cases to rank, drawn by candidate_seed; ~ is all"),
 )
 _declare(
     "split grows",
@@ -89,30 +71,15 @@ _declare(
     ("adam_betas", [0.9, 0.999], "two floats in [0, 1)", "of adam and adamw"),
     ("weight_decay", OPEN, "float >= 0, auto or ~", "L2 inside the learner"),
     ("clip_grad_norm", OPEN, "dict or ~", "{max_norm: 5.0, norm_type: 2} bounds the norm of the gradient"),
-    (
-        "lr_plateau",
-        None,
-        "dict or ~",
-        "{factor: 0.5, patience: 5} multiplies the rate after that many stale validations",
-    ),
+    ("lr_plateau", None, "dict or ~", "{factor: 0.5, patience: 5}: multiplies the rate after stale validations"),
     ("lr_schedule", None, "cosine, linear or ~", "the rate falls to 0 at the last of the epochs; ~ keeps it"),
     ("warmup_ratio", 0.0, "float in [0, 1)", "share of the epochs over which the rate rises from 0"),
     ("ema_decay", None, "float in (0, 1) or ~", "what is ranked and kept is an exponential average of the weights"),
     ("manifold_learning_rate", None, "float > 0 or ~", "of parameters on a manifold; ~ is learning_rate"),
     ("stabilize", 10, "int >= 1", "steps between projections of manifold parameters"),
-    (
-        "rowwise_update",
-        False,
-        "bool",
-        "adam skips items without gradient in a step (sampled losses, sce, large catalogues)",
-    ),
+    ("rowwise_update", False, "bool", "adam skips items without gradient in a step (for large catalogues)"),
     ("train_batch_size", OPEN, "int >= 1 or auto", "sequences (not rows) in a batch"),
-    (
-        "init_from",
-        None,
-        "str or ~",
-        "folder of a finished run whose weights a new one starts from, items and users matched by id",
-    ),
+    ("init_from", None, "str or ~", "folder of a finished run: start from its weights, matched by ids"),
     ("num_workers", 1, "int >= 1", "processes of data-parallel training, started by Ray Train"),
     ("train_windows", "all", "all, last or random", "every interaction a target; the last L; one random window"),
     ("drop_last", False, "bool", "leave out the last, smaller batch of an epoch"),
@@ -125,24 +92,9 @@ _declare(
     ("curvature_init", 1.0, "float32 > 0", "where a learned curvature starts"),
     ("curvature_learning_rate", None, "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
     ("item_bias", False, "bool", "trained offset per item in the output head"),
-    (
-        "item_bias_init",
-        0.0,
-        "float",
-        "where the offsets start; -log(n_negatives) spares binary losses with many negatives their plateau",
-    ),
-    (
-        "reuse_item_embeddings",
-        True,
-        "bool",
-        "the encoder's item vectors are the head's; False: the head has its own (gSASRec's port)",
-    ),
-    (
-        "selected_features",
-        None,
-        "list or ~",
-        "columns of the .item file that are part of an item's vector: [class, release_year]",
-    ),
+    ("item_bias_init", 0.0, "float", "where the offsets start; -log(n_negatives) suits binary losses"),
+    ("reuse_item_embeddings", True, "bool", "the head has the encoder's item vectors; False: a table of its own"),
+    ("selected_features", None, "list or ~", "columns of the .item file for item vectors: [class, release_year]"),
     ("pooling_mode", "sum", "sum, mean or max", "of the tokens of a feature that is a sequence"),
     ("feature_fusion", "add", "add or concat", "vectors of id and features: their sum, or one map of all"),
     ("feature_output", True, "bool", "features are part of the head's item vectors too"),
@@ -164,12 +116,7 @@ _declare(
     "score ranking metrics",
     ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], "list or str", "RecBole's names"),
     ("topk", [1, 5, 10], "list or int", "cut-offs"),
-    (
-        "metric_decimal_place",
-        6,
-        "int in [0, 15]",
-        "digits that metrics are rounded to; RecBole rounds the score to 4 before it decides what is better",
-    ),
+    ("metric_decimal_place", 6, "int in [0, 15]", "digits of metrics; RecBole compares scores with 4 digits"),
 )
 _declare(
     "ranking metrics",
@@ -189,20 +136,10 @@ _declare(
     ("resume", False, "bool", "continue the run in output_dir from its last checkpoint"),
     ("checkpoint_dir", OPEN, "str", "no effect: everything is in output_dir"),
     ("checkpoint_step", 1, "int >= 1", "epochs between two resumable checkpoints"),
-    (
-        "checkpoint_minutes",
-        10,
-        "float > 0 or ~",
-        "minutes between two resumable checkpoints inside an epoch; ~ writes none",
-    ),
+    ("checkpoint_minutes", 10, "float > 0 or ~", "minutes between resumable checkpoints inside an epoch; ~ is none"),
     ("n_threads", None, "int >= 1 or ~", "torch threads; ~ is torch's choice, within what affinity and cgroup allow"),
     ("ray_address", None, "str or ~", "running Ray cluster for num_workers, host:port; ~ starts one here"),
-    (
-        "memory_limit",
-        None,
-        "int >= 1 or ~",
-        "bytes that training may take; ~ is what is free; a run that needs more is refused",
-    ),
+    ("memory_limit", None, "int >= 1 or ~", "bytes that training may take; ~ is what is free"),
     ("protocol_report", False, "bool", "print what the protocol made of the data before training"),
     ("save_cases", True, "bool", "write the rank of every case to parquet files"),
     ("save_data", True, "bool", "keep ids and histories in output_dir/data, which is then enough to recommend"),
@@ -213,18 +150,8 @@ _declare(
     ("wandb_project", OPEN, "str", "project there"),
     ("worker", OPEN, "int >= 0", "processes that make the batches of RecBole's general models"),
     ("state", OPEN, "str", "level of the log"),
-    (
-        "matmul_precision",
-        "highest",
-        "highest, high or medium",
-        "of float32 products on a GPU: float32, TF32 or bfloat16",
-    ),
-    (
-        "compile",
-        False,
-        "bool",
-        "let torch.compile fuse the encoder's operations; the first steps take a minute",
-    ),
+    ("matmul_precision", "highest", "highest, high or medium", "of float32 products on a GPU: float32, TF32, bfloat16"),
+    ("compile", False, "bool", "let torch.compile fuse the encoder's operations; the first steps take a minute"),
     ("use_gpu", OPEN, "bool", "False trains on the CPU; True warns where no GPU can be used"),
     ("gpu_id", OPEN, "str, int or ~", "of the GPU; empty is the CPU"),
 )
@@ -235,9 +162,9 @@ COMMON = (
     *("MAX_ITEM_LIST_LENGTH", "loss_type", "geometry", "curvature", "seed", "eval_args", "exclude_seen"),
     *("metrics", "topk", "valid_metric", "output_dir", "resume", "data_path", "plugins"),
 )
-# in the place of a default, where each model or part has its own
+# shown in place of a default that depends on the model or part
 BY_MODEL = "..."
-# what a finished run may be evaluated with
+# keys with which a finished run may be evaluated
 COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")
 
 
@@ -258,7 +185,7 @@ def deciding(*what: str) -> frozenset[str]:
 
 
 def is_text(key: str) -> bool:
-    """Return whether a word on the command line is the value of ``key`` as it stands: a folder called 1 is text."""
+    """Return whether a word on the command line is the value of ``key`` unchanged: a folder called 1 is text."""
     return key in SETTINGS and SETTINGS[key].consists_of("str", "interval", "~")
 
 
@@ -282,7 +209,7 @@ def general_defaults() -> dict[str, tuple[Any, str]]:
 
 
 def common_text(names: Sequence[str] = COMMON, *, more: str = "recbole-hyper keys MODEL") -> str:
-    """Return the lines of ``--help`` on the keys ``names``, with general defaults; ``more`` tells all others."""
+    """Return the lines of ``--help`` on the keys ``names``, with general defaults; ``more`` lists all others."""
     general = general_defaults()
     lines = ["common configuration keys and their defaults (...: by model; a model may have its own):"]
     for name in names:

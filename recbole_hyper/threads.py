@@ -11,33 +11,33 @@ from typing import Any
 SPINS = "1000"
 # a training step takes some thirty; oneDNN's own default is 1024
 CACHED_KERNELS = "64"
-# random numbers, the number of threads and the log belong to the process: of runs in several threads one is at work
+# random numbers, thread counts and the log belong to the process: one run at a time
 PROCESS_LOCK = threading.RLock()
 
 
 def limit_spinning() -> None:
-    """Let torch's threads wait for each other asleep rather than in a loop, unless the environment says how.
+    """Let torch's threads sleep while they wait, instead of spinning, unless the environment sets this.
 
-    A thread that spins keeps its processor from the one that it waits for, where another process computes too: of two
-    trainings at once an epoch took 5 to 40 times that of one alone, and takes 2.1 times that so; alone, steps as small
-    as those of ml-100k are about a tenth slower (``make bench-threads``).
+    Beside another busy process, a spinning thread takes the processor from the thread that it waits for. With two
+    trainings at once an epoch took 5 to 40 times as long as alone; without spinning it takes 2.1 times. Alone, the
+    small steps of ml-100k get about a tenth slower (``make bench-threads``).
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
 def limit_cached_kernels() -> None:
-    """Let oneDNN keep fewer of the kernels that it compiles, one for each shape, unless the environment says how many.
+    """Let oneDNN cache fewer of its compiled kernels, one for each shape, unless the environment sets how many.
 
-    Batches differ in length and in their number of targets, so that most kernels serve one step, and each holds a
-    megabyte or two: FMLPRecCE on MovieLens-1M grew to 5.1 GB in 20 epochs, and has 1.6 GB in its third so, no slower.
+    Batches differ in length and in their number of targets, so most kernels serve one step, and each takes a megabyte
+    or two: FMLPRecCE on MovieLens-1M grew to 5.1 GB in 20 epochs; with this limit it takes 1.6 GB and is no slower.
     """
     if not {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"} & set(os.environ):
         os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = CACHED_KERNELS
 
 
 def processors() -> int:
-    """Return what the affinity of this process and the quota of its cgroup, such as a container's, leave it."""
+    """Return the processors that this process may use, by its affinity and its cgroup's quota (a container's)."""
     from joblib import cpu_count
 
     return int(cpu_count())

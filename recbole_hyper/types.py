@@ -85,7 +85,7 @@ class Split:
         catalogue: (n_items,) True where an item may be recommended in the test, or None for all items but padding.
         valid_catalogue: the same for validation where it differs, as a refit knows more items; None: no difference.
         points: times that part the data, by the name of the part that starts there ("valid", "test"), if any.
-        counts: what the protocol kept, dropped and why, for the report.
+        counts: what the protocol kept and dropped, and why, for the report.
     """
 
     store: SequenceStore
@@ -116,7 +116,7 @@ class Ranks:
         n_candidates: (n,) number of items that each target was ranked among, itself included.
         top_items: (n, k) best items of each case, equal scores in item order.
         tied: share of cases whose target had the score of another candidate.
-        top_scores: (n, k) scores of the best items, -inf where a list is shorter; None where nobody asked for lists.
+        top_scores: (n, k) scores of the best items, -inf where a list is shorter; None where no lists were requested.
     """
 
     ranks: Int64

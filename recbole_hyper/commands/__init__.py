@@ -25,7 +25,7 @@ def files(text: str) -> list[str]:
 
 
 def add_run(parser: argparse.ArgumentParser, about: str = "output_dir of the run") -> None:
-    """Add the folder of a run, and what of the code that it names may run."""
+    """Add the folder of a run, and which code of that folder may run."""
     parser.add_argument("run", help=about)
     parser.add_argument("--plugins", type=words, default=[], help="Python files that the run was trained with")
     parser.add_argument("--trust_plugins", action="store_true", help="run the Python files that the folder names")

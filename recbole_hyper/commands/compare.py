@@ -9,7 +9,7 @@ from typing import Any
 
 from recbole_hyper.commands import add_dataset, words
 
-# what is measured of a ranking, as a model's YAML may say beside the candidates of eval_args
+# metrics of a ranking, which a model's YAML may set beside the candidates of eval_args
 RANKING_KEYS = ("metrics", "topk", "valid_metric")
 
 HELP = "train several models on one split, and print and save one table with significance against the best"
@@ -118,10 +118,10 @@ def run_all(
     for number, ((name, seed), keys) in enumerate(plans.items(), 1):
         file = seed_folder(folder / name, seed) / RESULT
         label = name if seed is None else f"{name}, seed {seed}"
-        said = f": finished before, {file}" if keys is None else ""
+        note = f": finished before, {file}" if keys is None else ""
         if keys is not None and file.is_file():
-            said = ": goes on, as more is asked for than it was run with"
-        print(f"[{number}/{len(plans)}] {label}{said}", flush=True)
+            note = ": continues, for more epochs than before"
+        print(f"[{number}/{len(plans)}] {label}{note}", flush=True)
         if keys is not None:
             path = folder / f"{name}{'' if seed is None else f'-seed-{seed}'}.yaml"
             write_yaml(path, keys)
@@ -271,7 +271,7 @@ def _one_mode(value: Any) -> Any:
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:
-    """Train and test one model with the keys of a YAML file in a process, and so a memory, of its own.
+    """Train and test one model with the keys of a YAML file in a separate process.
 
     Returns its error, None for success.
     """

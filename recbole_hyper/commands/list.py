@@ -1,4 +1,4 @@
-"""``recbole-hyper list [KIND]``: what goes by its name, one line each."""
+"""``recbole-hyper list [KIND]``: everything that has a name, one line each."""
 
 import argparse
 import textwrap
@@ -60,7 +60,7 @@ def summary(kind: str, entries: list[Entry]) -> list[str]:
 
 
 def _models() -> list[Entry]:
-    # the first of one name is the one that runs
+    # of two models with one name the first one runs
     by_name: dict[str, Entry] = {}
     for entry in [*third_party_models(), *parts("models"), *stock_models()]:
         by_name.setdefault(entry.name, entry)

@@ -1,9 +1,9 @@
-"""The configuration of a run: what counts before what, on one page. See docs/options.md.
+"""The configuration of a run, and which source of a value wins, on one page. See docs/options.md.
 
 Later wins: RecBole's files; the settings of every run; the options of the model's parts; the model's file; the data
 set's line; the user's files, one after another; the dictionary or the command line. ``eval_args`` is merged key by key,
-every other key is replaced as a whole. All is checked once, before any data are read. What RecBole's own models and
-data sets read beside that is completed at the end, by RecBole's methods.
+every other key is replaced as a whole. All is checked once, before any data are read. RecBole's methods
+then add what its own models and data sets read beside that.
 """
 
 import ast
@@ -157,11 +157,11 @@ class Config(RecBoleConfig):
             key need not be one that something reads.
 
     Attributes:
-        external_config_dict: what the user gives; internal_config_dict: the defaults; final_config_dict: what counts.
+        external_config_dict: the user's keys; internal_config_dict: the defaults; final_config_dict: the result.
         sources: by key, where its default comes from.
         file_of_key: by key of a configuration file, that file; foreign_keys: those of them that nothing reads.
         without_effect: by key that the model does not read although RecBole or this package documents it, why.
-        remarks: what is said of keys whose meaning another key takes away.
+        remarks: warnings about keys that have no effect because of another key.
 
     Raises:
         ConfigError: unknown key, model or part; a value of the wrong type or outside its range; a missing dataset.
@@ -201,7 +201,7 @@ class Config(RecBoleConfig):
         keys_of_files: Mapping[str, str],
     ) -> None:
         """Set every value from the files and from the keys ``typed`` on a command line or in Python, and check it."""
-        # as they are, to know the model: what old names in the files mean depends on it
+        # unchanged at first: what old names in the files mean depends on the model
         said = merged(*(read_yaml(path, twice=[]) for path in files), typed)
         # parts and models must be there before they are named
         plugins = registry.load_plugins(said["plugins"]) if said.get("plugins") else None
@@ -330,7 +330,7 @@ class Config(RecBoleConfig):
         try:
             super()._set_default_parameters()
         except (TypeError, KeyError, AttributeError) as error:
-            # RecBole does not look at the form of every value that it takes apart
+            # RecBole does not check the form of every value
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
         final["data_path"] = os.path.join(root, self.dataset)
         if "data_path" in self.external_config_dict and not Path(root).is_dir() and self.dataset == "ml-100k":
@@ -345,7 +345,7 @@ class Config(RecBoleConfig):
         self._choose_device()
         super()._set_train_neg_sample_args()
         for phase in ("valid", "test"):
-            # candidates are drawn once by the protocol, and general models' samplers are not asked for any
+            # the protocol draws candidates once; RecBole's samplers draw none
             final[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
 
     def _check_dataset(self, root: str) -> None:
@@ -427,7 +427,7 @@ class Config(RecBoleConfig):
     def given_in_vain(self) -> dict[str, str]:
         """Return the keys that are given and that a run of this model does not read, and why.
 
-        What asks for the default, as the configuration of an earlier run does, is no mistake.
+        A key with its default value, as in the configuration of an earlier run, is not among them.
         """
         vain = {
             key: self.without_effect.get(key, "it belongs to other models or parts")
@@ -457,7 +457,7 @@ class Config(RecBoleConfig):
         dropped |= {"valid_neg_sample_args", "test_neg_sample_args", "valid_metric_bigger", "resume"}
         if "use_gpu" not in self.external_config_dict:
             dropped.add("use_gpu")  # so that opening the run warns of a missing GPU only where one was requested
-        # whether a run may go on is read from its epochs, whatever the model makes of them
+        # a resumed run compares its epochs, whatever the model does with them
         dropped |= (set(self.without_effect) - {"epochs"}) | set(TRANSLATED)
         content = {key: value for key, value in self.final_config_dict.items() if key not in dropped}
         if issubclass(self.model_class, registry.Model) or models.is_third_party(self.model_class):

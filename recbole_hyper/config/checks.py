@@ -160,8 +160,7 @@ def check_combinations(config: Mapping[str, Any]) -> None:
 def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) -> None:
     """Raise ConfigError for words of ``eval_args`` that have no meaning, or would be ignored.
 
-    ``sequential`` says whether the model is asked for the item that comes next, ``refit`` whether it is trained anew
-    on train + validation.
+    ``sequential``: the model predicts the next item; ``refit``: it is trained again on train + validation.
     """
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"eval_args={arguments!r}: a mapping is expected, such as {{mode: full}}")
@@ -201,7 +200,7 @@ def check_eval_args(arguments: Any, *, sequential: bool, refit: bool = False) ->
 def checked_protocol(arguments: Mapping[str, Any], *, refit: bool) -> Any:
     """Build the protocol that the one entry of ``split`` in ``eval_args`` names.
 
-    UnknownPartError for an unknown one; ProtocolError for an argument or options that no data make right.
+    UnknownPartError for an unknown one; ProtocolError for an argument or options that are wrong for all data.
     """
     ((name, argument),) = arguments["split"].items()
     cls = registry.resolve("protocols", str(name))
@@ -232,14 +231,14 @@ def _check_order(name: str, arguments: Mapping[str, Any], *, sequential: bool) -
         raise ConfigError(f"eval_args order='RO': the split {name} is made by time; set order: TO")
     if sequential:
         raise ConfigError(
-            "eval_args order='RO': a sequential model is asked for the item that comes next, which a random one is not "
+            "eval_args order='RO': a sequential model predicts the next item, and a random order has none "
             "(RecBole refuses it too); set order: TO, or take a model without sequences (BPR, EASER, PureSVDN, Pop)"
         )
     if arguments.get("successive"):
         raise ConfigError("eval_args successive: true asks for one item after another in time; order: RO has no such")
 
 
-# what of RecBole's metrics a ranking gives
+# what a ranking gives to RecBole's metrics
 SUPPORTED_NEEDS = {
     "rec.topk",
     "rec.items",
@@ -276,7 +275,7 @@ def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | 
     known = name in [metric.lower() for metric in metrics]
     # a metric of the mean rank has no cut-off
     cut = known and "rec.meanrank" not in metric_information[name]
-    # written as a result writes it: @010 would be a column of its own
+    # as in a result: @010 would be another column
     if not known or (cut and k not in map(str, topk)) or (at and not cut):
         raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")
 

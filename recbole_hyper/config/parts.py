@@ -1,4 +1,4 @@
-"""Which options the parts of a model bring, and which of the model's own settings apply when a part is replaced.
+"""The options of a model's parts, and which of the model's settings apply when a part is replaced.
 
 A model's setting for a part applies only if the model uses that part.
 """

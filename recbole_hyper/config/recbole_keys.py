@@ -1,7 +1,7 @@
-"""What this package makes of keys that RecBole documents and that it shares: a key that is not named here is read.
+"""RecBole's documented keys that a run does not read, refuses or translates; all others are read.
 
-A key that is read nowhere in a run has no effect: it is warned of where it is given, and is no part of what a result
-says of the run. A key that would change what the numbers mean, if it were read, is refused.
+A key that a run does not read has no effect: a warning names it, and results leave it out. A key that would change the
+meaning of the numbers is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ class NoEffect:
     when: Callable[[Any], bool] = lambda model: True
 
 
-# what RecBole makes of features while it reads them
+# how RecBole reads features
 FEATURE_KEYS = (
     *("additional_feat_suffix", "preload_weight", "normalize_field", "normalize_all", "numerical_features"),
     *("discretization", "seq_len"),
@@ -119,7 +119,7 @@ SWITCHED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
     ),
 )
 
-# keys that no run takes: the values that ask for nothing, and why no other is taken
+# refused keys: the values that are allowed because they ask for nothing, and why no other is
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "dataset_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
     "dataloaders_save_path": ((None,), "data are read from the atomic files; give their folder as data_path"),
@@ -146,7 +146,7 @@ def check_refused(config: Mapping[str, Any]) -> None:
 
 # RecBole's keys for which another key of this package is set: a run records that one
 TRANSLATED = ("repeatable",)
-# what would drop interactions, and the values besides ~ that drop none
+# keys that drop interactions, and their values besides ~ that drop none
 _DROPPING = ("rm_dup_inter", "val_interval", "user_inter_num_interval", "item_inter_num_interval")
 _DROPS_NOTHING: tuple[Any, ...] = ("[0,inf)", {})
 

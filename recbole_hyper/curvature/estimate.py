@@ -1,4 +1,4 @@
-"""Curvature from a training matrix, with an interval and a verdict: what ``curvature: auto`` asks for."""
+"""Curvature from a training matrix, with an interval and a verdict: for ``curvature: auto``."""
 
 import json
 import logging
@@ -200,9 +200,9 @@ def estimate_curvature(
     named = fingerprint or matrix_fingerprint(matrix)
     key = json.dumps([_VERSION, named, eps, widths, sizes, repeats, seed, scaling])
     if cache_path is not None:
-        kept = _read(Path(cache_path), key)
-        if kept is not None:
-            return kept
+        cached = _read(Path(cache_path), key)
+        if cached is not None:
+            return cached
     vectors = item_vectors(matrix, widths[-1], scaling=scaling, seed=seed)
     measurements = measure_samples(vectors, ranks=widths, sample_sizes=sizes, repeats=repeats, seed=seed)
     seconds = time.perf_counter() - started
@@ -214,7 +214,7 @@ def estimate_curvature(
         try:
             write_json(Path(cache_path), asdict(estimate))
         except OSError as error:
-            logger.warning("the estimate of the curvature is not kept for the next run: %s", error)
+            logger.warning("the estimate of the curvature could not be cached: %s", error)
     return estimate
 
 
@@ -228,10 +228,10 @@ def _read(path: Path, key: str) -> CurvatureEstimate | None:
             return None
         content["upper"] = math.inf if content["upper"] is None else content["upper"]
         content["reasons"], content["plateau_ranks"] = tuple(content["reasons"]), tuple(content["plateau_ranks"])
-        kept = replace(CurvatureEstimate(**content), cached=True)
-        if not (0 < kept.curvature < math.inf and 0 <= kept.lower <= kept.upper):
-            raise ValueError(f"its curvature is {kept.curvature}, between {kept.lower} and {kept.upper}")
-        return kept
+        cached = replace(CurvatureEstimate(**content), cached=True)
+        if not (0 < cached.curvature < math.inf and 0 <= cached.lower <= cached.upper):
+            raise ValueError(f"its curvature is {cached.curvature}, between {cached.lower} and {cached.upper}")
+        return cached
     except (OSError, ValueError, TypeError, KeyError) as error:
-        logger.warning("the kept curvature in %s cannot be used and is estimated anew: %s", path, error)
+        logger.warning("the cached curvature in %s cannot be used and is estimated again: %s", path, error)
         return None

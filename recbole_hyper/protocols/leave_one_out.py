@@ -66,7 +66,7 @@ class LeaveOneOut(Protocol):
             refit_lengths=lengths - (held_out >= 1) if self.refit else None,
             counts={
                 "users": store.n_rows,
-                "users with 1 interaction, neither trained on nor asked for": int((lengths == 1).sum()),
+                "users with 1 interaction, in no part": int((lengths == 1).sum()),
                 "users with 2 interactions, trained on only": int((lengths == 2).sum()),
                 "users with 3 interactions, without a validation case": int((lengths == 3).sum()),
             },

@@ -133,7 +133,7 @@ def test_users_with_short_histories(tmp_path: Path) -> None:
     assert [users[row] for row in split.valid.rows] == ["u4"]
     assert [users[row] for row in split.test.rows] == ["u3", "u4"]
     counts = split.counts
-    assert counts["users with 1 interaction, neither trained on nor asked for"] == 1
+    assert counts["users with 1 interaction, in no part"] == 1
 
 
 def test_only_users_with_one_interaction(tmp_path: Path) -> None:
