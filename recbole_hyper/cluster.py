@@ -1,4 +1,4 @@
-"""A Ray cluster, for the trials of a sweep and the workers of a run; Ray is imported when it is asked for."""
+"""A Ray cluster, for the trials of a sweep and the workers of a run; Ray is imported when it is needed."""
 
 import contextlib
 import logging

@@ -28,7 +28,7 @@ from recbole_hyper.errors import ConfigError, LockedError, NoSpaceError
 
 # the system's codes for a full disk, a quota and a file too large
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# torch, safetensors, Arrow and numpy pass the system's error on as text of their own
+# torch, safetensors, Arrow and numpy pass the system's error on as their own text
 _NO_SPACE_TEXT = re.compile(
     r"no space left|disk quota exceeded|file too large|os error (28|122|27)\b|errno (28|122|27)\b|"
     r"PytorchStreamWriter failed writing|inline_container.*unexpected pos|\d+ requested and \d+ written",
@@ -69,7 +69,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _part_of(path: Path) -> Iterator[Path]:
-    """Give the temporary path of this process for ``path``; what any library says of a full disk is NoSpaceError."""
+    """Yield the temporary path of this process for ``path``; a full disk is NoSpaceError, whatever the library."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # on a shared disk the numbers of another machine's processes say nothing here
     host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]

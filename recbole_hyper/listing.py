@@ -90,7 +90,7 @@ def stock_models() -> list[Entry]:
     for name, file in sorted(recbole_models().items()):
         tree = _parsed(file)
         own = next((ast.get_docstring(node) for node in _classes(tree) if node.name == name), None)
-        # "Reference:", then the paper in a line of its own
+        # "Reference:", then the paper in a separate line
         paper = (ast.get_docstring(tree) or "").partition("Reference:\n")[2].strip().partition("\n")[0]
         entries.append(Entry(name, first_sentence(own) or paper, f"RecBole, {file.parent.name.partition('_')[0]}"))
     return sorted(entries, key=lambda entry: entry.group)

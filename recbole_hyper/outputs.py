@@ -32,7 +32,7 @@ def require_own(
 
     Args:
         output: the file that will be written.
-        is_own: says of a file whether it is an earlier output of the same command.
+        is_own: whether a file is an earlier output of the same command.
         what: that output in words, as "recommendations of this command".
         inputs: the files that the command reads.
     """

@@ -161,7 +161,7 @@ def _found(kind: str, part: str) -> type:
         if part not in _registry[kind]:
             hint = did_you_mean(repr(part), map(repr, known), " Did you mean ", n=1)
             raise UnknownPartError(
-                f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} A part of your own is named by "
+                f"{kind}: {part!r} is unknown; known: {', '.join(known)}.{hint} Name your part by "
                 f"--plugins=FILE.py and its registered name, or as module:Class"
             )
     return _registry[kind][part]

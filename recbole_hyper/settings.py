@@ -40,7 +40,7 @@ _declare(
     ("rm_dup_inter", OPEN, "first, last or ~", "which of equal user-item pairs is kept; ~ keeps all"),
     ("benchmark_filename", None, "list or ~", "[train, valid, test]: the parts are NAME.train.inter and so on"),
     ("normalize_all", None, "bool or ~", "rescale float columns to [0, 1], all but the time"),
-    ("plugins", None, "list or ~", "Python files with parts of your own"),
+    ("plugins", None, "list or ~", "Python files with your parts"),
 )
 _declare(
     "data place",
@@ -93,7 +93,7 @@ _declare(
     ("curvature_learning_rate", None, "float > 0 or ~", "of a learned curvature; ~ is learning_rate"),
     ("item_bias", False, "bool", "trained offset per item in the output head"),
     ("item_bias_init", 0.0, "float", "where the offsets start; -log(n_negatives) suits binary losses"),
-    ("reuse_item_embeddings", True, "bool", "the head has the encoder's item vectors; False: a table of its own"),
+    ("reuse_item_embeddings", True, "bool", "the head has the encoder's item vectors; False: a second table"),
     ("selected_features", None, "list or ~", "columns of the .item file for item vectors: [class, release_year]"),
     ("pooling_mode", "sum", "sum, mean or max", "of the tokens of a feature that is a sequence"),
     ("feature_fusion", "add", "add or concat", "vectors of id and features: their sum, or one map of all"),
@@ -162,7 +162,7 @@ COMMON = (
     *("MAX_ITEM_LIST_LENGTH", "loss_type", "geometry", "curvature", "seed", "eval_args", "exclude_seen"),
     *("metrics", "topk", "valid_metric", "output_dir", "resume", "data_path", "plugins"),
 )
-# shown in place of a default that depends on the model or part
+# shown for a default that depends on the model or part
 BY_MODEL = "..."
 # keys with which a finished run may be evaluated
 COMMON_OF_RANKING = ("eval_args", "exclude_seen", "metrics", "topk", "confidence")

@@ -33,7 +33,7 @@ FILES = [
     *sorted((ROOT / "properties").rglob("*.yaml")),
     *(
         file
-        for name in ("encoders", "losses", "models")
+        for name in ("commands", "config", "curvature", "encoders", "losses", "models", "protocols", "sweep", ".")
         for file in sorted((ROOT / "recbole_hyper" / name).glob("*.py"))
     ),
 ]

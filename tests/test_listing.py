@@ -87,7 +87,7 @@ def test_what_is_prepared_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "loss"]) == 1
-    assert "there is no list of 'loss'; did you mean losses?" in capsys.readouterr().err
+    assert "no list is called 'loss'; did you mean losses?" in capsys.readouterr().err
     assert main(["list", "xyz"]) == 1
     assert "known: models, losses" in capsys.readouterr().err
 

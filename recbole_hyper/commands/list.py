@@ -14,9 +14,7 @@ HELP = "list models, losses, encoders, geometries, protocols, datasets, spaces o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", nargs="?", help=f"{', '.join(KINDS)}; default: the names of all")
-    parser.add_argument(
-        "--plugins", type=words, default="", help="Python files with parts of your own, separated by commas"
-    )
+    parser.add_argument("--plugins", type=words, default="", help="Python files with your parts, separated by commas")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -26,7 +24,7 @@ def main(arguments: argparse.Namespace) -> None:
 
     if arguments.kind is not None and arguments.kind not in KINDS:
         hint = did_you_mean(arguments.kind, KINDS, n=1) or f"; known: {', '.join(KINDS)}"
-        raise ConfigError(f"there is no list of {arguments.kind!r}{hint}")
+        raise ConfigError(f"no list is called {arguments.kind!r}{hint}")
     load_plugins(arguments.plugins)
     if arguments.kind is not None:
         print("\n".join(lines(KINDS[arguments.kind]())))

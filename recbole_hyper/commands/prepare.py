@@ -9,7 +9,7 @@ HELP = "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole at
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="data set of the catalogue, or a name of your own with --source")
+    parser.add_argument("name", nargs="?", help="data set of the catalogue, or your own name with --source")
     parser.add_argument("--list", action="store_true", help="list the catalogue and the raw formats, then stop")
     parser.add_argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file")
     parser.add_argument("--output", default="dataset", help="folder of data sets (default: %(default)s)")

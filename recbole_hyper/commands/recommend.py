@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--missing_ids", help="of csv: ids such as NA are left out (drop) or kept (keep)")
     add_rules(parser)
     parser.add_argument("--unfinished", action="store_true", help="use a run that was stopped in training")
-    parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call goes on")
+    parser.add_argument("--output", type=Path, help="file to write, .parquet or .csv; a killed call can be repeated")
     parser.add_argument("--csv_safe", action="store_true", help="an apostrophe before ids that look like formulas")
     parser.add_argument("--num_workers", type=int, default=1, help="processes that compute the file (default 1)")
     parser.add_argument("--ray_address", help="running Ray cluster for --num_workers, host:port; default: starts one")

@@ -8,7 +8,7 @@ HELP = "make a published table again: ours, published, difference, verdict"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or a recipe file of your own")
+    parser.add_argument("recipe", nargs="?", help="such as dualrec-table2-beauty, or your own recipe file")
     parser.add_argument("--list", action="store_true", help="list the recipes, then stop")
     parser.add_argument(
         "--budget", default="full", help="full (default); short: quicker settings; small: a few epochs, no verdict"

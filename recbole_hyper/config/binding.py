@@ -99,7 +99,7 @@ def parse_value(text: Any) -> Any:
 
 
 def parse_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn strings into the values that they spell, except where text is meant: the interval "[5,10]" is no list."""
+    """Turn strings into the values that they spell, except where text is meant: the interval "[5,10]" stays text."""
     return {
         key: value if settings.is_text(key) and value not in NOTHING else parse_value(value)
         for key, value in keys.items()

@@ -80,7 +80,7 @@ def check_values(
     # a curvature also where nothing is curved
     check_ranges({**final, **{key: given[key] for key in CURVATURE if key in given}}, options, defaults)
     for key, value in final.items():
-        # models of RecBole have rates of their own names
+        # RecBole's models name their rates differently
         if key.endswith("dropout_prob") and value != AUTO and not matches("float in [0, 1)", value):
             raise ConfigError(f"{key}={value!r}: a number in [0, 1) is expected")
     for key, (inside, needed, expected) in _MAPPINGS.items():

@@ -88,12 +88,12 @@ NO_EFFECT = (
     ),
     NoEffect(
         ("lr_plateau", "lr_schedule", "warmup_ratio"),
-        "it is fitted in one step, or by a trainer of RecBole with optimizers of its own",
+        "it is fitted in one step, or by a RecBole trainer with its own optimizers",
         lambda m: _one_step(m) or m.__name__ == "RecVAE",
     ),
     NoEffect(
         ("ema_decay",),
-        "it is fitted in one step, or by a trainer of RecBole with steps of its own",
+        "it is fitted in one step, or by a RecBole trainer with its own steps",
         lambda m: _one_step(m) or m.__name__ in ("RaCT", "RecVAE", "S3Rec"),
     ),
     NoEffect(

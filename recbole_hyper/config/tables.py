@@ -28,7 +28,7 @@ def part_values() -> dict[str, dict[str, Any]]:
 
 
 def declared() -> list[dict[str, str]]:
-    """Return a row for every key that this package declares; the default is that of models without one of their own."""
+    """Return a row for every key that this package declares; the default is that of models that set none."""
     general, own = general_defaults(), part_values()
     rows = []
     for key, option in settings.declared().items():

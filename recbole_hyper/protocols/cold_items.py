@@ -24,7 +24,7 @@ class ColdItems(Protocol):
     A user's test target is the last interaction with a test item; the validation target is the last one before it with
     a validation item. The history of a target is everything the user did before it with the other items, so that models
     with and without features see the same history. The interactions before the first target train the model. Targets
-    are ranked among all items, or with ``among: cold`` among the items of their own draw.
+    are ranked among all items, or with ``among: cold`` among the items of the same draw.
 
     ``seed: 2020`` draws the items. There is no refit.
     """

@@ -67,7 +67,7 @@ class TemporalUsers(Protocol):
                 f"split {{TU: {self.argument!r}}}: every user is active from {date(point)} on, none is left"
             )
         known = known_items(filtered, train_lengths)
-        # train rows keep their place: the cases point into a store of their own
+        # train rows keep their place: the cases point into a separate store
         asked = filtered.select(known[filtered.items])
         starts = np.zeros(store.n_rows, dtype=np.int64)
         if settings["history"] == "after":

@@ -106,7 +106,7 @@ class Domain:
         return value if isinstance(value, int) else round(float(value), 12)
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the condition holds for ``settings``."""
+        """Whether ``settings`` meet the condition."""
         return all(any(_is(key, settings.get(key), one) for one in allowed) for key, allowed in self.when.items())
 
 

@@ -228,7 +228,7 @@ def _is_full_disk(error: Exception | None) -> bool:
 
 
 def _death(error: BaseException | None) -> BaseException | None:
-    """Return what Ray says of a process that died, from ``error`` and what led to it; None for any other error."""
+    """Return Ray's error about a process that died, among ``error`` and its causes; None for any other error."""
     from ray.exceptions import RayError, RayTaskError
 
     while error is not None and not isinstance(error, RayError):
