@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", help="of text, as Python names it: utf-8, utf-16, cp1252, ...")
     parser.add_argument("--missing_ids", help="of csv: ids such as NA or null are left out (drop) or kept (keep)")
     parser.add_argument("--where", help="rows that are read: \"event = 'view' and price > 0\"")
+    parser.add_argument("--items", help="table with a line per item, from which the .item file is written")
+    parser.add_argument("--returns", help="column of quantities: below 0 they give back the purchase before them")
     parser.add_argument("--order", default="time", help="time, or file: no times, the order of the rows")
     parser.add_argument("--since", help="earliest time kept: a date or Unix seconds")
     parser.add_argument("--until", help="latest time kept; a date alone includes that whole day")
@@ -78,8 +80,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:
-    keys = ("since", "until", "threshold", "session_gap", "duplicates", "filter", "min_user", "min_item", "count")
-    changes = {key: getattr(arguments, key) for key in keys if getattr(arguments, key) is not None}
+    from recbole_hyper.data.prepare.recipe import Recipe
+
+    values = {key: getattr(arguments, key, None) for key in vars(Recipe())}
+    changes = {key: value for key, value in values.items() if value is not None}
     if arguments.k_core is not None:
         core = arguments.k_core
         changes = {"filter": "k_core" if core else "none", "min_user": core, "min_item": core} | changes

@@ -339,6 +339,8 @@ class Config(RecBoleConfig):
             )
         if self.dataset == "ml-100k" and not (Path(root) / "ml-100k" / "ml-100k.inter").is_file():
             final["data_path"] = str(Path(recbole.__file__).parent / "dataset_example" / "ml-100k")
+            if "data_path" in self.external_config_dict:
+                logger.warning("data_path=%r has no ml-100k: the copy in the recbole package is read", root)
         self._check_dataset(root)
         if not final.get("use_gpu", True):
             final["gpu_id"] = ""  # RecBole ignores use_gpu; an empty gpu_id is what selects the CPU

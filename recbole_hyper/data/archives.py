@@ -1,4 +1,4 @@
-"""Where raw data come from: a file, plain or compressed, a member of an archive, a folder that holds one or parts."""
+"""Where raw data come from: a file, plain or compressed, a member of an archive, or a folder of one or more files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import file_digest
 
-# what decompressors and Arrow raise over bytes that are not theirs; zipfile, over a password, a bare RuntimeError
+# errors of decompressors and Arrow for bytes that they cannot read; zipfile raises RuntimeError for a password
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -31,7 +31,7 @@ State = list[tuple[int, int, int]]
 
 
 @contextlib.contextmanager
-def whole(name: object) -> Iterator[None]:
+def damage_named(name: object) -> Iterator[None]:
     """Turn whatever is raised over bytes that cannot be unpacked into one DataError with the file's ``name``."""
     try:
         yield
@@ -84,6 +84,14 @@ class SourceFile:
         if self.state() != before:
             raise DataError(f"{self} changed while it was read; nothing was written, run it again when it is complete")
 
+    def first_bytes(self, count: int, encoding: str | None = None) -> bytes:
+        """Return the start of the file, or of the first part."""
+        data = b""
+        with (self.parts or (self,))[0].open(progress=False, encoding=encoding) as stream:
+            while len(data) < count and (piece := stream.read(count - len(data))):
+                data += piece
+        return data
+
     @contextlib.contextmanager
     def open(self, *, progress: bool | None = None, encoding: str | None = None) -> Iterator[BinaryIO]:
         """Open for reading, decompressed, with a progress bar over the bytes on disk (of a zip: over those inside).
@@ -91,7 +99,7 @@ class SourceFile:
         ``progress`` shows or hides the bar; None shows it on a terminal only. Text of another ``encoding`` comes as
         UTF-8.
         """
-        with whole(self), contextlib.ExitStack() as stack:
+        with damage_named(self), contextlib.ExitStack() as stack:
 
             def counted(stream: BinaryIO, total: int) -> BinaryIO:
                 hidden = None if progress is None else not progress
@@ -134,6 +142,8 @@ class Recoded:
                     f"{self._name}, line {line}: the byte 0x{error.object[error.start]:02x} is not in {error.encoding} "
                     f"({error.reason}); give the file's --encoding"
                 ) from error
+            except UnicodeError as error:
+                raise DataError(f"{self._name}: {error}; give the file's --encoding") from error
             self._line += text.count("\n")
             if text or not data:
                 return text.encode("utf-8", "surrogatepass")
@@ -143,7 +153,7 @@ def _members(path: Path) -> list[SourceFile]:
     """Return the files inside an archive (zip or tar, compressed or not), the file itself where it is none."""
     if not path.name.lower().endswith(_ARCHIVES):
         return []
-    with whole(path):
+    with damage_named(path):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
                 return [SourceFile(path, entry.filename) for entry in archive.infolist() if not entry.is_dir()]

@@ -28,7 +28,7 @@ Made = TypeVar("Made")
 class Block:
     """Whole records of a file; ``first`` is the number of the first line, from 1.
 
-    ``ends`` has the place after each record where some take several lines; None where a record is a line.
+    ``ends`` has the position after each record where some take several lines; None where each record is one line.
     """
 
     data: bytes
@@ -54,7 +54,7 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
     """Yield the stream, less a byte order mark, in blocks of about ``size`` bytes (0: a small one and then large ones).
 
     They stop after an ``end``, which the last one may lack; DataError where there is none for more than ``LONGEST``
-    bytes. ``quotes`` is the separator of values that may stand in double quotes and then hold line ends, if any may;
+    bytes. ``quotes`` is the separator of values that may be in double quotes and then contain line ends, "" for none;
     DataError for one that spans lines and is not closed as such values are. Lines that end with CR alone end with LF.
     """
     carry, first, wanted, returns = b"", 1, size or FIRST_BYTES, False

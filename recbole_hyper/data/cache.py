@@ -1,7 +1,7 @@
-"""Stores that were read before, kept in the user's cache folder under the digest of all that decides them.
+"""Stores that were read before, in the user's cache folder under the digest of everything that decides them.
 
-A store is written to a temporary folder that is renamed when it is complete, so that two processes may make the same
-one and no process ever maps half of one. What cannot be mapped (of another version, cut off) is removed and made anew.
+A store is written to a temporary folder, which is renamed when it is complete: two processes may write the same store,
+and no process maps an incomplete one. A store that cannot be mapped (another version, cut off) is removed and rebuilt.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ logger = logging.getLogger("recbole_hyper")
 
 
 def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceStore:
-    """Return the store of ``source`` mapped into memory; ``read`` makes it where it is not kept yet."""
+    """Return the store of ``source`` mapped into memory; ``read`` makes it if the cache does not have it."""
     if sum(path.stat().st_size for path in source.files() if path.is_file()) < SMALLEST:
         return read(source)
     start = time.perf_counter()
@@ -81,7 +81,7 @@ def _mapped(folder: Path) -> SequenceStore | None:
         store = SequenceStore.load(folder)
         _verify(folder, store)
     except (OSError, ValueError, KeyError, EOFError) as error:
-        logger.warning("the cache %s cannot be used (%s); it is made anew", folder, error)
+        logger.warning("the cache %s cannot be used (%s); it is rebuilt", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
         return None
     with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ def _sample(files: list[Path]) -> str:
 
 
 def _synced(folder: Path) -> None:
-    """Let the disk have what was written before the folder takes its name."""
+    """Write everything to the disk before the folder is renamed."""
     for path in (*folder.iterdir(), folder):
         number = os.open(path, os.O_RDONLY)
         try:
@@ -140,7 +140,7 @@ def _synced(folder: Path) -> None:
 
 
 def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
-    """Return ``store`` mapped from ``folder``, or as it is where it cannot be kept."""
+    """Return ``store`` mapped from ``folder``, or unchanged if the cache cannot be written."""
     part = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
 
 
 def _make_room(root: Path, store: SequenceStore) -> None:
-    """Remove the stores that were not used for the longest time, and what killed processes left."""
+    """Remove the least recently used stores, and what killed processes left."""
     kept = [entry for entry in root.iterdir() if entry.is_dir()]
     for entry in kept:
         if entry.name.startswith(".") and time.time() - entry.stat().st_mtime > 86_400:

@@ -47,7 +47,7 @@ def columns_of(
     names: Sequence[str],
     given: Mapping[str, str] | None,
     where: str,
-    fields: Sequence[str] = FIELDS,
+    fields: Collection[str] = FIELDS,
     optional: Collection[str] = ("rating",),
     own: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What ``auto`` stands for: settings that follow from the size and density of the training data.
+"""The values of ``auto``: settings that follow from the size and density of the training data.
 
 The rules are two lines through settings that were chosen on validation (results/records.md): Amazon Beauty and Sports,
 16 interactions an item, and MovieLens-1M, 270.

@@ -20,9 +20,9 @@ from recbole_hyper import registry
 from recbole_hyper.bridge import models
 from recbole_hyper.config.recbole_keys import FEATURE_KEYS
 from recbole_hyper.data import cache
-from recbole_hyper.data.atomic import nothing_in, without_time
+from recbole_hyper.data.atomic import nothing_in
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
-from recbole_hyper.data.reading import part_numbers, read_store, require_items
+from recbole_hyper.data.reading import filtered_by_recbole, part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source, original_ids
 from recbole_hyper.errors import ConfigError, DataError
@@ -73,7 +73,7 @@ class SequenceDataset(SequentialDataset):
         self._get_field_from_config()
         names = self.config["selected_features"] if registry.parts_of(self.config.model_class) else None
         if names and self.item_features is None:
-            feature_columns(Source.of(self.config), names)  # a wrong name is told before the interactions are read
+            feature_columns(Source.of(self.config), names)  # a wrong name is an error before the interactions are read
         if self._store is None:
             self._store = stored(self.config)
         if names and self.item_features is None:
@@ -99,7 +99,7 @@ class SequenceDataset(SequentialDataset):
 
     @property
     def inter_feat(self) -> Any:
-        """The table of interactions, in the order of the store; made when it is asked for, and kept."""
+        """The table of interactions, in the order of the store; made at the first use."""
         if self._inter_feat is None and self._store is not None:
             self._inter_feat = self._frame() if self._part is None else self._interactions(self._part)
         return self._inter_feat
@@ -254,8 +254,11 @@ class FeatureDataset(SequenceDataset):
             raise nothing_in(self._file)
         bad = np.flatnonzero(~np.isfinite(times))
         if len(bad):
-            lines = [line + 2 for line in self.inter_feat.index[bad[:5]]]
-            raise without_time(self._file, self.time_field, len(bad), len(times), lines)
+            lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
+            raise DataError(
+                f"{self._file}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} (first at line "
+                f"{lines}); drop these rows or give them a time"
+            )
 
     def _init_alias(self) -> None:
         ids = [name for name, kind in self.field2type.items() if kind in (FeatureType.TOKEN, FeatureType.TOKEN_SEQ)]
@@ -307,7 +310,7 @@ def _counter(counts: np.ndarray) -> Counter:
 
 
 class _Numbers(dict):
-    """RecBole's ids by original id for each field, made when a field is asked for."""
+    """RecBole's ids by original id for each field, made at the first use of a field."""
 
     def __init__(self, tokens: dict[str, np.ndarray]) -> None:
         super().__init__()
@@ -356,13 +359,15 @@ def dataset_of_model(config: Any, store: SequenceStore | None = None) -> Sequenc
 def stored(config: Any) -> SequenceStore:
     """Return the sequences that a configuration names, from the cache where ``use_cache`` allows it.
 
-    Where fields share their ids (``alias_of_user_id``), RecBole itself reads the data.
+    Where fields share their ids (``alias_of_user_id``), features of a file filter, or a number of interactions has an
+    upper limit, RecBole itself reads the data.
     """
     require_files(config)
     source = Source.of(config)
     aliases = {*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())}
     # histories are numbered as items anyway
-    if aliases - ({source.list_field} if source.has_histories else set()):
+    given = source.has_histories
+    if aliases - ({source.list_field} if given else set()) or (filtered_by_recbole(source) and not given):
         return FeatureDataset(config).store
     return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
 

@@ -1,7 +1,7 @@
 """Data sets by RecBole's names: prepared by this package where it can, or fetched with RecBole's own functions.
 
-What is fetched becomes a data set in one step, when it is complete: the archive has the length that the server told,
-passes its checks, and holds the .inter file. SOURCE.json beside it has the address and the digests.
+What is fetched becomes a data set in one step, when it is complete: the archive has the length that the server gave,
+passes its checks, and contains the .inter file. SOURCE.json beside it has the address and the digests.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def with_data(bind: Callable[[], T]) -> T:
 
 
 def obtain(missing: MissingDataError) -> bool:
-    """Prepare or fetch a data set into its folder; False for a name that stands for none that can be had."""
+    """Prepare or fetch a data set into its folder; False for an unknown name."""
     name, folder = missing.name, missing.root / missing.name
     entry = None if missing.of_recbole else catalogue.entries().get(name)
     address = read_yaml(ADDRESSES).get(name)

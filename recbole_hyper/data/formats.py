@@ -14,14 +14,14 @@ from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 @dataclass(frozen=True)
 class Layout:
-    """What is said of a file; None leaves the format's own, or what the file itself tells."""
+    """The user's options for a file; None takes the format's own value, or a guess from the file."""
 
     # field (user_id, item_id, timestamp, rating) to column name, or number from 1 without a header
     columns: Mapping[str, str] | None = None
-    separator: str | None = None  # between values: one character, or the ``::`` of MovieLens
+    separator: str | None = None  # between values, such as a tab, or the ``::`` of MovieLens
     header: bool | None = None  # whether the first line names the columns
     time_format: str | None = None  # see ``times.to_seconds``
-    quoting: str | None = None  # ``csv``: values may stand in double quotes; ``none``: a quote is text
+    quoting: str | None = None  # ``csv``: values may be in double quotes; ``none``: a quote is text
     encoding: str | None = None  # of text, as Python names it
     missing_ids: str | None = None  # of ids that are words for none, such as NA: ``drop`` or ``keep``
 
@@ -48,15 +48,21 @@ class Format(Layout):
     kind: str = ""  # the parser of the file, see ``tables.PARSERS``
     # patterns of the usual file names, without .gz; empty where the format says nothing about names
     files: Sequence[str] = ()
-    names: Sequence[str] = ()  # the columns in order, where the format fixes them
+    names: Sequence[str] = ()  # the columns in order, where the format fixes them or the file names them
+    types: Sequence[str] = ()  # those of the columns of an atomic file
     own: Sequence[str] = ()  # which fields of Layout the user may set
     refusing: str | None = None  # what refuses interactions that cannot be right, see ``pipeline.CHECKS``
-    guessed: Sequence[str] = ()  # which fields of Layout the file itself told
+    guessed: Sequence[str] = ()  # which fields of Layout were guessed from the file
 
     @property
     def quoted(self) -> bool:
-        """Whether values may stand in double quotes, and then hold separators and line ends."""
-        return self.kind == "csv" and self.quoting != "none" and self.separator != "::"
+        """Whether values may be in double quotes, and then contain separators and line ends."""
+        return self.kind == "csv" and self.quoting != "none" and len(self.separator or "") == 1
+
+    @property
+    def exact(self) -> bool:
+        """Whether an id is any text, and blanks around it are part of it."""
+        return self.kind in ("frame", "atomic")
 
     @property
     def positions(self) -> bool:
@@ -64,7 +70,7 @@ class Format(Layout):
         return self.kind == "sequences"
 
     def set(self, layout: Layout | None, name: str) -> Format:
-        """Return the format ``name`` with what the user says; raises DataError where it fixes that itself."""
+        """Return the format ``name`` with the user's options; DataError for an option that it does not take."""
         layout = layout or Layout()
         layout.check()
         given = {key: value for key, value in asdict(layout).items() if value is not None}

@@ -1,4 +1,4 @@
-"""What a source itself tells of its form: kind, encoding, separator, quoting, columns, how times are written."""
+"""What a source shows about its form: kind, encoding, separator, quoting, columns, how times are written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ _SEPARATORS = (",", "\t", ";", "|", "::")
 _LINES = 100
 _SAMPLE = 10_000
 _TYPES = {"user_id": "token", "item_id": "token", "timestamp": "float", "rating": "float"}
-_OWN = {name: name for name in _TYPES}
+TYPES = ("token", "float", "token_seq", "float_seq")
 _BYTE_ORDER_MARKS = {
     b"\xff\xfe\x00\x00": "utf-32",
     b"\x00\x00\xfe\xff": "utf-32",
@@ -36,19 +36,8 @@ _BYTE_ORDER_MARKS = {
 OTHER = "column "  # before the name of a column that is no field
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The fields that are read, those that may be missing, further names of their columns, and other columns."""
-
-    fields: Sequence[str] = FIELDS
-    optional: Collection[str] = ("rating",)
-    own: Mapping[str, Collection[str]] = field(default_factory=dict)
-    others: Sequence[str] = ()
-    alone: bool = False  # whether the only column is the field, whatever its name
-
-
 def format_of(file: SourceFile, timed: bool = True) -> str:
-    """Return the format that the file's name, else its first bytes, tell; DataError where neither does.
+    """Return the format by the file's name, else by its first bytes; DataError if neither is known.
 
     A table that is not ``timed`` may have two columns, or none but words: ``user item item ...``.
     """
@@ -58,9 +47,7 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
     for name, form in formats().items():
         if not form.own and any(matches(first.name, pattern) for pattern in form.files) and _has_columns(first, form):
             return name
-    with first.open(progress=False) as stream:
-        magic = stream.read(4)
-    if magic == b"PAR1":
+    if first.first_bytes(4) == b"PAR1":
         return "parquet"
     lines = head(first)
     if _objects(lines) or (lines and lines[0].startswith("[") and any("{" in line for line in lines[:2])):
@@ -80,33 +67,42 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
 
 
 def _has_columns(file: SourceFile, form: Format) -> bool:
-    """Say whether the file has the columns of a published format with a header; others have none to compare."""
+    """Return whether the file has the columns of a published format with a header; others have none to compare."""
     return form.kind != "csv" or set((form.columns or {}).values()) <= set(_table(file, form).names)
 
 
-def completed(source: Source, form: Format, wanted: Wanted | None = None) -> Format:
-    """Return the format with all that the source itself tells: encoding, names, separator, columns, time format.
+def completed(
+    source: Source,
+    form: Format,
+    *,
+    fields: Collection[str] = FIELDS,
+    optional: Collection[str] = ("rating",),
+    own: Mapping[str, Collection[str]] | None = None,
+    others: Collection[str] = (),
+    alone: bool = False,
+) -> Format:
+    """Return the format with everything that the source shows: encoding, names, separator, columns, time format.
 
-    DataError for a column that is missing, two that fit equally, or times of no known format.
+    The arguments are those of ``tables.open_table``. DataError for a column that is missing, two that fit equally, or
+    times of no known format.
     """
-    wanted, before = wanted or Wanted(), form
-    if isinstance(source, SourceFile) and form.own and form.kind != "parquet" and form.encoding is None:
-        form = replace(form, encoding=guessed_encoding(first_bytes(source)))
-    names_of = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
-    if form.kind in names_of and isinstance(source, SourceFile) and (form.kind != "json" or form.own or wanted.others):
-        form = names_of[form.kind](source, form)
-    elif form.kind != "frame" and not wanted.others:
-        return replace(form, columns=_only(form, wanted))
+    before = form
+    if isinstance(source, SourceFile):
+        form = named(source, form, keys=bool(form.own or others))
+    if form.kind != "frame" and not others and not (form.names and form.kind in _HEADERS):
+        chosen = {name: column for name, column in (form.columns or {}).items() if name in fields}
+        return replace(form, columns=None if form.columns is None else chosen)
     given = form.columns
-    if wanted.alone and len(form.names) == 1 and not given:
-        given = {wanted.fields[0]: form.names[0]}
-    chosen = columns_of(form.names, given, str(source), wanted.fields, wanted.optional, wanted.own)
-    if missing := [
-        name for name in wanted.others if name.partition(".")[0] not in form.names and name not in form.names
-    ]:
+    if alone and len(form.names) == 1 and not given:
+        given = {next(iter(fields)): form.names[0]}
+    chosen = columns_of(form.names, given, str(source), fields, optional, own)
+    if missing := [name for name in others if not {name, name.partition(".")[0]} & set(form.names)]:
         raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
-    form = replace(form, columns={**chosen, **{OTHER + name: name for name in wanted.others}})
-    if "rating" in chosen and "rating" in wanted.optional and not (before.columns or {}).get("rating"):
+    for name, column in chosen.items() if form.types else ():
+        if (kind := form.types[form.names.index(column)]) != _TYPES[name]:
+            raise DataError(f"{source}: field {column!r} is of type {kind!r}; expected {_TYPES[name]!r}")
+    form = replace(form, columns={**chosen, **{OTHER + name: name for name in others}})
+    if "rating" in chosen and "rating" in optional and not (before.columns or {}).get("rating"):
         form = _without_text_as_rating(source, form)
     if form.kind == "csv" and form.own and form.missing_ids is None:
         form = replace(form, missing_ids="drop")
@@ -115,33 +111,28 @@ def completed(source: Source, form: Format, wanted: Wanted | None = None) -> For
     return form
 
 
-def _only(form: Format, wanted: Wanted) -> Mapping[str, str] | None:
-    if form.columns is None:
-        return None
-    return {name: column for name, column in form.columns.items() if name in wanted.fields}
+def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
+    """Return the format with its encoding, and the names of the columns that the file itself has.
+
+    Without ``keys``, those of JSON objects are not looked for.
+    """
+    if form.encoding is None and form.kind != "parquet":
+        form = replace(form, encoding=guessed_encoding(file.first_bytes(FIRST_BYTES)))
+    return _HEADERS[form.kind](file, form) if form.kind in _HEADERS and (keys or form.kind != "json") else form
 
 
-def told(given: Format, found: Format) -> list[str]:
-    """Return the options that one would write instead of having them guessed; none where nothing was."""
+def guessed_options(given: Format, found: Format) -> list[str]:
+    """Return the options that give the same reading without a guess; none if nothing was guessed."""
     options = []
     columns = {name: column for name, column in (found.columns or {}).items() if name in FIELDS}
     own = found.kind == "atomic" and all(name == column for name, column in columns.items())
-    if columns and columns != given.columns and not own:
+    if given.own and columns and columns != given.columns and not own:
         options.append("--columns=" + ",".join(f"{name}={column}" for name, column in columns.items()))
-    for key in ("separator", "time_format", "encoding", "quoting"):
+    for key in ("separator", "time_format", "encoding", "quoting") if given.own else ("encoding",):
         value = getattr(found, key)
         if value is not None and getattr(given, key) is None and (key, value) != ("quoting", "csv"):
             options.append(f"--{key}=" + value.replace("\t", "\\t"))
     return options
-
-
-def first_bytes(file: SourceFile, encoding: str | None = None) -> bytes:
-    """Return the first bytes of a file, or of the first part."""
-    data = b""
-    with (file.parts or (file,))[0].open(progress=False, encoding=encoding) as stream:
-        while len(data) < FIRST_BYTES and (piece := stream.read(FIRST_BYTES - len(data))):
-            data += piece
-    return data
 
 
 def guessed_encoding(data: bytes) -> str | None:
@@ -164,54 +155,50 @@ def head(file: SourceFile, encoding: str | None = None) -> list[str]:
     """Return the file's first lines; DataError for bytes that are no text."""
     file = (file.parts or (file,))[0]
     if encoding is None:
-        encoding = guessed_encoding(first_bytes(file))
+        encoding = guessed_encoding(file.first_bytes(FIRST_BYTES))
     with file.open(progress=False, encoding=encoding) as stream:
         first = next(blocks(stream, str(file)), Block(b"", 1)).data
-    if b"\0" in first:
-        raise DataError(f"{file} is no UTF-8 text (packed, UTF-16, or of a program?); unpack it, or save it as text")
+    if (at := first.find(b"\0")) >= 0:
+        raise DataError(
+            f"{file}, line {first.count(10, 0, at) + 1}: there is a NUL character, so this is no UTF-8 text (packed, "
+            "UTF-16, or of a program?); unpack it, or save it as text"
+        )
     return [line.removesuffix("\r") for line in first.decode("utf-8", "replace").split("\n")[:_LINES] if line.strip()]
 
 
 def _cells(line: str, separator: str, quoting: str | None = None) -> list[str]:
-    if separator != "::" and quoting != "none":
+    if len(separator) == 1 and quoting != "none":
         with contextlib.suppress(csv.Error):  # a value of more than 128 KiB
             return next(csv.reader([line], delimiter=separator), [])
     return line.split(separator)
 
 
 def _table(file: SourceFile, form: Format) -> Format:
-    """The separator, and the names of the columns, or their numbers from 1 where there is no header."""
-    lines = head(file, form.encoding) or [""]
+    """The columns of the first line, numbers from 1 where there is no header."""
+    lines = head(file, form.encoding)
+    if form.kind == "atomic" and not lines:
+        raise DataError(f"{file}: the first line is empty; it must name the columns, such as item_id:token")
+    lines, types = lines or [""], []
     separator = form.separator or separator_of(lines)
-    if len(separator) != 1 and separator != "::":
-        raise DataError(f"separator={separator!r} is not one character (or '::'); give --separator='\\t' for a tab")
-    if form.kind == "csv" and form.quoting is None and separator != "::":
-        data = first_bytes(file, form.encoding)
+    if form.kind == "csv" and form.quoting is None and len(separator) == 1:
+        data = file.first_bytes(FIRST_BYTES, form.encoding)
         form = replace(form, quoting="csv" if quoted(data, separator, len(data) < FIRST_BYTES) else "none")
-    header, cells = form.header is not False, _cells(lines[0], separator, form.quoting)
+    header, cells = form.header is not False, _cells(lines[0], separator, "none" if form.exact else form.quoting)
     names = [cell.strip() for cell in cells] if header else [str(number) for number in range(1, len(cells) + 1)]
     if not header and not form.columns:
         raise DataError(
             f"{file}: without a header columns are named by number: --columns=user_id=1,item_id=2,timestamp=4"
         )
     if form.kind == "atomic":
-        names = [_field(name, form, str(file)) for name in names]
-    if len(set(names)) < len(names):
-        raise DataError(f"{file}, line 1: two columns have the same name in {', '.join(names)}; rename one")
-    return replace(form, names=names, separator=separator, header=header)
-
-
-def _field(cell: str, form: Format, where: str) -> str:
-    """Return the name in ``name:type``, where the four fields must have their own types."""
-    name, _, kind = cell.rpartition(":")
-    if kind not in ("token", "float", "token_seq", "float_seq"):
-        raise DataError(
-            f"{where}: {cell[:120]!r} in the first line is no field of an atomic file, such as user_id:token"
-        )
-    for own, column in {**_OWN, **(form.columns or {})}.items():
-        if column == name and own in _TYPES and kind != _TYPES[own]:
-            raise DataError(f"{where}: field {name!r} is of type {kind!r}; expected {_TYPES[own]!r}")
-    return name
+        if wrong := [cell for cell in names if cell.rpartition(":")[2] not in TYPES]:
+            raise DataError(
+                f"{file}: header entry {wrong[0][:120]!r} is not 'name:type' of {', '.join(TYPES)}, separated by "
+                f"{separator!r}, such as user_id:token"
+            )
+        names, types = [cell.rpartition(":")[0] for cell in names], [cell.rpartition(":")[2] for cell in names]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{file}, line 1: two columns have the same name, {', '.join(map(repr, twice))}; rename one")
+    return replace(form, names=names, types=types, separator=separator, header=header)
 
 
 def separator_of(lines: Sequence[str], default: str = ",") -> str:
@@ -256,6 +243,9 @@ def _schema(file: SourceFile, form: Format) -> Format:
     with part.open(progress=False) as stream:
         names = pq.ParquetFile(pa.PythonFile(stream, mode="r")).schema_arrow.names
     return replace(form, names=[*names, *hive_keys(part, file)])
+
+
+_HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
 
 
 def _sample(source: Source, form: Format, field: str) -> pa.Array:

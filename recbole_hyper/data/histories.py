@@ -23,7 +23,7 @@ def whole_histories(
     for nobody; ``times`` are of the items, None taking all for equal; ``store`` names items and users.
     """
     lengths = np.diff(offsets)
-    # a case points at the item after its history: one that stands there and is never looked at
+    # a case points at the item after its history: a placeholder that nothing reads
     asked = np.insert(np.asarray(items, dtype=np.int32), offsets[1:], 1)
     starts = offsets + np.arange(len(offsets))
     then = np.zeros(len(asked)) if times is None else np.insert(times, offsets[1:], 0.0)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from recbole_hyper.data.atomic import PAD, nothing_in
-from recbole_hyper.data.ids import text_array
+from recbole_hyper.data.atomic import nothing_in
+from recbole_hyper.data.ids import PAD, text_array
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError

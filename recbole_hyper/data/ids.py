@@ -18,12 +18,15 @@ from recbole_hyper.errors import DataError
 
 Good = npt.NDArray[np.bool_]
 
+PAD = "[PAD]"
 # what programs write for a missing value; as the id of a csv file it is one
 MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
 # above it whole numbers that were made floats have lost digits
 _EXACT = 2.0**53
 # more texts than these are looked up once for each that differs
 _MANY = 4096
+# a column of as many texts is worth the loading of its kernels
+_KERNEL_FROM = 1 << 20
 # an array of fixed width may take so many bytes, or so many times those of its characters
 _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
 
@@ -31,6 +34,12 @@ _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
 def is_text(kind: pa.DataType) -> bool:
     """Return whether Arrow's type is one of texts."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_list(values: pa.Array) -> bool:
+    """Return whether a column holds lists."""
+    kind = values.type
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def as_mask(values: pa.Array) -> Good:
@@ -88,10 +97,12 @@ def id_fault(value: Any) -> str:
     if isinstance(value, str | bytes) and "\0" in (value if isinstance(value, str) else value.decode("latin-1")):
         return f"{value!r} holds a NUL character"
     if value is None or value == "" or value != value:
-        return "null or empty"
+        return "null or empty; drop such rows"
+    if value == PAD:
+        return f"{PAD!r}, RecBole's name for padding; drop such rows"
     if isinstance(value, bytes):
-        return f"{value!r} is not UTF-8"
-    return f"{value!r} is no id"
+        return f"{value!r}, not UTF-8; give --encoding"
+    return f"{value!r}, which is no id"
 
 
 def column_of_values(values: Any) -> pa.ChunkedArray | None:
@@ -169,16 +180,37 @@ def text_array(texts: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 class Tokens:
-    """A growing table of texts, numbered by first appearance, in compiled loops: worth it from some millions on."""
+    """A growing column of texts, numbered by first appearance: of few by Arrow, of many in compiled loops."""
 
     def __init__(self) -> None:
+        self._waiting: list[pa.Array] = []
+        self._codes: list[npt.NDArray[np.int32]] = []
+        self._rows = self._known = 0
         self._slots = np.zeros(1 << 12, np.uint64)
         self._starts = np.zeros(1 << 11, np.uint64)
         self._text = np.empty(1 << 12, np.uint8)
-        self._known = 0
 
-    def codes(self, texts: pa.Array) -> npt.NDArray[np.int32]:
-        """Return the (n,) number of each of the texts."""
+    def add(self, texts: pa.Array) -> None:
+        """Take texts without nulls."""
+        self._rows += len(texts)
+        self._waiting.append(texts)
+        if self._rows >= _KERNEL_FROM:
+            self._codes += [self._numbered(part) for part in self._waiting]
+            self._waiting = []
+
+    def joined(self) -> tuple[npt.NDArray[np.int32], pa.Array]:
+        """Return the (n,) numbers of all texts, and the different texts by number."""
+        if not self._codes:
+            found = pa.chunked_array(self._waiting, pa.string()).dictionary_encode().combine_chunks()
+            found = found if isinstance(found, pa.DictionaryArray) else found.chunk(0)
+            # a copy: Arrow's own memory cannot be written to
+            return found.indices.to_numpy(zero_copy_only=False).astype(np.int32), found.dictionary
+        codes, self._codes = np.concatenate(self._codes), []
+        starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
+        names = pa.LargeStringArray.from_buffers(self._known, starts, text)
+        return codes, names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
+
+    def _numbered(self, texts: pa.Array) -> npt.NDArray[np.int32]:
         from recbole_hyper.kernels import tokens
 
         if len(texts) == 0:  # Arrow may leave its buffers out
@@ -196,12 +228,6 @@ class Tokens:
         codes = np.empty(len(texts), np.int32)
         self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
         return codes
-
-    def names(self) -> pa.Array:
-        """Return the texts by their numbers."""
-        starts, text = pa.py_buffer(self._starts[: self._known + 1]), pa.py_buffer(self._text)
-        names = pa.LargeStringArray.from_buffers(self._known, starts, text)
-        return names.cast(pa.string()) if self._starts[self._known] < 2**31 else names
 
 
 def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
@@ -227,9 +253,11 @@ class Ids:
         order = np.argsort(self.tokens[1:], kind="stable") + 1
         return order, self.tokens[order]
 
-    def find(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Return the number of each id in ``wanted`` (m,), 0 for those that are not known."""
-        if wanted.dtype.kind != "U":
+    def find(self, wanted: npt.NDArray[Any] | pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """Return the number of each id in ``wanted`` (m,), an array or a column, 0 for those that are not known."""
+        if isinstance(wanted, pa.Array | pa.ChunkedArray):
+            wanted = text_array(wanted.cast(pa.string()))
+        elif wanted.dtype.kind != "U":
             wanted = text_array([str(one) for one in wanted.tolist()])
         if len(wanted) > _MANY:
             codes, different = pd.factorize(wanted.astype(object))

@@ -91,7 +91,7 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 
 def of_table(table: Table, unit: str | None = None) -> Histories:
     """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
-    found, columns = table.whole(unit), table.columns
+    found, columns = table.read_all(unit), table.columns
     assert found.users is not None
     assert found.items is not None
     users, items = (column.combine_chunks().dictionary_encode() for column in (found.users, found.items))
@@ -212,7 +212,7 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
         table = open_table(file, alone, format="csv", fields=(field,), optional=(), own=own)
     else:
         table = open_table(file, layout, fields=(field,), optional=(), own=own, alone=True)
-    rows = table.whole()
+    rows = table.read_all()
     texts = text_array(rows.users if field == "user_id" else rows.items)  # type: ignore[arg-type]
     return texts[1:] if bare and is_name(lines[0].strip().strip('"'), field, own.get(field, ())) else texts
 
@@ -225,14 +225,14 @@ def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any
     table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
     if set(table.columns) != {*fields}:
         return read_id_file(path, own, "item_id", layout)
-    rows = table.whole()
+    rows = table.read_all()
     pairs = pd.DataFrame({"user": rows.users.to_pandas(), "item": rows.items.to_pandas()})  # type: ignore[union-attr]
     return pairs.groupby("user")["item"].apply(list).to_dict()
 
 
 def read_boosts(path: Path, own: Names) -> dict[str, float]:
     """Return {item id: number} from a table with a column ``boost``; DataError where there is none."""
-    rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).whole()
+    rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).read_all()
     column = rows.others["boost"].combine_chunks() if rows.others else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():

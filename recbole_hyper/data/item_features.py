@@ -168,7 +168,7 @@ def read_item_features(
     path = source.path("item")
     frame = source.read(path, {source.item_field: "token", **kinds}, ids=(source.item_field,))
     frame = frame.drop_duplicates([source.item_field])
-    numbers = Ids(item_tokens).find(frame[source.item_field].to_numpy(dtype=str))
+    numbers = Ids(item_tokens).find(frame[source.item_field].to_numpy(dtype=object))
     frame, numbers = frame[numbers > 0], numbers[numbers > 0]
     if frame.empty:
         raise DataError(f"{path} holds no line of any of the {len(item_tokens) - 1} items of the interactions")

@@ -58,7 +58,7 @@ class Malformed:
 
 
 class Refused(Malformed):
-    """What takes no unreadable line: the first is an error, which names the ``place`` of a line."""
+    """Accepts no unreadable line: the first one is an error with its ``place``."""
 
     def __init__(self, name: str, place: str = "line {}") -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""Negative items: uniform draws that avoid the target, the padding item and, where asked, what the user has seen.
+"""Negative items: uniform draws that avoid the target, the padding item and, optionally, what the user has seen.
 
 All draws are vectorised and happen on the device of the sampler, with an explicit generator.
 """

@@ -27,6 +27,7 @@ from recbole_hyper.errors import DataError
 
 Columns = dict[str, pa.Array]
 _SKIPPED = re.compile(r"[\s,]*")
+_STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow knows separators of one character only
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
 
 
@@ -45,29 +46,30 @@ class Rows:
 def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
     """Values between separators, a record a line; lines without any value are passed over."""
     data, separator, columns = block.data, form.separator or "", form.columns or {}
-    if separator == "::":  # Arrow knows separators of one character only
-        data, separator = data.replace(b"::", b"\t"), "\t"
-    wrong: list[int] = []
+    mark = separator if len(separator) == 1 else next((m for m in _STAND_INS if m.encode() not in data), "")
+    if not mark:
+        raise DataError(f"{malformed.name}: the separator {separator!r} and control characters cannot go together")
+    if mark != separator:
+        data = data.replace(separator.encode(), mark.encode())
+    wrong: list[pacsv.InvalidRow] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
-        wrong.append(row.number - 1)
-        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
-        malformed.add(int(block.numbers(np.asarray(wrong[-1:]))[0]), reason, row.text)
-        return "skip"
+        wrong.append(row)
+        return "skip"  # what is raised here is lost
 
     if block.ends is None and b"\r" in data and data.count(b"\r") > data.count(b"\r\n"):
         line = block.first + data.count(b"\n", 0, next(re.finditer(rb"\r(?!\n)", data)).start())
         raise DataError(f"{malformed.name}, line {line}: there is a carriage return inside the line")
-    quoted = form.quoted
     try:
         table = pacsv.read_csv(
-            pa.BufferReader(data),
+            # Arrow drops a mark at the start, where the first value of a line is
+            pa.BufferReader(codecs.BOM_UTF8 + data if data.startswith(codecs.BOM_UTF8) else data),
             # one thread: only then are rows numbered; other threads parse other blocks
-            pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 1),
+            pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 4),
             pacsv.ParseOptions(
-                delimiter=separator,
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
+                delimiter=mark,
+                quote_char='"' if form.quoted else False,
+                newlines_in_values=form.quoted,
                 ignore_empty_lines=False,
                 invalid_row_handler=skip,
             ),
@@ -79,16 +81,23 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
         )
     except pa.ArrowInvalid as error:
         raise DataError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
+    places = np.array([row.number - 1 for row in wrong], dtype=np.int64)
+    for row, line in zip(wrong, block.numbers(places).tolist(), strict=True):
+        reason = f"{row.actual_columns} values instead of {row.expected_columns}"
+        malformed.add(line, reason, row.text.replace(mark, separator))
     found = {field: _joined(table.column(name)) for field, name in columns.items()}
-    if separator == ";":  # where it stands for the comma, that is often the decimal point
-        decimals = {
+    if separator == ";":  # then the comma is often the decimal point
+        found |= {
             f: pc.replace_substring_regex(found[f], _COMMA, r"\1.\2") for f in {"timestamp", "rating"} & set(found)
         }
-        found |= decimals
-    records = np.delete(np.arange(len(table) + len(wrong)), wrong)
+    records = np.delete(np.arange(len(table) + len(wrong)), places)
     filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in found.values()])
+    if form.kind == "atomic" and not filled.all():  # no id is a fault, and only a blank line is none
+        lines = data.split(b"\n")
+        for row in np.flatnonzero(~filled):
+            filled[row] = bool(lines[records[row]].strip(b"\r"))
     if form.header and block.first == 1:
-        filled[:1] = False
+        filled[np.flatnonzero(filled)[:1]] = False
     return _kept(found, block.numbers(records), filled)
 
 
@@ -103,7 +112,7 @@ def _kept(columns: Columns, lines: npt.NDArray[np.int64], rows: npt.NDArray[np.b
     return Rows({field: column.filter(mask) for field, column in columns.items()}, lines[rows])
 
 
-_DEEP = b"[" * 500  # Arrow's parser is recursive, and has no limit of its own
+_DEEP = b"[" * 500  # Arrow's parser is recursive, and has no limit
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
 
@@ -170,7 +179,7 @@ def _evaluated(
 
 
 def _at(value: Any, key: str) -> Any:
-    """Return what stands under a key, or under its parts between the dots, of every entry of a list."""
+    """Return the value of a key, or under its parts between the dots, of every entry of a list."""
     if isinstance(value, list):
         return [_at(entry, key) for entry in value]
     if not isinstance(value, dict):
@@ -183,17 +192,10 @@ def _plain(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return text if not isinstance(value, str) or text.isascii() or _encodes(text) else None
+    return None if _SURROGATE.search(text) else text
 
 
-def _encodes(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _SCALAR = r"""[^'"\[\]{},]+"""
 _NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
@@ -312,7 +314,7 @@ def array_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
                 raise DataError(f"{name}: entry {number + 1} of the array cannot be read ({error})") from error
             if end == len(text) and piece:
                 break  # a number may go on
-            # no line end stands inside a text of JSON
+            # a text of JSON contains no line end
             lines.append(text[at:end].replace("\n", " ").replace("\r", " "))
             number, at = number + 1, end
         if lines:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from recbole_hyper.data import parsers
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import Block, blocks
 from recbole_hyper.data.formats import Format
-from recbole_hyper.data.ids import column_of_values
+from recbole_hyper.data.ids import column_of_values, is_list
 from recbole_hyper.data.malformed import Malformed
 from recbole_hyper.data.parsers import Rows
 from recbole_hyper.errors import DataError
@@ -35,7 +34,7 @@ PARSERS = {
     "mind": parsers.mind,
 }
 PARQUET_ROWS = 1 << 19
-_ARRAY = re.compile(rb"\s*\[\s*[{\]]")
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark call the folder of rows without a value
 
 
@@ -97,40 +96,22 @@ def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Bloc
         if form.kind == "parquet":
             yield from _batches(part, source, form, shown)
         else:
-            with part.open(progress=shown, encoding=form.encoding) as stream:
-                for block in _text(stream, str(part), form):
-                    yield replace(block, part=name) if name else block
+            for block in _text(part, form, shown):
+                yield replace(block, part=name) if name else block
 
 
-def _text(stream: BinaryIO, name: str, form: Format) -> Iterator[Block]:
-    if form.kind == "json":
-        with _peeked(stream) as (first, whole):
-            if _ARRAY.match(first.removeprefix(b"\xef\xbb\xbf")):
-                number = 1
-                for data in parsers.array_lines(whole, name):
-                    yield Block(data, number)
-                    number += data.count(b"\n")
-                return
-            yield from blocks(whole, name)
-        return
-    quotes = form.separator or "" if form.quoted else ""
-    yield from blocks(stream, name, end=b"\n\n" if form.kind == "records" else b"\n", quotes=quotes)
-
-
-@contextmanager
-def _peeked(stream: BinaryIO) -> Iterator[tuple[bytes, Any]]:
-    """Give the first bytes of a stream, and the stream with them."""
-    first = stream.read(1 << 12)
-
-    class Whole:
-        def __init__(self) -> None:
-            self.rest = first
-
-        def read(self, size: int = -1) -> bytes:
-            data, self.rest = self.rest, b""
-            return data or stream.read(size)
-
-    yield first, Whole()
+def _text(part: SourceFile, form: Format, progress: bool | None) -> Iterator[Block]:
+    array = form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding))
+    with part.open(progress=progress, encoding=form.encoding) as stream:
+        if not array:
+            quotes = form.separator or "" if form.quoted else ""
+            end = b"\n\n" if form.kind == "records" else b"\n"
+            yield from blocks(stream, str(part), end=end, quotes=quotes)
+            return
+        number = 1
+        for data in parsers.array_lines(stream, str(part)):
+            yield Block(data, number)
+            number += data.count(b"\n")
 
 
 def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
@@ -165,7 +146,7 @@ def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool |
 def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
     """Return a field of structures, or of lists of structures, that ``column`` names after a dot."""
     for key in column[len(name) + 1 :].split(".") if column != name else ():
-        if _is_list(values):
+        if is_list(values):
             lengths = pc.fill_null(pc.list_value_length(values), 0)
             offsets = np.concatenate([[0], np.cumsum(lengths.to_numpy())])
             values = pa.LargeListArray.from_arrays(pa.array(offsets), _nested(pc.list_flatten(values), f"x.{key}", "x"))
@@ -177,15 +158,10 @@ def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
     return values
 
 
-def _is_list(values: pa.Array) -> bool:
-    kind = values.type
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
 def exploded(rows: Rows, where: str) -> Rows:
-    """Return a row for each entry of columns of lists, beside which other columns are repeated."""
-    lists = {field: column for field, column in rows.columns.items() if _is_list(column)}
-    if not lists or "user_id" in lists:
+    """Return a row for each entry where item, time or rating are lists, beside which other columns are repeated."""
+    lists = {field: column for field, column in rows.columns.items() if is_list(column)}
+    if "user_id" in lists or not {"item_id", "timestamp", "rating"} & set(lists):
         return rows
     lengths = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
     for others in lengths[1:]:

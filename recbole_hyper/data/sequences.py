@@ -71,8 +71,8 @@ class SequenceStore:
             times: (nnz,) finite times.
             user_tokens: original ids, entry 0 for padding.
             item_tokens: original ids, entry 0 for padding.
-            parts: (nnz,) 0, 1 or 2 where an interaction came as one of training, validation or test, which then stand
-                in this order in each row.
+            parts: (nnz,) 0, 1 or 2 where an interaction came as one of training, validation or test, which then have
+                this order in each row.
         """
         users, times = np.asarray(users), np.asarray(times, dtype=np.float64)
         users = users.astype(np.int64) if users.dtype.kind != "i" else users  # an empty list is float
@@ -290,7 +290,7 @@ def grouped(
 
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
-    """Return whether interactions stand by user, then time; a piece at a time, so that disorder is seen early."""
+    """Return whether interactions are sorted by user, then time; a piece at a time, so that disorder is seen early."""
     for start in range(0, len(users) - 1, piece):
         some, then = users[start : start + piece + 1], times[start : start + piece + 1]
         if not np.all((some[1:] > some[:-1]) | ((some[1:] == some[:-1]) & (then[1:] >= then[:-1]))):

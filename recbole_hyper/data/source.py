@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from recbole.utils import ModelType
 
-from recbole_hyper.data.atomic import PAD, header, read_atomic, typed_header
+from recbole_hyper.data.atomic import read_atomic, typed_header
 from recbole_hyper.data.filters import require_allowed
-from recbole_hyper.data.ids import unescaped
+from recbole_hyper.data.ids import PAD, unescaped
 from recbole_hyper.errors import ConfigError, DataError, did_you_mean
 from recbole_hyper.files import read_json
 
@@ -53,7 +52,7 @@ def _check(config: Any) -> None:
 
 
 def _random_order(config: Any) -> bool:
-    sequential = getattr(config, "model_class", None) is None or config.model_class.type == ModelType.SEQUENTIAL
+    sequential = getattr(config, "model_class", None) is None or config.model_class.type.name == "SEQUENTIAL"
     order = config["eval_args"].get("order") if isinstance(config["eval_args"], Mapping) else None
     return order == "RO" and not sequential
 
@@ -76,7 +75,6 @@ class Source:
     val_interval: Mapping[str, Any]
     user_inter_num_interval: str | None
     item_inter_num_interval: str | None
-    filter_inter_by_user_or_item: bool
     given: bool  # there are no files, a frame holds the interactions
     # names of the files NAME.part.inter that hold training, validation and test, or training and test; none where
     # NAME.inter holds all. Of such parts nothing is filtered, as in RecBole
@@ -111,7 +109,6 @@ class Source:
             val_interval=filtering("val_interval") or {},
             user_inter_num_interval=filtering("user_inter_num_interval"),
             item_inter_num_interval=filtering("item_inter_num_interval"),
-            filter_inter_by_user_or_item=filtering("filter_inter_by_user_or_item") is True,
             given=config["interactions"] == "given",
             parts=parts,
             list_suffix=config["LIST_SUFFIX"],
@@ -225,26 +222,23 @@ class Source:
         self._check_filters()
 
     def _check_columns(self, path: Path) -> None:
-        separator = self.field_separator
-        entries = header(path, separator, self.encoding)
-        types = dict(entry.partition(":")[::2] for entry in entries)
-        columns, loaded = list(types), self.load_col.get("inter", [])
+        types, loaded = self.header_of(path), self.load_col.get("inter", [])
         fields = {"USER_ID_FIELD": self.user_field, "ITEM_ID_FIELD": self.item_field, "TIME_FIELD": self.time_field}
         if not self.timed:
             del fields["TIME_FIELD"]
         if self.has_histories and types.get(self.list_field) != "token_seq":
             raise DataError(f"{path} has no column {self.list_field}:token_seq, which {self.path('inter')} has")
         for key, field in fields.items():
-            if field not in columns:
+            if field not in types:
                 raise DataError(
-                    f"{path} has no column {field!r} ({key}). Its header is {separator.join(entries)!r}, "
-                    f"columns: {', '.join(columns)}.{did_you_mean(field, columns, f' Did you mean --{key}=', n=1)} "
+                    f"{path} has no column {field!r} ({key}). Its columns: {', '.join(types)}."
+                    f"{did_you_mean(field, types, f' Did you mean --{key}=', n=1)} "
                     "Columns are tab-separated and named 'name:type' (token, float, token_seq, float_seq)"
                 )
             if loaded != "*" and field not in loaded:
                 raise DataError(f"column {field!r} ({key}) is not loaded: add it to load_col inter, now {loaded}")
             wanted = "float" if key == "TIME_FIELD" else "token"
-            if types[field] and types[field] != wanted:
+            if types[field] != wanted:
                 raise DataError(
                     f"{path}: column {field!r} ({key}) is of type {types[field]!r} and must be {wanted!r}; "
                     f"write {field}:{wanted} in the header, whose columns are tab-separated"

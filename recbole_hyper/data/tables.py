@@ -1,7 +1,7 @@
 """Any table to columns with known meaning, in blocks of bounded memory: users, items, times, ratings and others.
 
 A table is a file or a folder (csv and the like, json, parquet, the formats of public data sets), or a frame of pandas,
-polars or Arrow. What a caller does not say of it, its names and first rows tell; see :mod:`recbole_hyper.data.guess`.
+polars or Arrow. What the caller leaves out is guessed from names and first rows; see :mod:`recbole_hyper.data.guess`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import Block, mapped
 from recbole_hyper.data.columns import FIELDS
 from recbole_hyper.data.formats import Format, Layout, find
-from recbole_hyper.data.ids import MISSING_IDS, as_mask, as_text, holds_nul, id_fault, to_strings
+from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, holds_nul, id_fault, to_strings
 from recbole_hyper.data.malformed import Malformed, Refused
 from recbole_hyper.data.rows import Frame, Rows, Source, parsed, pieces
 from recbole_hyper.data.where import Where
@@ -31,6 +31,8 @@ logger = logging.getLogger("recbole_hyper")
 
 Mask = npt.NDArray[np.bool_]
 _NO_TIME = "no finite time; times are timestamps, dates, ISO text, or Unix seconds or milliseconds"
+_NO_NUMBER = "not a finite number (for dates see 'recbole-hyper prepare' --format=csv --time_format)"
+_SHOWN = ("user_id", "item_id", "rating", "timestamp")
 _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "rating": "no rating"}
 
 
@@ -38,7 +40,7 @@ _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "r
 class Checked:
     """Good rows of a block: ids as text, Unix seconds, ratings, and the other columns that were named, as they came.
 
-    What a table does not have is None.
+    Columns that a table does not have are None.
     """
 
     users: pa.Array | None
@@ -46,11 +48,12 @@ class Checked:
     times: npt.NDArray[np.float64] | None
     ratings: npt.NDArray[np.float32] | None
     others: Mapping[str, Any] = field(default_factory=dict)
+    lines: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of the rows, from 1
 
 
 @dataclass(frozen=True)
 class Table:
-    """A source, and all that is known of its form.
+    """A source, and everything that is known about its form.
 
     Attributes:
         blank_ratings: whether a rating that cannot be read is left blank, or makes the row unreadable.
@@ -68,7 +71,7 @@ class Table:
     def blocks(
         self, malformed: Malformed, where: Where | None = None, progress: bool | None = None
     ) -> Iterator[Checked]:
-        """Yield the good rows that fulfil ``where``, in order; the others are counted.
+        """Yield the readable rows that meet ``where``, in order; unreadable rows are counted.
 
         DataError for a damaged file, too many rows that cannot be read, or none that can.
         """
@@ -85,7 +88,7 @@ class Table:
         if not isinstance(malformed, Refused):
             malformed.check()
 
-    def whole(self, unit: str | None = "unix") -> Checked:
+    def read_all(self, unit: str | None = "unix") -> Checked:
         """Return all rows in one, times in ``unit``, or in that of the table where it is None or they are no dates.
 
         Rows of a csv file without an id are left out, with a warning. DataError, which names the row, for one that
@@ -125,12 +128,12 @@ def open_table(
     others: Collection[str] = (),
     alone: bool = False,
 ) -> Table:
-    """Return a table with all that its layout leaves open found out from the source itself.
+    """Return a table with everything that its layout leaves open guessed from the source.
 
     Args:
         source: a file, a folder with parts, or a frame.
-        layout: what the caller says of it.
-        format: of a file, by the name in formats.yaml; None finds it out.
+        layout: the caller's options.
+        format: of a file, by the name in formats.yaml; None guesses it.
         fields: the fields that are read, of ``columns.FIELDS``; those that are ``optional`` may be missing.
         own: further names of the columns of each field, which come first.
         others: names of other columns that are read as well.
@@ -144,16 +147,19 @@ def open_table(
     else:
         name = format or guess.format_of(source, timed="timestamp" in fields and "timestamp" not in optional)
         form = find(name).set(layout, name)
-    wanted = guess.Wanted(tuple(fields), tuple(optional), own or {}, tuple(others), alone)
-    return Table(source, guess.completed(source, form, wanted), blank_ratings="rating" in optional)
+    given = form.encoding
+    form = guess.completed(source, form, fields=fields, optional=optional, own=own, others=others, alone=alone)
+    if form.encoding != given:
+        logger.warning("%s is read as %s; --encoding=NAME overrules this guess", source, form.encoding)
+    return Table(source, form, blank_ratings="rating" in optional)
 
 
 def read_columns(source: SourceFile) -> pa.Table:
     """Return all columns of a file, those of a text as text; DataError where it is no table."""
     name = guess.format_of(source, timed=False)
-    form = guess.completed(source, find(name), guess.Wanted(fields=()))
+    form = guess.completed(source, find(name), fields=())
     table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
-    found = table.whole().others
+    found = table.read_all().others
     if not found:
         return pa.table({one: pa.array([], pa.string()) for one in form.names})
     return pa.table({one: _as_text(found[one]) for one in form.names})
@@ -167,7 +173,7 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def chosen(rows: Rows, where: Where | None) -> Rows:
-    """Return the rows that fulfil a condition; DataError, with the line, for a value that it cannot compare."""
+    """Return the rows that meet a condition; DataError, with the line, for a value that it cannot compare."""
     if where is None or not len(rows.lines):
         return rows
     keep = where.mask({name: rows.columns[guess.OTHER + name] for name in where.columns})
@@ -195,7 +201,9 @@ def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool
     kept = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
     malformed.good += int(np.count_nonzero(kept))
     others = {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
+    lines = rows.lines
     if not kept.all():
+        lines = lines[kept]
         for row in np.flatnonzero(~kept):
             bad = next(name for name in _SHORT if name in good and not good[name][row])
             _tell(rows, int(row), bad, form, malformed)
@@ -205,14 +213,14 @@ def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool
         moments = None if moments is None else moments[kept]
         ratings = None if ratings is None else ratings[kept]
     others = {name.removeprefix(guess.OTHER): column for name, column in others.items()}
-    return Checked(texts.get("user_id"), texts.get("item_id"), moments, ratings, others)
+    return Checked(texts.get("user_id"), texts.get("item_id"), moments, ratings, others, lines)
 
 
 def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
     """Return ids as text, and which are some: of files without blanks around, of csv files no words for none."""
-    if form.kind == "frame":
+    if form.exact:
         texts = as_text(values)
-        good = as_mask(pc.greater(pc.binary_length(texts), 0))
+        good = as_mask(pc.greater(pc.binary_length(texts), 0)) & ~as_mask(pc.equal(texts, PAD))
     else:
         texts, good = to_strings(values)
     if form.missing_ids == "drop":
@@ -233,72 +241,47 @@ def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArra
             read = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
             column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
             raise DataError(
-                f"{_where(rows, row, malformed)}: {value} in {column!r} is {' and '.join(read)}: the times are in more "
+                f"{_place(rows, row, malformed)}: {value} in {column!r} is {' and '.join(read)}: the times are in more "
                 "than one unit; write all in one, or give the option"
             )
     return seconds, good
 
 
-def _where(rows: Rows, row: int, malformed: Malformed) -> str:
+def _place(rows: Rows, row: int, malformed: Malformed) -> str:
     place = malformed.place if isinstance(malformed, Refused) else "line {}"
     return f"{rows.part or malformed.name}, {place.format(int(rows.lines[row]))}"
 
 
 def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
     """Count a row that cannot be read, with the reason."""
-    value, column = rows.columns[bad][row].as_py(), (form.columns or {}).get(bad)
+    line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
+    given = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
+    value, texts = given[bad], {name: _text(one) for name, one in given.items()}
+    of_ids = bad in ("user_id", "item_id")
+    missing = of_ids and form.missing_ids == "drop" and str(texts[bad] or "").strip() in ("", *MISSING_IDS)
     if isinstance(malformed, Refused):
-        if bad in ("user_id", "item_id") and form.missing_ids == "drop" and _is_missing(value):
-            malformed.skip(int(rows.lines[row]))
-            return
-        if bad == "timestamp":
-            malformed.add(int(rows.lines[row]), f"{_shown(value)} in {column!r} is {_NO_TIME}", "")
-        if isinstance(value, bytes) and not _utf8(value):
-            malformed.add(int(rows.lines[row]), f"the id in {column!r} is {value!r}, not UTF-8; give --encoding", "")
-        fault = id_fault(value.decode() if isinstance(value, bytes) else value)
-        malformed.add(int(rows.lines[row]), f"the id in {column!r} is {fault}; drop such rows", "")
-    shown = [
-        rows.columns[name][row].as_py()
-        for name in ("user_id", "item_id", "rating", "timestamp")
-        if name in rows.columns
-    ]
-    text = "\t".join(one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else str(one) for one in shown)
+        if missing:
+            malformed.skip(line)
+        elif not of_ids:
+            reason = _NO_NUMBER if form.kind == "atomic" else _NO_TIME
+            malformed.add(line, f"{texts[bad]!r} in {column!r} is {reason}", "")
+        else:
+            fault = id_fault(value if texts[bad] is None else texts[bad])
+            malformed.add(line, f"the id in {column!r} is {fault}", "")
+        return
     reason = _SHORT[bad]
-    if any(isinstance(one, bytes) and not _utf8(one) for one in shown):
+    if any(isinstance(one, bytes) and texts[name] is None for name, one in given.items()):
         reason = "not UTF-8; give the file's --encoding"
-    elif form.missing_ids == "drop" and bad in ("user_id", "item_id") and value and _is_missing(value):
+    elif missing and value:
         reason += " (--missing_ids=keep takes such words for ids)"
-    malformed.add(int(rows.lines[row]), reason, text)
+    shown = [given[name].decode("utf-8", "backslashreplace") if text is None and given[name] else text
+             for name, text in texts.items()]  # fmt: skip
+    malformed.add(line, reason, "\t".join(map(str, shown)))
 
 
-def _is_missing(value: Any) -> bool:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return text is None or (isinstance(text, str) and text.strip() in ("", *MISSING_IDS))
-
-
-def _shown(value: Any) -> str:
-    return repr(value.decode("utf-8", "replace") if isinstance(value, bytes) else value)
-
-
-def _utf8(value: bytes) -> bool:
-    return as_text(pa.array([value], pa.binary())).null_count == 0
-
-
-def interactions_of(frame: Any, columns: Mapping[str, str] | None = None) -> tuple[pa.Table, dict[str, str]]:
-    """Return a frame's user_id (string), item_id (string) and timestamp (float64 seconds), and their columns' names.
-
-    A frame is a pandas or polars DataFrame, an Arrow table or record batch, or what gives an Arrow stream; ``columns``
-    names the column of a field, and others are found by their names, as in files. Ids that are numbers become their
-    decimal text. Times are timestamps or dates (without a zone UTC), ISO text, or Unix seconds, milli-, micro- or
-    nanoseconds, told apart by their size. Rows stay in order and count from 0. DataError: no such frame, a column is
-    missing or two fit equally, an id is null, a row has no finite time.
-    """
-    fields = FIELDS[:3]
-    if unknown := sorted(set(columns or {}) - set(fields)):
-        raise DataError(f"columns: {', '.join(unknown)} is no field; fields: {', '.join(fields)}")
-    table = open_table(Frame(frame), Layout(columns=columns))
-    found = table.whole()
-    if found.items is None or not len(found.items):
-        raise DataError("the frame holds no interactions")
-    content = {"user_id": found.users, "item_id": found.items, "timestamp": pa.array(found.times)}
-    return pa.table(content), table.columns
+def _text(value: Any) -> Any:
+    """Return bytes as text, None where they are not UTF-8; other values as they are."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None

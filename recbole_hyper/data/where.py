@@ -3,12 +3,13 @@
 A condition compares a column with a value by ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``, or is ``COLUMN in (a, b)``
 or ``COLUMN is null``, each also with ``not``; ``and``, ``or``, ``not`` and brackets join conditions. Texts are in
 single or double quotes, numbers are plain, and ``true`` and ``false`` are truth values. A column whose name is no plain
-word is put in backticks or double quotes. As in SQL a missing value fulfils no comparison; an empty text is missing. Of
+word is put in backticks or double quotes. As in SQL a missing value meets no comparison; an empty text is missing. Of
 a column of lists, one entry is enough.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -20,31 +21,29 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recbole_hyper.data.ids import as_text, is_list, is_text
+from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 
 Value = str | int | float | bool
 _Evaluate = Callable[[Mapping[str, Any]], Any]  # columns by name to Arrow truth values, null where unknown
 
-_DEEPEST = 50
-_WORD = r"[^\W\d]\w*(?:\.\w+)*"
-_BLANKS = re.compile(r"\s*")
 _TOKEN = re.compile(
-    rf"""\s*(?:(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
-    |(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<name>`[^`]+`)|(?P<word>{_WORD})
+    r"""\s*(?:(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![\w.])
+    |(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<name>`[^`]+`)|(?P<word>[^\W\d]\w*(?:\.\w+)*)
     |(?P<sign><>|[=!<>]=|[=<>(),]))""",
     re.VERBOSE,
 )
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "=": pc.equal,
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: pc.equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
 }
-_KEYWORDS = frozenset(("and", "or", "not", "in", "is", "null", "true", "false"))
+# what Python calls the keywords and signs
+_PYTHON = {"null": "None", "true": "True", "false": "False", "=": "==", "<>": "!="}
+_KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Where:
     _evaluate: _Evaluate
 
     def mask(self, table: Any) -> npt.NDArray[np.bool_]:
-        """Return (n,) True for the rows of ``table`` that fulfil the condition.
+        """Return (n,) True for the rows of ``table`` that meet the condition.
 
         ``table`` is an Arrow table, a record batch or a mapping from names to Arrow arrays; only :attr:`columns` are
         looked at. DataError for a column that is not there, or a value that cannot be compared, with its row from 0.
@@ -75,138 +74,112 @@ class Where:
 
 
 def parse_where(text: str) -> Where:
-    """Read a condition; DataError, which shows the place, for one that cannot be read."""
-    parser = _Parser(text)
-    evaluate = parser.either()
-    if parser.kind:
-        parser.refuse("'and' or 'or' is expected")
-    return Where(text, tuple(dict.fromkeys(parser.columns)), evaluate)
+    """Read a condition; DataError, which shows the place, for one that cannot be read.
+
+    Its words and signs are written as Python's, with ``_0``, ``_1``, ... for columns, so that Python parses it.
+    """
+    reader = _Reader(text)
+    evaluate = reader.condition(reader.parsed())
+    return Where(text, tuple(dict.fromkeys(reader.columns)), evaluate)
 
 
-class _Parser:
-    """Recursive descent; ``kind`` and ``token`` are what comes next, "" at the end."""
+class _Reader:
+    """A condition as Python's syntax tree, and what that evaluates to."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at, self._end = text, 0, 0
-        self.kind = self.token = ""
+        self._text = text
+        self._names: list[str] = []
+        self._places: list[int] = []  # in the text, of each character of what Python parses
         self.columns: list[str] = []
-        self._depth = 0
-        self._advance()
 
-    def refuse(self, expected: str) -> NoReturn:
-        """Raise DataError about what comes next."""
-        came = self._text[self._at :].strip() or "the end"
+    def parsed(self) -> ast.expr:
+        """Return the tree of the condition, in which column ``i`` is called ``_i``."""
+        written, place = "", 0
+        while self._text[place:].strip():
+            if (match := _TOKEN.match(self._text, place)) is None:
+                self._refuse("a column, a value or a sign is expected", place)
+            kind = str(match.lastgroup)
+            token = match[kind]
+            word = token.lower()
+            if kind == "sign" or (kind == "word" and word in _KEYWORDS):
+                token = _PYTHON.get(word, word)
+            elif kind == "number":
+                token = str(int(token)) if re.fullmatch(r"[+-]?[0-9]+", token) else token
+            elif kind == "text":
+                token = repr(token[1:-1].replace(2 * token[0], token[0]))
+            else:
+                self._names.append(token.strip("`"))
+                token = f"_{len(self._names) - 1}"
+            written += f"{token} "
+            self._places += [match.start(kind)] * (len(token) + 1)
+            place = match.end()
+        try:
+            return ast.parse(written.strip(), mode="eval").body
+        except SyntaxError as error:
+            self._refuse("a condition is expected", self._place((error.offset or 0) - 1))
+        except (MemoryError, RecursionError):
+            self._refuse("fewer brackets inside one another are expected", 0)
+
+    def _place(self, at: int) -> int:
+        return self._places[at] if 0 <= at < len(self._places) else len(self._text)
+
+    def _refuse(self, expected: str, place: int) -> NoReturn:
+        came = self._text[place:].strip() or "the end"
         raise DataError(
             f"where {self._text!r}: {expected}, and {came[:40]!r} came; "
             "such as: event = 'view' and (price > 0 or brand in ('a', 'b')) and city is not null"
         )
 
-    def _advance(self) -> str:
-        """Return what came next and go on."""
-        token, self._at = self.token, self._end
-        if _BLANKS.match(self._text, self._at).end() == len(self._text):  # type: ignore[union-attr]
-            self.kind = self.token = ""
-            return token
-        match = _TOKEN.match(self._text, self._at)
-        if match is None:
-            self.refuse("a column, a value or a sign is expected")
-        self.kind, self._end = str(match.lastgroup), match.end()
-        self.token = match[self.kind]
-        if self.kind == "word" and self.token.lower() in _KEYWORDS:
-            self.kind, self.token = "keyword", self.token.lower()
-        return token
+    def condition(self, node: ast.expr) -> _Evaluate:
+        """Return what evaluates a tree."""
+        if isinstance(node, ast.BoolOp):
+            join = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
+            parts = [self.condition(part) for part in node.values]
+            return lambda columns: functools.reduce(join, [part(columns) for part in parts])
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return _inverted(self.condition(node.operand))
+        if not isinstance(node, ast.Compare) or len(node.ops) > 1:
+            self._refuse("a comparison with =, !=, <, <=, >, >=, in or is is expected", self._place(node.col_offset))
+        name, sign = self._column(node.left), node.ops[0]
+        values = self._values(node.comparators[0], sign)
+        if isinstance(sign, ast.Is | ast.IsNot):
+            missing: _Evaluate = lambda columns: _missing(columns[name])  # noqa: E731
+            return _inverted(missing) if isinstance(sign, ast.IsNot) else missing
+        if compare := _COMPARE.get(type(sign)):
+            return lambda columns: _compared(columns[name], name, compare, values[0])
+        inside: _Evaluate = lambda columns: functools.reduce(  # noqa: E731
+            pc.or_kleene, [_compared(columns[name], name, pc.equal, value) for value in values]
+        )
+        # of a list, no entry is equal
+        return inside if isinstance(sign, ast.In) else _inverted(inside)
 
-    def _takes(self, *tokens: str) -> str:
-        return self._advance() if self.kind in ("keyword", "sign") and self.token in tokens else ""
-
-    def _requires(self, token: str) -> None:
-        if not self._takes(token):
-            self.refuse(f"{token!r} is expected")
-
-    def either(self) -> _Evaluate:
-        return self._joined("or", pc.or_kleene, self._both)
-
-    def _both(self) -> _Evaluate:
-        return self._joined("and", pc.and_kleene, self._negated)
-
-    def _joined(self, word: str, join: Callable[[Any, Any], Any], part: Callable[[], _Evaluate]) -> _Evaluate:
-        parts = [part()]
-        while self._takes(word):
-            parts.append(part())
-        return parts[0] if len(parts) == 1 else lambda columns: functools.reduce(join, [one(columns) for one in parts])
-
-    def _negated(self) -> _Evaluate:
-        if self.kind not in ("keyword", "sign") or self.token not in ("not", "("):
-            return self._condition()
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            self.refuse(f"at most {_DEEPEST} 'not' and brackets inside one another are read")
-        if self._advance() == "not":
-            inner = _inverted(self._negated())
+    def _column(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            self.columns.append(self._names[int(node.id[1:])])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            self.columns.append(node.value)
         else:
-            inner = self.either()
-            self._requires(")")
-        self._depth -= 1
-        return inner
+            self._refuse("a column is expected", self._place(node.col_offset))
+        return self.columns[-1]
 
-    def _condition(self) -> _Evaluate:
-        if self.kind not in ("word", "name", "text"):
-            self.refuse("a column is expected")
-        name = self.token if self.kind == "word" else self.token[1:-1]
-        self._advance()
-        self.columns.append(name)
-        if self._takes("is"):
-            negated = self._takes("not")
-            self._requires("null")
-
-            def missing(columns: Mapping[str, Any]) -> Any:
-                return _missing(columns[name])
-
-            return _inverted(missing) if negated else missing
-        negated = self._takes("not")
-        if self._takes("in"):
-            values = self._values()
-            return _inverted(_inside(name, values)) if negated else _inside(name, values)
-        if negated or not (sign := self._takes(*_COMPARE)):
-            self.refuse(f"=, !=, <, <=, >, >=, in or is is expected after {name!r}")
-        value = self._value()
-        if sign in ("!=", "<>"):  # of a list, no entry is equal
-            return _inverted(_inside(name, [value]))
-        return lambda columns: _compared(columns[name], name, _COMPARE[sign], value)
-
-    def _values(self) -> list[Value]:
-        self._requires("(")
-        values = [self._value()]
-        while self._takes(","):
-            values.append(self._value())
-        self._requires(")")
+    def _values(self, node: ast.expr, sign: ast.cmpop) -> list[Value]:
+        """Return the value, or those of a list, on the right of a sign."""
+        inside, null = isinstance(sign, ast.In | ast.NotIn), isinstance(sign, ast.Is | ast.IsNot)
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError):
+            value = None if not null else ""
+        values = list(value) if inside and isinstance(value, tuple) else [value]
+        if null and value is not None:
+            self._refuse("null is expected", self._place(node.col_offset))
+        if not null and (value == () or any(isinstance(one, tuple | type(None)) or one == "" for one in values)):
+            expected = "a number, a text in quotes that is not empty (else: is null), true or false is expected"
+            self._refuse(expected, self._place(node.col_offset))
         return values
-
-    def _value(self) -> Value:
-        if self.kind == "number":
-            token = self._advance()
-            return int(token) if re.fullmatch(r"[+-]?[0-9]+", token) else float(token)
-        if self.kind == "text":
-            quote = self.token[0]
-            if not (text := self.token[1:-1].replace(2 * quote, quote)):
-                self.refuse("a text that is not empty is expected (an empty one is missing: is null)")
-            self._advance()
-            return text
-        if word := self._takes("true", "false"):
-            return word == "true"
-        self.refuse("a number, a text in quotes, true or false is expected")
 
 
 def _inverted(evaluate: _Evaluate) -> _Evaluate:
     return lambda columns: pc.invert(evaluate(columns))
-
-
-def _inside(name: str, values: list[Value]) -> _Evaluate:
-    def inside(columns: Mapping[str, Any]) -> Any:
-        found = [_compared(columns[name], name, pc.equal, value) for value in values]
-        return functools.reduce(pc.or_kleene, found)
-
-    return inside
 
 
 def _flat(column: Any) -> pa.Array:
@@ -216,19 +189,12 @@ def _flat(column: Any) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        column = column.cast(pa.string())
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    return column
-
-
-def _is_list(column: pa.Array) -> bool:
-    kind = column.type
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        column = as_text(column)
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column) if is_text(column.type) else column
 
 
 def _missing(column: pa.Array) -> Any:
-    if _is_list(column):
+    if is_list(column):
         return pc.fill_null(pc.equal(pc.list_value_length(column), 0), True)
     # NaN as well: pandas has no other null of a float column
     return pc.is_null(column, nan_is_null=True)
@@ -236,7 +202,7 @@ def _missing(column: pa.Array) -> Any:
 
 def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], value: Value) -> Any:
     """Return whether each value, or one entry of a list, compares with ``value``; null where it is missing."""
-    if _is_list(column):
+    if is_list(column):
         entries = _compared(_flat(pc.list_flatten(column)), name, compare, value)
         rows = np.asarray(pc.list_parent_indices(column))[np.asarray(pc.fill_null(entries, False), dtype=bool)]
         found = np.zeros(len(column), dtype=bool)
@@ -248,8 +214,7 @@ def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], v
 
 def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scalar]:
     """Return the column and the value in a type in which they compare."""
-    kind = column.type
-    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    kind, textual = column.type, is_text(column.type)
     if isinstance(value, bool):
         if not (textual or pa.types.is_boolean(kind)):
             raise DataError(f"where: {name!r} holds {kind}, which does not compare with true or false")
@@ -257,7 +222,7 @@ def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scal
     if isinstance(value, str):
         if pa.types.is_temporal(kind):
             return _moments(column, name, value)
-        return (column if textual else column.cast(pa.string())), pa.scalar(value)
+        return (column if textual else as_text(column)), pa.scalar(value)
     if textual:
         column = _numbers(column, name, value)
     elif pa.types.is_floating(kind):  # NaN is missing
@@ -278,30 +243,19 @@ def _truths(column: pa.Array, name: str) -> pa.Array:
 
 
 def _moments(column: pa.Array, name: str, value: str) -> tuple[pa.Array, pa.Scalar]:
-    """Return dates and times, without a zone UTC, and the moment that ``value`` names."""
-    kind = pa.timestamp("us")
-    try:
-        moment = pa.scalar(value.removesuffix("Z")).cast(kind)
-        # by way of numbers, which a zone does not change
-        numbers = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DataError(
-            f"where: {name!r} holds {column.type}, and {value!r} is no date such as '2019-01-31'"
-        ) from error
-    return numbers.cast(kind), moment
+    """Return dates and times, without a zone UTC, and the moment that ``value`` names, as Unix seconds."""
+    moment, is_date = to_seconds(pa.array([value]), "iso")
+    if not is_date[0]:
+        raise DataError(f"where: {name!r} holds {column.type}, and {value!r} is no date such as '2019-01-31'")
+    seconds, there = to_seconds(column, "iso")
+    return pa.array(seconds, mask=~there), pa.scalar(float(moment[0]))
 
 
 def _numbers(column: pa.Array, name: str, value: float) -> pa.Array:
-    """Return the numbers that texts are: whole ones exactly, where all are."""
-    trimmed = pc.utf8_trim_whitespace(column)
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            return trimmed.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    readable = pc.match_substring_regex(trimmed, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
-    _require(readable, column, name, f"number to compare with {value}")
-    return pc.if_else(readable, trimmed, pa.scalar(None, trimmed.type)).cast(pa.float64())
+    """Return the numbers that texts are."""
+    numbers, readable = to_numbers(column)
+    _require(pa.array(readable), column, name, f"number to compare with {value}")
+    return pa.array(numbers, mask=~readable)
 
 
 def _require(good: pa.Array, column: pa.Array, name: str, what: str) -> None:

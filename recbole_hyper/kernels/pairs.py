@@ -52,7 +52,7 @@ def group(users, columns, starts, low, high, grouped):
 
 @compiled(nogil=True)
 def repeated(users, items, item_count, backward):
-    """Return the rows whose pair stands in another row before (``backward``: behind); rows are grouped by user."""
+    """Return the rows whose pair occurs in an earlier row (``backward``: a later one); rows are grouped by user."""
     seen = np.full(item_count, -1, np.int32)
     found = np.zeros(len(users), np.bool_)
     for step in range(len(users)):

@@ -116,9 +116,9 @@ def rehash(slots, larger):
 
 @compiled(nogil=True)
 def record_ends(text, separator):
-    """Find the records of csv ``text`` (bytes), of which values may stand in double quotes.
+    """Find the records of csv ``text`` (bytes), of which values may be in double quotes.
 
-    Returns the place after each line end that stands in no quotes; how many values their quotes close as they should,
+    Returns the position after each line end outside quotes; how many values their quotes close as they should,
     before a separator or a line end, how many not, whether the last is not closed, and where that begins; and where the
     first begins that runs over a line end and is not closed as it should, -1 for none.
     """
@@ -133,7 +133,7 @@ def record_ends(text, separator):
             if skipped:
                 skipped = False
             elif byte == 34:
-                # two quotes in a row stand for one
+                # two quotes in a row mean one
                 skipped = place + 1 < len(text) and text[place + 1] == 34
                 quoted = skipped
                 if not quoted and place + 1 < len(text):

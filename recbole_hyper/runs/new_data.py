@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.ids import Ids
+from recbole_hyper.data.ids import Ids, text_array
 from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_history_file
 from recbole_hyper.data.sequences import SequenceStore, ranges
 from recbole_hyper.data.times import in_unit, unit_of_times
@@ -99,9 +100,9 @@ def as_split(split: Split, new: NewData) -> Split:
 
 def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:
     """Return a store of the users of ``read`` with all they did, and which of its interactions are new."""
-    users = Ids(store.user_tokens).find(read.names.astype(str))
+    users = Ids(store.user_tokens).find(read.names)
     added = users == 0
-    tokens = np.concatenate([store.user_tokens, read.names[added].astype(str)])
+    tokens = text_array(chain(store.user_tokens.tolist(), map(str, read.names[added].tolist())))
     users[added] = len(store.user_tokens) + np.arange(int(added.sum()))
     items = Ids(store.item_tokens).find(read.tokens)[read.codes]
     owner = np.repeat(np.arange(len(users)), np.diff(read.offsets))

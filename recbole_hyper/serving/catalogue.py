@@ -107,7 +107,7 @@ class Catalogue:
         holds ids of items.
         """
         given = read_ids(name, values)
-        numbers = self.ids.find(given.astype(str))
+        numbers = self.ids.find(given)
         missing = int((numbers == 0).sum())
         if missing:
             first = first_of(given, numbers == 0)

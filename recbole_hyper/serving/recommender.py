@@ -251,7 +251,7 @@ class Recommender:
 
     def _of_users(self, users: Any, unknown: str) -> Query:
         given = read_ids("users", users)
-        owners = self._users.find(given.astype(str))
+        owners = self._users.find(given)
         rows = np.where(owners > 0, self._row_of[owners], -1)
         if unknown == "error":
             _require_known("users", given, rows >= 0)
@@ -276,7 +276,7 @@ class Recommender:
                 f"{self.config['model']} learned a vector per user: say whose the histories are, as a mapping of user "
                 "to items or a table"
             )
-        owners = self._users.find(read.names.astype(str)) if read.named else np.zeros(len(read.names), dtype=np.int64)
+        owners = self._users.find(read.names) if read.named else np.zeros(len(read.names), dtype=np.int64)
         if self.scorer.reads_times and read.times is None and not self._warned:
             logger.warning(
                 "%s reads times, and histories came without: all their items count as chosen at one moment; give "

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data import filters
+from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
 from recbole_hyper.data.prepare.statistics import Published, describe, notes, rows
 from recbole_hyper.errors import DataError

@@ -23,10 +23,10 @@ from recbole_hyper.data import blocks as blocks_module
 from recbole_hyper.data.blocks import blocks
 from recbole_hyper.data.formats import Format, Layout, find, formats
 from recbole_hyper.data.ids import Tokens
+from recbole_hyper.data.interactions import joined
 from recbole_hyper.data.malformed import Malformed
 from recbole_hyper.data.parsers import Rows
 from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.interactions import joined
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
 from recbole_hyper.data.rows import PARSERS
 from recbole_hyper.data.tables import check
@@ -253,11 +253,11 @@ def test_atomic_file_is_checked_and_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("user_id\titem_id\ttimestamp", "'user_id' in the first line is no field of an atomic file"),
+        ("user_id\titem_id\ttimestamp", "header entry 'user_id' is not 'name:type'"),
         ("user_id:token\titem_id:token\twhen:float", "no column timestamp; its columns: user_id, item_id, when"),
         (
             "user_id:token\titem_id:token\titem_id:token\ttimestamp:float",
-            "line 1: two columns have the same name in user_id, item_id, item_id, timestamp",
+            "line 1: two columns have the same name, 'item_id'",
         ),
         ("user_id:token\titem_id:token\ttimestamp:token", "'timestamp' is of type 'token'; expected 'float'"),
     ],
@@ -297,10 +297,10 @@ def test_malformed_lines_are_counted_numbered_and_left_out(name: str, tmp_path: 
 
 def test_bytes_that_are_no_utf8_count_as_malformed(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
-    raw.write_bytes(b"u1\ti\t1\t1\nu\xff\ti\t1\t1\nu2\ti\t1\t1\n")
+    raw.write_bytes(b"u1\ti\t1\t1\nu\xff\ti\t1\t1\nu2\ti\t1\t1\n" + 2 * "é\té\t1\t1\n".encode())
     result = prepare("mine", source=raw, format="movielens-tab", output=tmp_path, max_malformed=0.5)
     assert [number for number, _, _ in result.malformed.examples] == [2]
-    assert result.statistics.users == 2
+    assert result.statistics.users == 3
 
 
 @pytest.mark.parametrize(
@@ -611,18 +611,24 @@ def test_wrong_arguments_say_what_is_allowed(
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.text(max_size=20), min_size=1, max_size=30), min_size=1, max_size=6))
-def test_tokens_are_numbered_by_first_appearance_over_all_blocks(texts: list[list[str]]) -> None:
-    table = Tokens()
-    codes = [table.codes(pa.array(part, pa.string())).tolist() for part in texts]
+@given(st.lists(st.lists(st.text(max_size=20), max_size=30), max_size=6), st.sampled_from([0, 40, 10_000]))
+def test_tokens_are_numbered_by_first_appearance_over_all_blocks(texts: list[list[str]], kernel_from: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recbole_hyper.data.ids._KERNEL_FROM", kernel_from)
+        table = Tokens()
+        for part in texts:
+            table.add(pa.array(part, pa.string()))
+        codes, tokens = table.joined()
     flat = [text for part in texts for text in part]
     names = list(dict.fromkeys(flat))
-    assert [code for part in codes for code in part] == [names.index(text) for text in flat]
-    assert table.names().to_pylist() == names
+    assert codes.tolist() == [names.index(text) for text in flat]
+    assert tokens.to_pylist() == names
 
 
-def test_many_tokens_across_blocks_keep_one_number_each() -> None:
+@pytest.mark.parametrize("kernel_from", [0, 1 << 20])
+def test_many_tokens_across_blocks_keep_one_number_each(kernel_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table grows several times, and blocks may be slices of longer arrays: compare with one dictionary."""
+    monkeypatch.setattr("recbole_hyper.data.ids._KERNEL_FROM", kernel_from)
     generator = np.random.default_rng(0)
     blocks = []
     users, items = generator.integers(0, 300, 50_000).astype(str), generator.integers(0, 30_000, 50_000).astype(str)

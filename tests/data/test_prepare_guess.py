@@ -205,9 +205,9 @@ def test_published_files_are_known_by_their_names(name: str, format: str, text: 
         ('[{"user": "a", "item": "b", "time": 1}, {"user": 2}, {"user": 3, "item": 4, "time": 5}]', "1 of 3 lines"),
         ('[\n {\n"user": "a", "item": 1, "time": 2}', "the array does not end; the file is cut off after entry 1"),
         ("a,b,c\n1,2,3\n", "no column user_id, .*its columns: a, b, c; .*without a header: --no_header"),
-        ("user,item,time\n".encode("utf-16-le"), "raw is no UTF-8 text"),
+        ("user,item,time\n".encode("utf-16-le"), "raw, line 1: there is a NUL .* no UTF-8 text"),
         # without the time in its header: pytest names the case by these bytes, the same in every worker
-        (gzip.compress(b"user,item,time\na,b,1\n", mtime=0), "raw is no UTF-8 text"),
+        (gzip.compress(b"user,item,time\na,b,1\n", mtime=0), "raw, line 1: there is a NUL .* no UTF-8 text"),
         ("user,item,time\nZoë,b,1\n".encode() + b"ren\xe9,b,1\n", r"line 3: not UTF-8.*'ren\\\\xe9\\tb\\t1'"),
     ],
 )

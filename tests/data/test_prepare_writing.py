@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from recbole_hyper.cli import main
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.ids import Tokens, escaped, unescaped
+from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.prepare import catalogue, pipeline, writer
-from recbole_hyper.data.prepare.interactions import Interactions
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
 from recbole_hyper.errors import DataError
@@ -68,7 +68,7 @@ def test_an_exception_in_mid_way_leaves_the_old_file_and_nothing_else(
             original = writer.pacsv.write_csv
             patch.setattr(writer.pacsv, "write_csv", lambda *a: (next(counted) or original)(*a))
         elif broken == "reading":
-            patch.setattr(Tokens, "names", fail)
+            patch.setattr(Tokens, "joined", fail)
         elif broken == "hashing":
             patch.setattr(SourceFile, "sha256", fail)
         else:
@@ -198,6 +198,7 @@ def test_command_options_reach_the_recipe_and_the_card(
     assert "2 interactions: rating >= 4" in output
     card = json.loads((tmp_path / "mine" / "SOURCE.json").read_text())
     assert card["recipe"] == {
+        "returns": None,
         "since": "85",
         "until": None,
         "threshold": 4.0,

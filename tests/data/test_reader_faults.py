@@ -21,9 +21,10 @@ from recbole_hyper.data.ids import Ids, text_array
 from recbole_hyper.data.inputs import read_histories, read_history_file, read_id_file, read_ids
 from recbole_hyper.data.prepare.pipeline import Prepared, prepare
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.tables import interactions_of, open_table
+from recbole_hyper.data.tables import open_table
 from recbole_hyper.data.times import in_unit
 from recbole_hyper.errors import ConfigError, DataError
+from tests.data.test_prepare_frames import interactions_of
 
 T = 1_600_000_000
 
@@ -234,7 +235,7 @@ def test_quoting_can_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("as_text", [True, False])
 def test_dates_written_as_numbers(times: list[str], seconds: int, as_text: bool) -> None:
     values: Any = times if as_text else [float(time) for time in times]
-    table, _ = interactions_of(pd.DataFrame({"user_id": "u", "item_id": ["a", "b"], "timestamp": values}))
+    table = interactions_of(pd.DataFrame({"user_id": "u", "item_id": ["a", "b"], "timestamp": values}))
     assert table["timestamp"][0].as_py() == seconds
 
 
@@ -378,10 +379,31 @@ def test_the_same_reader_takes_a_table_of_any_kind(tmp_path: Path) -> None:
     frame.to_json(tmp_path / "x.jsonl", orient="records", lines=True)
     frame.to_json(tmp_path / "x.json", orient="records")
     for name in ("x.csv", "x.parquet", "x.jsonl", "x.json"):
-        found = open_table(SourceFile(tmp_path / name)).whole()
+        found = open_table(SourceFile(tmp_path / name)).read_all()
         assert found.users is not None
         assert found.items is not None
         assert found.times is not None
         assert found.users.to_pylist() == ["a", "b"], name
         assert found.items.to_pylist() == ["x", "y"], name
         assert found.times.tolist() == [T, T + 1], name
+
+
+def test_a_folder_without_ml_100k_does_not_silently_give_the_copy_of_the_package(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Config("SASRecCE", "ml-100k", config_dict={"data_path": str(tmp_path)})
+    assert "has no ml-100k: the copy in the recbole package is read" in caplog.text
+
+
+def test_an_encoding_that_was_guessed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "d.inter"
+    path.write_bytes(f"user_id:token\titem_id:token\ttimestamp:float\nZo\xeb\ti\t{T}\n".encode("cp1252"))
+    assert open_table(SourceFile(path)).read_all().users.to_pylist() == ["Zo\xeb"]  # type: ignore[union-attr]
+    assert "is read as cp1252" in caplog.text
+
+
+def test_ids_of_any_form_are_found() -> None:
+    known = Ids(np.array(["[PAD]", "7", "a" * 20_000], dtype=object))
+    for wanted in (np.array([7, 8]), pa.chunked_array([["7"], ["b"]]), np.array(["7", "x"]), pa.array([7, 9])):
+        assert known.find(wanted).tolist() == [1, 0]
+    assert known.find(pa.array(["a" * 20_000, "7"])).tolist() == [2, 1]

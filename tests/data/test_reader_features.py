@@ -244,7 +244,7 @@ def test_any_table_comes_back_equal(kind: str, table: list[tuple[str, str, int]]
         written(kind, table, tmp_path / "x")
         source = SourceFile(tmp_path / "x")
     forms = {"json": "jsonl", "json array": "jsonl", "parquet": "parquet", "frame": None, "arrow": None}
-    found = open_table(source, format=forms.get(kind, "csv")).whole()
+    found = open_table(source, format=forms.get(kind, "csv")).read_all()
     assert found.users is not None
     assert found.items is not None
     assert found.times is not None

@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.config import Config
-from recbole_hyper.data import table
+from recbole_hyper.data import reading
 from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, read_dataset
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.table import read_table
 from recbole_hyper.errors import DataError
 from tests.conftest import HEADER, SMALL, cycle_rows, write_inter
 
 COLUMNS = ["user_id", "item_id", "timestamp", "rating", "kind"]
 WIDE = "user_id:token\titem_id:token\ttimestamp:float\trating:float\tkind:token\n"
 IDS = ["a", "b", "NA", "null", '"', "1", "01", "1.0", " 1", "é", "nan", "#", "a b"]
-INTERVALS = [None, "[2,inf)", "[1,2]", "(1,4)", "[4,inf);[1,2]", "[3,inf)"]
+INTERVALS = [None, "[2,inf)", "(1.5,inf)", "[1,2]", "(1,inf)", "[4,inf);[1,2]", "[3,inf)"]
 
 
 def configured(path: Path, **keys: Any) -> Config:
@@ -77,26 +76,6 @@ def test_filters_are_recboles(
     same(*both(tmp_path, val_interval=values, load_col={"inter": COLUMNS}, **keys))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    rows=rows,
-    named=st.lists(st.tuples(st.sampled_from([*IDS, "other"]), st.integers(0, 3)), min_size=1, max_size=12),
-    only_known=st.booleans(),
-    interval=st.sampled_from(INTERVALS),
-    values=st.sampled_from([None, {"price": "[1,inf)"}]),
-)
-@example(rows=[("a", "b", 1, "1", "x")] * 3, named=[("other", 1)], only_known=True, interval=None, values=None)
-def test_items_of_a_feature_file_filter_and_are_numbered(
-    rows: list[tuple], named: list[tuple], only_known: bool, interval: str | None, values: Any, tmp_path: Path
-) -> None:
-    write_inter(tmp_path, "d", rows, WIDE)
-    lines = "".join(f"{item}\t{price}\n" for item, price in named)
-    (tmp_path / "d" / "d.item").write_text("item_id:token\tprice:float\n" + lines)
-    columns = {"inter": COLUMNS[:3], "item": ["item_id", "price"]}
-    keys = {"item_inter_num_interval": interval, "val_interval": values, "load_col": columns}
-    same(*both(tmp_path, filter_inter_by_user_or_item=only_known, **keys))
-
-
 def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(3)
     rows = [(f"u{draw.randrange(20)}", f"i{draw.randrange(30)}", draw.randrange(9)) for _ in range(400)]
@@ -104,7 +83,8 @@ def test_pieces_of_a_file_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "d" / "d.inter"
     path.write_text(path.read_text().replace("\n", "\n\n", 30))  # blank lines
     whole, slow = both(tmp_path)
-    monkeypatch.setattr(table, "_PIECE", 100)
+    monkeypatch.setattr("recbole_hyper.data.blocks.FIRST_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.blocks.BLOCK_BYTES", 100)
     same(SequenceDataset(configured(tmp_path)).store, slow)
     same(whole, slow)
 
@@ -116,7 +96,8 @@ def test_a_bad_value_in_a_late_piece_is_named_with_its_line(
     rows = [(f"u{n % 7}", f"i{n % 9}", n) for n in range(300)]
     rows[250] = ("u", "i", bad)  # type: ignore[assignment]
     write_inter(tmp_path, "d", rows)
-    monkeypatch.setattr(table, "_PIECE", 100)
+    monkeypatch.setattr("recbole_hyper.data.blocks.FIRST_BYTES", 100)
+    monkeypatch.setattr("recbole_hyper.data.blocks.BLOCK_BYTES", 100)
     with pytest.raises(DataError, match=r"line 252\b"):
         SequenceDataset(configured(tmp_path))
 
@@ -127,25 +108,17 @@ def test_filters_that_keep_everything_change_nothing(tmp_path: Path) -> None:
     same(SequenceDataset(configured(tmp_path, user_inter_num_interval="[0,inf)")).store, plain)
 
 
-def test_codes_stand_in_order_of_appearance(tmp_path: Path) -> None:
-    write_inter(tmp_path, "d", [("b", "x", 1), ("a", "x", 2), ("b", "y", 3)])
-    columns = {"user_id": "token", "item_id": "token", "timestamp": "float"}
-    read, _ = read_table([tmp_path / "d" / "d.inter"], columns, ids=("user_id", "item_id"), finite="timestamp")
-    users = read.tokens["user_id"]
-    assert (users.codes.tolist(), users.tokens.to_pylist()) == ([0, 1, 0], ["b", "a"])
-
-
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_inter(tmp_path, "d", cycle_rows()) / "d" / "d.inter"
-    read = table._read_piece
+    opened = reading.open_table
 
-    def meanwhile(*arguments: Any) -> Any:
+    def meanwhile(*arguments: Any, **keys: Any) -> Any:
         with path.open("a") as file:
             file.write("u9\ti9\t9\n")
-        return read(*arguments)
+        return opened(*arguments, **keys)
 
-    monkeypatch.setattr(table, "_read_piece", meanwhile)
-    with pytest.raises(DataError, match="was written to while it was read"):
+    monkeypatch.setattr(reading, "open_table", meanwhile)
+    with pytest.raises(DataError, match="changed while it was read"):
         SequenceDataset(configured(tmp_path))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 Pair = tuple[int, int]
 
@@ -44,3 +45,22 @@ def repeated(pairs: list[Pair], keep: str) -> list[int]:
             dropped.append(n)
         seen.add(pairs[n])
     return sorted(dropped)
+
+
+def bought(rows: Sequence[tuple[int, int, int, int]]) -> list[bool]:
+    """Return which of the rows (user, item, time, quantity) are purchases of which something is left after returns."""
+    left = [0] * len(rows)
+    stacks: dict[tuple[int, int], list[int]] = {}
+    for row in sorted(range(len(rows)), key=lambda row: rows[row][2]):
+        user, item, _, quantity = rows[row]
+        stack = stacks.setdefault((user, item), [])
+        if quantity > 0:
+            left[row] = quantity
+            stack.append(row)
+        while quantity < 0 and stack:
+            given = min(left[stack[-1]], -quantity)
+            left[stack[-1]] -= given
+            quantity += given
+            if not left[stack[-1]]:
+                stack.pop()
+    return [quantity > 0 for quantity in left]

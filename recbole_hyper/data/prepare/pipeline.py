@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,21 @@ from tqdm import tqdm
 from recbole_hyper.data import formats, guess
 from recbole_hyper.data.archives import SourceFile, contents, parts_of, pick
 from recbole_hyper.data.columns import FIELDS
-from recbole_hyper.data.ids import escaped
+from recbole_hyper.data.ids import as_text, escaped
+from recbole_hyper.data.interactions import Interactions, joined
 from recbole_hyper.data.malformed import Malformed
 from recbole_hyper.data.prepare import catalogue
 from recbole_hyper.data.prepare.catalogue import Candidate, Entry
-from recbole_hyper.data.prepare.interactions import CHECKS, Interactions, read
+from recbole_hyper.data.prepare.items import Items, read_items
 from recbole_hyper.data.prepare.recipe import Recipe, apply
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
 from recbole_hyper.data.source import CARD
-from recbole_hyper.data.tables import open_table
+from recbole_hyper.data.tables import Checked, open_table
+from recbole_hyper.data.times import to_numbers
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import DataError, did_you_mean
-from recbole_hyper.files import replaced, write_json
+from recbole_hyper.files import file_digest, replaced, write_json
 from recbole_hyper.recbole_files import recbole_folder
 
 MAX_MALFORMED = 0.001
@@ -60,34 +62,37 @@ def prepare(
     layout: formats.Layout | None = None,
     changes: dict[str, Any] | None = None,
     where: str | None = None,
+    items: str | Path | None = None,
     order: str = "time",
     max_malformed: float = MAX_MALFORMED,
     overwrite: bool = False,
     progress: bool | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Write ``output/name/name.inter`` and SOURCE.json from raw data.
+    """Write ``output/name/name.inter``, ``name.item`` where there are ``items``, and SOURCE.json from raw data.
 
     Args:
         name: a data set of the catalogue, or a name of your own with ``source`` and ``format``.
         source: raw file, archive or folder; may be None for ml-1m, which is then fetched.
         output: folder of data sets (RecBole's data_path).
-        format: raw format; None takes the one that the catalogue names for the file, else the file's own looks.
-        layout: columns, separator, header and time format of generic formats; what is left out is guessed and said.
+        format: raw format; None takes the catalogue's format for the file, else a guess.
+        layout: columns, separator, header and time format of generic formats; what is left out is guessed and printed.
         changes: fields of ``catalogue.Recipe`` to set instead of the catalogue's.
-        where: condition that rows fulfil, see :mod:`recbole_hyper.data.where`; None takes all.
+        where: condition that rows must meet, see :mod:`recbole_hyper.data.where`; None takes all.
+        items: table of items, from which ``name.item`` is written too.
         order: ``time``, or ``file``: no times are read, and the order of a user's rows is that of the source.
         max_malformed: largest accepted share of unreadable lines.
         overwrite: replace a file that prepare has not written itself.
         progress: show progress bars; None shows them on a terminal only.
-        say: told what is going on, a line at a time.
+        say: called with each line of progress.
 
     Raises:
         DataError: wrong arguments, unreadable sources, nothing left, or counts that the catalogue forbids.
     """
     entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
-    _check_target(path, overwrite)
+    for target in (path, path.with_suffix(".item")) if items is not None else (path,):
+        _check_target(target, overwrite)
     condition = None if where is None else parse_where(where)
     if order not in ORDERS:
         raise DataError(f"order={order!r} is unknown; allowed: {', '.join(ORDERS)}")
@@ -99,6 +104,7 @@ def prepare(
         before = file.state()
         recipe = _recipe(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
+        more = () if recipe.returns is None else (recipe.returns,)
         rated = recipe.threshold is not None or "rating" in ((layout or formats.Layout()).columns or {})
         table = open_table(
             file,
@@ -106,17 +112,22 @@ def prepare(
             format=candidate.format,
             fields=FIELDS if order == "time" else tuple(name for name in FIELDS if name != "timestamp"),
             optional=() if rated and recipe.threshold is None else ("rating",),
-            others=condition.columns if condition else (),
+            others=tuple(dict.fromkeys((*(condition.columns if condition else ()), *more))),
         )
         table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
         given = formats.find(candidate.format).set(layout, candidate.format)
-        options = guess.told(given, table.form) if given.own else []
+        options = guess.guessed_options(given, table.form)
         if options or (format is None and candidate not in entry.sources):
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
-        data = read(table, malformed, condition, progress)
+        known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
+        quantities: list[Any] = []
+        blocks = table.blocks(malformed, condition, progress)
+        data = joined(_noting(blocks, recipe.returns, quantities) if recipe.returns else blocks)
+        data.quantities = np.concatenate(quantities) if quantities else None
         _tell_read(data, malformed, say)
-        data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(candidate.user_prefix)}", "")
+        if prefix := candidate.user_prefix:
+            data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
         if table.form.refusing and order == "time":
             CHECKS[table.form.refusing](data)
         data, steps = apply(data, recipe)
@@ -125,8 +136,20 @@ def prepare(
         _check_counts(entry, result.statistics)
         card = _card(result, file, candidate, recipe) | {"columns": table.columns, "where": where}
         file.check_unchanged(before)
-        _write(data, path, card, progress, say)
+        _write(data, path, card, progress, say, known_items)
     return result
+
+
+def _noting(blocks: Iterator[Checked], column: str, quantities: list[Any]) -> Iterator[Checked]:
+    """Yield the blocks, and note what a column of quantities holds; DataError, with the line, for what is no number."""
+    for block in blocks:
+        numbers, good = to_numbers(block.others[column])
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            value = as_text(block.others[column])[row].as_py()
+            raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is no number")
+        quantities.append(numbers)
+        yield block
 
 
 def _tell_read(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
@@ -180,13 +203,25 @@ def _version() -> str:
 
 
 def _write(
-    data: Interactions, path: Path, card: dict[str, Any], progress: bool | None, say: Callable[[str], None]
+    data: Interactions,
+    path: Path,
+    card: dict[str, Any],
+    progress: bool | None,
+    say: Callable[[str], None],
+    items: Items | None,
 ) -> None:
-    """Write the file and its card: both under temporary names, and both complete before either takes its place."""
-    hidden = None if progress is None else not progress
+    """Write the files and their card: all under temporary names, and all complete before any takes its place."""
+    hidden, tokens, used = None if progress is None else not progress, data.item_tokens, np.unique(data.items)
     data.user_tokens, card["escaped"] = _safe(data.user_tokens, "user", {}, say)
     data.item_tokens, card["escaped"] = _safe(data.item_tokens, "item", card["escaped"], say)
-    with replaced(path.with_name(CARD)) as card_part, replaced(path) as part:
+    with contextlib.ExitStack() as stack:
+        card_part, part = stack.enter_context(replaced(path.with_name(CARD))), stack.enter_context(replaced(path))
+        if items is not None:
+            item_part = stack.enter_context(replaced(path.with_suffix(".item")))
+            names = [column.take(pa.array(used)).to_pylist() for column in (tokens, data.item_tokens)]
+            count, columns = items.write(names[0], names[1], item_part), ", ".join(items.columns)
+            say(f"{path.stem}.item has {count:,} of {len(used):,} items, and the columns {columns}")
+            card["items"] = {"file": items.source.name, "sha256": file_digest(item_part)}
         with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
             card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
         write_json(card_part, card)
@@ -212,7 +247,7 @@ def _entry(name: str, *, has_source: bool) -> Entry:
         hint = did_you_mean(name, catalogue.entries(), " Did you mean ")
         raise DataError(
             f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
-            "Your own data need --source=FILE (csv, json lines, parquet, ... are told apart; else --format)"
+            "Your own data need --source=FILE (csv, json lines, parquet, ... are recognized; else --format)"
         )
     if not entry.package:
         get = f"get {entry.get} ({entry.address}) and give it by --source=FILE_OR_FOLDER"
@@ -221,7 +256,7 @@ def _entry(name: str, *, has_source: bool) -> Entry:
 
 
 def _check_target(path: Path, overwrite: bool) -> None:
-    """Refuse, before the long work, a place that cannot be written to or holds someone else's file."""
+    """Refuse, before any long work, a folder that cannot be written to or a file that prepare did not write."""
     place = next(parent for parent in path.absolute().parents if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise DataError(f"{place} is no folder that can be written to; give another one by --output")
@@ -266,6 +301,34 @@ def _check_counts(entry: Entry, statistics: Statistics) -> None:
             f"{expected.interactions:,} interactions; the source has {found[0]:,}, {found[1]:,} and {found[2]:,}. "
             "The file is incomplete or another version; fetch it again. Nothing was written"
         )
+
+
+def amazon(data: Interactions) -> None:
+    """Refuse ratings read with users and items exchanged: item codes (ASIN) have ten characters, user codes more."""
+    items, users = (
+        float(np.mean(np.asarray(pc.utf8_length(tokens)) == 10)) for tokens in (data.item_tokens, data.user_tokens)
+    )
+    if users > items:
+        raise DataError(
+            f"the users' column holds Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
+            "2014 are user,item,rating,time (--format=amazon-ratings-2014), those of 2018 item,user,rating,time "
+            "(--format=amazon-ratings-2018)"
+        )
+
+
+def one_line_per_user(data: Interactions) -> None:
+    """Refuse sequences of which a user has two: their positions would be mixed."""
+    ordered = dataclasses.replace(data)
+    ordered.sort()
+    users, times = ordered.users, ordered.times
+    twice = np.flatnonzero((users[1:] == users[:-1]) & (times[1:] == times[:-1]))
+    if len(twice):
+        name = data.user_tokens[int(users[twice[0]])].as_py()
+        raise DataError(f"user {name!r} has more than one line; join the lines of a user in time order")
+
+
+# by the word in formats.yaml
+CHECKS = {"amazon": amazon, "one_line_per_user": one_line_per_user}
 
 
 def installed_folder(name: str) -> Path | None:

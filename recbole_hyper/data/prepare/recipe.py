@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from recbole_hyper.data.filters import COUNTS, DUPLICATES, FILTERS, filtered, repeated
-from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.interactions import Interactions
 from recbole_hyper.data.times import to_seconds
 from recbole_hyper.errors import DataError
 
@@ -20,6 +20,7 @@ _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
 class Recipe:
     """What is done to the interactions between reading and writing, in this order (bar duplicates_after_filter)."""
 
+    returns: str | None = None  # column of quantities; purchases that were returned, in whole, are dropped
     since: str | None = None  # earliest time kept, a date or Unix seconds; None keeps all
     until: str | None = None  # latest time kept, likewise; a day or month without a time of day is included whole
     threshold: float | None = None  # smallest rating kept as a positive interaction; None keeps all
@@ -64,6 +65,10 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
         if len(data) == 0:
             raise DataError(f"{label} leaves none of {before:,} interactions; {advice}")
 
+    if data.quantities is not None:
+        returned = int((data.quantities < 0).sum())
+        keep(data.bought(data.quantities), f"without {returned:,} returns and what they gave back", "look at --returns")
+        data.quantities = None
     if recipe.since is not None:
         keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
     if recipe.until is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.data.filters import repeated
-from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.interactions import Interactions
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of interactions that stand in order (grouped by user, by time within each)."""
+    """Counts of sorted interactions (grouped by user, in time order)."""
 
     users: int
     items: int
@@ -41,7 +41,7 @@ class Statistics:
 
 
 def describe(data: Interactions) -> Statistics:
-    """Count; ``data`` must hold at least one row and stand in order."""
+    """Count; ``data`` must be sorted and have at least one row."""
     lengths = np.bincount(data.users)
     lengths = lengths[lengths > 0]
     items = int(np.count_nonzero(np.bincount(data.items)))

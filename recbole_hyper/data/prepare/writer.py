@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from recbole_hyper.data.atomic import MISSING, PAD
+from recbole_hyper.data.atomic import MISSING
 from recbole_hyper.data.blocks import mapped
-from recbole_hyper.data.prepare.interactions import Interactions
+from recbole_hyper.data.ids import PAD
+from recbole_hyper.data.interactions import Interactions
 
 ROWS = 1 << 16
 # RecBole without this package reads by pandas, which drops rows of these; with it, only '' and [PAD] are no ids
@@ -23,8 +24,8 @@ def write_interactions(data: Interactions, path: Path, *, progress: Callable[[in
     """Write ``data`` as a RecBole ``.inter`` file and return the file's sha256.
 
     Fields: user_id:token item_id:token [rating:float] timestamp:float, a line per row, in the order given; ids are
-    written as they are, see ``ids.escaped``. The caller puts the file in its place when it is complete; ``progress`` is
-    told the number of rows since the last call.
+    written as they are, see ``ids.escaped``. The caller renames the file when it is complete; ``progress`` is
+    called with the number of rows since the last call.
     """
     users, items = data.user_tokens, data.item_tokens
     whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))

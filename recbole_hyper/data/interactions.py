@@ -1,6 +1,6 @@
 """The interactions of a table as codes: blocks checked in threads, ids numbered in order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +12,8 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data.blocks import mapped, reading_threads
 from recbole_hyper.data.ids import Tokens
-from recbole_hyper.data.malformed import Malformed
 from recbole_hyper.data.sequences import grouped
-from recbole_hyper.data.tables import Checked, Table
-from recbole_hyper.data.where import Where
+from recbole_hyper.data.tables import Checked
 from recbole_hyper.errors import DataError
 
 Codes = npt.NDArray[np.int32]
@@ -31,6 +29,8 @@ class Interactions:
     ratings: npt.NDArray[np.float32] | None  # (n,) float32, or None where the source has none
     user_tokens: pa.Array  # the source's names of the users, by code; may name users that no row has any more
     item_tokens: pa.Array  # the source's names of the items, by code
+    # (n,) how many were bought, below 0 for a return; only until these are netted
+    quantities: npt.NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -47,6 +47,21 @@ class Interactions:
         columns = {"user": self.users, "item": self.items, "time": self.times, "rating": self.ratings}
         named = {name: column for name, column in columns.items() if column is not None}
         return pd.DataFrame(named, copy=False).duplicated().to_numpy()
+
+    def bought(self, quantities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Return the rows of purchases of which something is left after returns, which are ``quantities`` below 0.
+
+        A return gives back the newest purchase before it of the same user and item, then the one before that.
+        """
+        order = np.lexsort((self.times, self.items, self.users))
+        pairs = (self.users.astype(np.int64) * len(self.item_tokens) + self.items)[order]
+        each = pd.Series(quantities[order])
+        total = each.groupby(pairs).cumsum()
+        # of what was bought, as much is left as the total never falls below later
+        lowest = total[::-1].groupby(pairs[::-1]).cummin()[::-1]
+        left = np.zeros(len(self), dtype=bool)
+        left[order] = (each > 0) & (np.minimum(each, lowest - total + each) > 1e-9)
+        return left
 
     def cut(self, gap: float) -> None:
         """Make users of the sessions of each user, between which there are more than ``gap`` seconds.
@@ -75,64 +90,35 @@ class Interactions:
         self.users = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
-def read(table: Table, malformed: Malformed, where: Where | None = None, progress: bool | None = None) -> Interactions:
-    """Read a table; DataError where too many lines are malformed, none is read, or a file is damaged."""
-    return joined(table.blocks(malformed, where, progress))
-
-
-def joined(blocks: Iterator[Checked]) -> Interactions:
-    """Number the tokens of all blocks, of which there must be one, and join them; 20 bytes a row are kept.
+def joined(blocks: Iterable[Checked]) -> Interactions:
+    """Number the tokens of all blocks and join them; 20 bytes a row are kept.
 
     Where no times were read, a row's is its number in the file, from 1.
     """
     users, items = Tokens(), Tokens()
     before = 0
 
-    def numbered(block: Checked) -> tuple[Codes, Checked]:
-        return items.codes(block.items), block
+    def numbered(block: Checked) -> Checked:
+        items.add(block.items)
+        return replace(block, items=None)
 
-    columns: tuple[list[npt.NDArray], ...] = ([], [], [], [])
+    times: list[npt.NDArray[np.float64]] = []
+    ratings: list[npt.NDArray[np.float32]] = []
     # one thread for the items, this one for the users
-    for item_codes, block in mapped(numbered, blocks, threads=1):
-        times = block.times
-        if times is None:
-            times = np.arange(before + 1, before + 1 + len(item_codes), dtype=np.float64)
-            before += len(item_codes)
-        for chunks, column in zip(columns, (users.codes(block.users), item_codes, times, block.ratings), strict=True):
-            if column is not None:
-                chunks.append(column)
-    return Interactions(*(_joined(chunks) for chunks in columns), users.names(), items.names())  # type: ignore[call-arg]
+    for block in mapped(numbered, blocks, threads=1):
+        users.add(block.users)
+        count = len(block.lines)
+        times.append(np.arange(before + 1.0, before + 1 + count) if block.times is None else block.times)
+        before += count
+        if block.ratings is not None:
+            ratings.append(block.ratings)
+    (user_codes, user_tokens), (item_codes, item_tokens) = users.joined(), items.joined()
+    return Interactions(
+        user_codes, item_codes, _joined(times), _joined(ratings) if ratings else None, user_tokens, item_tokens
+    )
 
 
 def _joined(chunks: list[npt.NDArray]) -> Any:
-    whole = np.concatenate(chunks) if chunks else None
+    whole = np.concatenate([np.zeros(0), *chunks]) if not chunks else np.concatenate(chunks)
     chunks.clear()
     return whole
-
-
-def amazon(data: Interactions) -> None:
-    """Refuse ratings read with users and items exchanged: item codes (ASIN) have ten characters, user codes more."""
-    items, users = (
-        float(np.mean(np.asarray(pc.utf8_length(tokens)) == 10)) for tokens in (data.item_tokens, data.user_tokens)
-    )
-    if users > items:
-        raise DataError(
-            f"the users' column holds Amazon item codes ({users:.0%} have ten characters, items {items:.0%}): files of "
-            "2014 are user,item,rating,time (--format=amazon-ratings-2014), those of 2018 item,user,rating,time "
-            "(--format=amazon-ratings-2018)"
-        )
-
-
-def one_line_per_user(data: Interactions) -> None:
-    """Refuse sequences of which a user has two: their positions would be mixed."""
-    ordered = replace(data)
-    ordered.sort()
-    users, times = ordered.users, ordered.times
-    twice = np.flatnonzero((users[1:] == users[:-1]) & (times[1:] == times[:-1]))
-    if len(twice):
-        name = data.user_tokens[int(users[twice[0]])].as_py()
-        raise DataError(f"user {name!r} has more than one line; join the lines of a user in time order")
-
-
-# by the word in formats.yaml
-CHECKS = {"amazon": amazon, "one_line_per_user": one_line_per_user}

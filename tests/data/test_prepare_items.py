@@ -1,0 +1,104 @@
+"""The table of items and the returns of ``prepare``."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recbole_hyper.data.interactions import Interactions
+from recbole_hyper.data.prepare.items import read_items
+from recbole_hyper.data.prepare.pipeline import Prepared, prepare
+from recbole_hyper.errors import DataError
+from tests.reference.filters import bought
+
+T = 1_600_000_000
+RAW = "user,item,time,qty\n" + "".join(
+    f"{user},{item},{T + n},1\n" for n, (user, item) in enumerate(["ax", "bx", "ay"])
+)
+
+
+def prepared(folder: Path, raw: str = RAW, changes: dict[str, object] | None = None, **options: object) -> Prepared:
+    (folder / "raw.csv").write_text(raw)
+    return prepare("mine", source=folder / "raw.csv", output=folder / "out", changes=changes, **options)  # type: ignore[arg-type]
+
+
+def test_an_item_file_has_the_items_of_the_interactions_and_guessed_types(tmp_path: Path) -> None:
+    raw = RAW + f'a,"q""z",{T},1\n'
+    items = tmp_path / "items.csv"
+    items.write_text(
+        "sku,title,genres,price,vector,made,new\n"
+        'x,"The Matrix, 1999",Action|Science Fiction,3.5,0.1 0.2,2019-01-31,yes\n'
+        "x,second line,,,,,\n"
+        '"q""z",A ""Toy"",Action|Drama,,1 2,2019-02-01,no\n'
+        "other,Heat,Drama,1,,,no\n"
+    )
+    said: list[str] = []
+    prepared(tmp_path, raw, items=items, say=said.append)
+    lines = (tmp_path / "out" / "mine" / "mine.item").read_text().splitlines()
+    assert lines == [
+        "item_id:token\ttitle:token\tgenres:token_seq\tprice:float\tvector:float_seq\tmade:token\tnew:token",
+        "x\tThe Matrix, 1999\tAction Science_Fiction\t3.5\t0.1 0.2\t2019-01-31\tyes",
+        "q%22z\tA Toy\tAction Drama\t\t1 2\t2019-02-01\tno",
+    ]
+    assert any("mine.item has 2 of 3 items" in line for line in said)
+
+
+def test_columns_of_a_parquet_file_keep_their_types(tmp_path: Path) -> None:
+    days = [datetime.date(1970, 1, 2), None]
+    frame = pd.DataFrame({"item": ["x", "y"], "tags": [["a b", "c"], []], "vec": [[1.0, 2.0], None], "day": days})
+    frame.to_parquet(tmp_path / "items.parquet")
+    found = read_items(tmp_path / "items.parquet")
+    assert found.columns == {
+        "tags:token_seq": ["a_b c", ""],
+        "vec:float_seq": ["1.0 2.0", ""],
+        "day:float": ["86400", ""],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,price\nx,1\ny,2\n", "no column of item ids; its columns: name, price"),
+        ("item,price\nother,1\nmore,2\n", "none of its ids is an item"),
+    ],
+)
+def test_a_table_of_items_that_is_no_use(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        prepared(tmp_path, items=tmp_path / "items.csv")
+    with pytest.raises(DataError, match="does not exist"):
+        prepared(tmp_path, items=tmp_path / "nothing.csv")
+    assert not (tmp_path / "out" / "mine" / "mine.inter").exists()
+
+
+def test_an_item_file_of_others_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item,price\nx,1\ny,2\n")
+    (tmp_path / "out" / "mine").mkdir(parents=True)
+    (tmp_path / "out" / "mine" / "mine.item").write_text("mine")
+    with pytest.raises(DataError, match=r"mine\.item exists and was not written by prepare"):
+        prepared(tmp_path, items=tmp_path / "items.csv")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 5), st.integers(-3, 3)), max_size=30))
+def test_returns_give_back_the_newest_purchases_before_them(rows: list[tuple[int, int, int, int]]) -> None:
+    frame = pd.DataFrame(rows, columns=["user", "item", "time", "quantity"], dtype=int)
+    data = Interactions(
+        frame.user.to_numpy("int32"), frame.item.to_numpy("int32"), frame.time.to_numpy(float), None, "uvw", "xyz"
+    )
+    assert data.bought(frame.quantity.to_numpy(float)).tolist() == bought(rows)
+
+
+def test_returns_are_netted_and_counted(tmp_path: Path) -> None:
+    raw = f"user,item,time,qty\na,x,{T},2\na,y,{T + 1},1\na,x,{T + 2},-1\na,y,{T + 3},-1\nb,x,{T + 4},1\nb,y,{T},-1\n"
+    done = prepared(tmp_path, raw, {"returns": "qty"})
+    assert [line.split("\t")[:2] for line in done.path.read_text().splitlines()[1:]] == [["a", "x"], ["b", "x"]]
+    assert done.steps[1] == ("without 3 returns and what they gave back", 2)
+    with pytest.raises(DataError, match="--returns=item: 'x' in line 2 is no number"):
+        prepared(tmp_path, raw, {"returns": "item"})
+    with pytest.raises(DataError, match="no column amount"):
+        prepared(tmp_path, raw, {"returns": "amount"})
