@@ -53,6 +53,14 @@ def test_commands_in_the_text_are_understood(page: str) -> None:
         assert words[0] in COMMANDS
 
 
+def test_the_files_that_guide_a_newcomer_are_there() -> None:
+    """CONTRIBUTING and the page on the package name files, which move."""
+    for page, base in (("CONTRIBUTING.md", CHECKOUT), ("docs/architecture.md", CHECKOUT / "recbole_hyper")):
+        named = re.findall(r"`([\w./]+/(?:\w+\.(?:py|md))?)`", (CHECKOUT / page).read_text(encoding="utf-8"))
+        assert len(named) > 4, page
+        assert [name for name in named if not (base / name).exists() and not (CHECKOUT / name).exists()] == [], page
+
+
 def test_every_block_has_a_language() -> None:
     """Only a block of sh, python or text can be told apart from what is executed."""
     for page in PAGES:
