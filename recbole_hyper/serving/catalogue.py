@@ -18,7 +18,7 @@ from recbole_hyper.data.ids import Ids, as_text
 from recbole_hyper.data.inputs import read_ids
 from recbole_hyper.data.where import parse_where
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
-from recbole_hyper.serving.query import first_of
+from recbole_hyper.serving.query import first_of, require_all
 from recbole_hyper.serving.rules import Plan, Rules, exclusions
 
 Bools = npt.NDArray[np.bool_]
@@ -108,11 +108,10 @@ class Catalogue:
         """
         given = read_ids(name, values)
         numbers = self.ids.find(given)
-        missing = int((numbers == 0).sum())
-        if missing:
-            first = first_of(given, numbers == 0)
-            if unknown == "error":
-                raise ValueError(f"{missing} items are not in the data (first: {first})")
+        if unknown == "error":
+            require_all(numbers > 0, given, "items are not in the data")
+        if missing := int((numbers == 0).sum()):
+            first = first_of(given[numbers == 0])
             text = f"{name}: {missing} of {len(given)} ids are no items of this model (first: {first})"
             if 2 * missing > len(given):
                 raise ValueError(f"{text}; give the ids of items")

@@ -49,10 +49,8 @@ class Query:
         return Query(self.names[rows], self.owners[rows], offsets, self.items[places], self.warm[rows], times)
 
     def require_warm(self) -> None:
-        """Raise ValueError, with the number and the first, if the model cannot answer all histories."""
-        if not self.warm.all():
-            first = first_of(self.names, ~self.warm)
-            raise ValueError(f"{int((~self.warm).sum())} histories hold no item that the model knows (first: {first})")
+        """Raise ValueError if the model cannot answer all histories."""
+        require_all(self.warm, self.names, "histories hold no item that the model knows")
 
 
 def plain_query(histories: Sequence[list[int]], times: Sequence[list[float]] | None = None) -> Query:
@@ -85,7 +83,12 @@ def array_digest(value: Any) -> str:
     return state.hexdigest()[:32]
 
 
-def first_of(values: npt.NDArray[Any], which: npt.NDArray[np.bool_]) -> str:
-    """Return the first of the marked values as Python writes it."""
-    first = values[np.flatnonzero(which)[0]]
-    return repr(first.item() if isinstance(first, np.generic) else first)
+def require_all(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], fault: str) -> None:
+    """Raise ValueError with the number of ``values`` that are not ``good``, their fault, and the first of them."""
+    if not good.all():
+        raise ValueError(f"{int((~good).sum())} {fault} (first: {first_of(values[~good])})")
+
+
+def first_of(values: npt.NDArray[Any]) -> str:
+    """Return the first of some values as Python writes it."""
+    return repr(values[0].item() if isinstance(values[0], np.generic) else values[0])

@@ -20,7 +20,7 @@ from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.serving.catalogue import Catalogue, column_of_items
-from recbole_hyper.serving.query import Query, first_of, plain_query
+from recbole_hyper.serving.query import Query, plain_query, require_all
 from recbole_hyper.serving.rules import Plan, Rules, select
 from recbole_hyper.serving.scorer import Scorer
 
@@ -254,7 +254,7 @@ class Recommender:
         owners = self._users.find(given)
         rows = np.where(owners > 0, self._row_of[owners], -1)
         if unknown == "error":
-            _require_known("users", given, rows >= 0)
+            require_all(rows >= 0, given, "users are not in the data")
         known = self._data[rows[rows >= 0]]
         lengths = np.zeros(len(rows), dtype=np.int64)
         lengths[rows >= 0] = np.diff(known.offsets)
@@ -269,7 +269,7 @@ class Recommender:
         numbers = self.catalogue.ids.find(read.tokens)
         known = self._is_known(numbers)
         if unknown == "error":
-            _require_known("items", read.tokens, known)
+            require_all(known, read.tokens, "items are not in the data")
         items = np.where(known, numbers, 0)[read.codes]
         if not read.named and self._trained is not None:
             raise ValueError(
@@ -390,9 +390,3 @@ def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _require_known(kind: str, given: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> None:
-    """Raise ValueError, with the number and the first, where not all are known."""
-    if not known.all():
-        raise ValueError(f"{int((~known).sum())} {kind} are not in the data (first: {first_of(given, ~known)})")

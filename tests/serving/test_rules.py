@@ -94,9 +94,10 @@ def test_exclusions_of_each_user(model: Recommender) -> None:
     again = left[left["position"] == 1].set_index("user_id")["item_id"]
     assert first["u3"] not in left[left["user_id"] == "u3"]["item_id"].tolist()
     assert again["u2"] == first["u2"]
-    by_number = model.recommend(histories=[["i1"], ["i1"]], k=11, exclude={1: ["i2", "i3"]})
-    assert len(by_number[by_number["user_id"] == 0]) == 11
-    assert len(by_number[by_number["user_id"] == 1]) == 9
+    for rules in ({}, {"boost": {"i2": 3e38}}, {"at_most": {"interactions": 12}}):
+        by_number = model.recommend(histories=[["i1"], ["i1"]], k=11, exclude={1: ["i2", "i3"]}, rules=rules)
+        assert len(by_number[by_number["user_id"] == 0]) == 11
+        assert len(by_number[by_number["user_id"] == 1]) == 9
 
 
 def test_unknown_ids_of_lists_are_counted(model: Recommender, caplog: pytest.LogCaptureFixture) -> None:
