@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.files import read_json
 
 # what moves the cursor of a terminal, changes its colours or its title; line ends and tabs stay
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -49,3 +50,11 @@ def require_own(
         raise ConfigError(
             f"{output} does not hold {what}, so it is not written over; remove it, or choose another --output"
         )
+
+
+def is_written_by(command: str, file: Path) -> bool:
+    """Return whether a JSON file is there and says that ``command`` wrote it."""
+    try:
+        return read_json(file).get("written_by") == command
+    except (OSError, ValueError):
+        return False

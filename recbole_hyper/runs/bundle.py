@@ -10,8 +10,9 @@ import numpy as np
 
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.results import package_version
-from recbole_hyper.files import read_json, replaced_folder, write_json
+from recbole_hyper.files import replaced_folder, write_json
 from recbole_hyper.models.base import HyperRecommender
+from recbole_hyper.outputs import is_written_by
 from recbole_hyper.runs.load import load
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.saved_data import DATA
@@ -33,7 +34,7 @@ def write_bundle(run: Path) -> Path:
     ConfigError if a folder of that name is no bundle, and as :func:`load`.
     """
     folder = run / BUNDLE
-    if folder.exists() and not is_bundle(folder):
+    if folder.exists() and not is_written_by(WRITTEN_BY, folder / ABOUT):
         raise ConfigError(f"{folder} is no folder of 'recbole-hyper serve', which would replace it; rename it")
     state = fingerprint(run)
     recommender = load(run)
@@ -69,14 +70,6 @@ def write_bundle(run: Path) -> Path:
         write_json(part / MAP, item_map(vectors, counts, catalogue.item_tokens, about["curvature"]))
         write_json(part / ABOUT, about)
     return folder
-
-
-def is_bundle(folder: Path) -> bool:
-    """Return whether a folder is a bundle that this package wrote."""
-    try:
-        return read_json(folder / ABOUT).get("written_by") == WRITTEN_BY
-    except (OSError, ValueError):
-        return False
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def serve(
         try:
             uvicorn.run(
                 "recbole_hyper.runs.serve:app", factory=True, host=host, port=port, workers=workers,
-                log_level="warning", access_log=False,
+                http="recbole_hyper.serving.service:PromptProtocol", log_level="warning", access_log=False,
             )  # fmt: skip
         finally:
             stopped.set()

@@ -59,7 +59,8 @@ class GraphScorer(Scorer):
         for name, values, kind in (("item_id_list", query.items, np.int64), ("timestamp_list", times, np.float64)):
             given[name] = np.zeros(filled.shape, dtype=kind)
             given[name][filled] = values[places[filled]]
-        return np.array(self._session.run(["scores"], {name: given[name] for name in self._names})[0], np.float32)
+        scores = self._session.run(["scores"], {name: given[name] for name in self._names})[0]
+        return np.require(scores, np.float32, "W")
 
     def vectors(self) -> Scores:
         return self._vectors

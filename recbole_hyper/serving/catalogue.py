@@ -194,11 +194,9 @@ class Catalogue:
     def _likeness(self, rules: Rules) -> dict[str, Any]:
         if not rules.diversity:
             return {}
-        if rules.diversity_by:
-            return {
-                "diversity": float(rules.diversity), "kinds": self._codes("diversity_by", rules.diversity_by)
-            }  # fmt: skip
-        return {"diversity": float(rules.diversity), "vectors": self.vectors}
+        by = rules.diversity_by
+        compared = {"kinds": self._codes("diversity_by", by)} if by else {"vectors": self.vectors}
+        return {"diversity": float(rules.diversity), **compared}
 
     def _boost(self, boost: Mapping[Any, float], unknown: str) -> Scores | None:
         if not boost:

@@ -7,6 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, read_json, replaced, write_json
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.outputs import require_own
+from recbole_hyper.outputs import is_written_by, require_own
 from recbole_hyper.serving.graph import Graph, make_graph, trace
 from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
@@ -58,7 +59,7 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
     except OSError as error:
         raise ConfigError(f"--output={output}: {path.parent} cannot be written to ({error})") from error
     require_own(path, _is_export, "an export with its JSON beside it")
-    require_own(description_of(path), _is_description, "the description of an export")
+    require_own(description_of(path), partial(is_written_by, WRITTEN_BY), "the description of an export")
     return path
 
 
@@ -69,15 +70,8 @@ def description_of(path: Path) -> Path:
 
 def _is_export(path: Path) -> bool:
     """Whether ``path`` is what an earlier export wrote: the JSON beside it has its digest."""
-    return description_of(path).is_file() and _is_description(description_of(path), file_digest(path))
-
-
-def _is_description(path: Path, digest: str | None = None) -> bool:
-    try:
-        content = read_json(path)
-    except ValueError:
-        return False
-    return content.get("written_by") == WRITTEN_BY and digest in (None, content.get("sha256"))
+    described = description_of(path)
+    return is_written_by(WRITTEN_BY, described) and read_json(described).get("sha256") == file_digest(path)
 
 
 def export(

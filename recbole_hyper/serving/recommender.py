@@ -263,9 +263,8 @@ class Recommender:
         return self._known(replace(known, names=given, owners=owners, offsets=offsets, unknown_users=missing))
 
     def _of_histories(self, histories: Any, unknown: str, times: Any) -> Query:
-        read = histories
-        if not isinstance(histories, Histories):
-            read = read_histories(histories, self.names, times, self.unit)
+        given = isinstance(histories, Histories)
+        read = histories if given else read_histories(histories, self.names, times, self.unit)
         numbers = self.catalogue.ids.find(read.tokens)
         known = self._is_known(numbers)
         if unknown == "error":

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,9 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, Field, FiniteFloat
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from recbole_hyper.serving.bundle import Served
 from recbole_hyper.serving.query import Query, joined
@@ -44,11 +46,7 @@ Times = list[FiniteFloat] | None
 logger = logging.getLogger("recbole_hyper")
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ListRequest(_Body):
+class ListRequest(BaseModel, extra="forbid"):
     """One list: for a user of the data, or after a history."""
 
     user: Identifier | None = Field(None, description="user of the data; a history replaces that of the data")
@@ -61,20 +59,20 @@ class ListRequest(_Body):
     rules: dict[str, Any] = Field({}, description="where, at_most, at_least, boost, diversity, diversity_by")
 
 
-class BatchRequest(_Body):
+class BatchRequest(BaseModel, extra="forbid"):
     """Several lists at one time."""
 
     requests: list[ListRequest] = Field(max_length=BATCH)
 
 
-class SimilarRequest(_Body):
+class SimilarRequest(BaseModel, extra="forbid"):
     """The items most like one."""
 
     item: Identifier
     k: int = Field(10, ge=1, le=MOST)
 
 
-class ScoreRequest(_Body):
+class ScoreRequest(BaseModel, extra="forbid"):
     """Scores of given items after a history."""
 
     history: list[Identifier] = Field(max_length=LONGEST)
@@ -237,6 +235,18 @@ class Measured:
             path = getattr(scope.get("route"), "path", "other")
             _REQUESTS.labels(path, status).inc()
             _SECONDS.labels(path).observe(time.perf_counter() - start)
+
+
+class PromptProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+    """HTTP connections that send the body of an answer at once.
+
+    On the sockets that uvicorn gives to several workers it would wait 40 ms, until the client acknowledges the head.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a connection."""
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().connection_made(transport)
 
 
 def make_app(service: Service) -> FastAPI:

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -31,14 +32,16 @@ from tests.serving.conftest import ask, free_port, keys, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
+pytest.importorskip("uvicorn")
 
+import uvicorn
 from fastapi.testclient import TestClient
 
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.serve import prepare
 from recbole_hyper.serving.page.routes import with_page
-from recbole_hyper.serving.service import BYTES, Service
+from recbole_hyper.serving.service import BYTES, PromptProtocol, Service
 
 HISTORIES = [["i3", "i1", "i4"], ["i5"], [f"i{step % 12}" for step in range(30)], ["i7", "gone"]]
 
@@ -282,6 +285,32 @@ def test_serve_runs_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]
     assert main(["serve", str(place), f"--plugins={other}"]) == 1
     assert not marker.exists()
     assert not (place / BUNDLE).exists()
+
+
+def test_answers_are_not_held_back() -> None:
+    """Several workers took 44 ms for an answer: the sockets that they inherit waited for acknowledgements."""
+    delays = []
+
+    class Watched(PromptProtocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            delays.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0)
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    config = uvicorn.Config(answer, port=(port := free_port()), http=Watched, lifespan="off", log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([config.bind_socket()],))  # as several workers have it
+    thread.start()
+    try:
+        assert until(lambda: ask(f"http://127.0.0.1:{port}/") == {})
+    finally:
+        server.should_exit = True
+        thread.join()
+    assert delays
+    assert not any(delays)
 
 
 def test_inspect_shows_the_page_of_the_service(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
