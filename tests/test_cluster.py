@@ -130,7 +130,7 @@ def test_a_sweep_over_two_nodes_outlives_one_of_them(nodes: TwoNodes, random_dat
     killing.join()
     print(f"6 trials, a node killed: {outcome['trials']}, {time.monotonic() - start:.0f} s")
     assert outcome["trials"].get("finished", 0) >= 5, (outcome["failures"], outcome["unfinished"])
-    # the trial that was lost with its node is the only one that is left
+    # Ray runs the trial that was lost with its node again on the other one
     nodes.replace()
     outcome = sweep(config_dict={"output_dir": str(folder), "resume": True}, ray_address=nodes.address)
     assert outcome["trials"] == {"finished": 6}, (outcome["failures"], outcome["unfinished"])
