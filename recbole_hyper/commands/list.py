@@ -73,7 +73,7 @@ def _protocols() -> list[Entry]:
 def _datasets() -> list[Entry]:
     from recbole_hyper.yaml_files import properties_folder, read_yaml
 
-    known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "catalogue.yaml").items()}
+    known = {name: entry["about"] for name, entry in read_yaml(properties_folder() / "public_datasets.yaml").items()}
     here = sorted(file.stem for file in Path("dataset").glob("*/*.inter") if file.parent.name == file.stem)
     entries = [Entry(name, about) for name, about in known.items()]
     return entries + [Entry(name, known.get(name, ""), "prepared, in dataset/") for name in here]

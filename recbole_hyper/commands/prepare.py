@@ -9,8 +9,8 @@ HELP = "turn raw public data (MovieLens, Amazon, Yelp, csv, ...) into RecBole at
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="data set of the catalogue, or your own name with --source")
-    parser.add_argument("--list", action="store_true", help="list the catalogue and the raw formats, then stop")
+    parser.add_argument("name", nargs="?", help="a public data set, or your own name with --source")
+    parser.add_argument("--list", action="store_true", help="list the public data sets and the raw formats, then stop")
     parser.add_argument("--source", help="raw file, zip or tar archive, folder (of parquet parts, too), or .inter file")
     parser.add_argument("--output", default="dataset", help="folder of data sets (default: %(default)s)")
     parser.add_argument("--format", help="raw format, where the file's name and first bytes do not tell; see --list")
@@ -80,9 +80,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:
-    from recbole_hyper.data.prepare.recipe import Recipe
+    from recbole_hyper.data.prepare.cleaning import Cleaning
 
-    values = {key: getattr(arguments, key, None) for key in vars(Recipe())}
+    values = {key: getattr(arguments, key, None) for key in vars(Cleaning())}
     changes = {key: value for key, value in values.items() if value is not None}
     if arguments.k_core is not None:
         core = arguments.k_core
@@ -107,7 +107,7 @@ def named_columns(text: str | None) -> dict[str, str] | None:
 
 def _list() -> None:
     from recbole_hyper.data.formats import formats
-    from recbole_hyper.data.prepare.catalogue import entries
+    from recbole_hyper.data.prepare.public import entries
 
     print("Data sets:")
     for entry in entries().values():

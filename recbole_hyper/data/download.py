@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar
 
-from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
 from recbole_hyper.files import file_digest, replaced_folder, write_json
@@ -46,7 +46,7 @@ def with_data(bind: Callable[[], T]) -> T:
 def obtain(missing: MissingDataError) -> bool:
     """Prepare or fetch a data set into its folder; False for an unknown name."""
     name, folder = missing.name, missing.root / missing.name
-    entry = None if missing.of_recbole else catalogue.entries().get(name)
+    entry = None if missing.of_recbole else public.entries().get(name)
     address = read_yaml(ADDRESSES).get(name)
     ours = entry is not None and bool(entry.package)
     if entry is not None and not ours and address:

@@ -107,7 +107,7 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
     return scores
 
 
-class Trials:
+class MixtureSearch:
     """NDCG@10 of every :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
 
     Only the ten best items of the network and those of the memory can be among the ten best of a mixture: of a row

@@ -12,7 +12,15 @@ from recbole_hyper.evaluation.ranking import SCORES_PER_BLOCK, Scorer
 from recbole_hyper.evaluation.scorers import state_scorer
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
-from recbole_hyper.models.item_memory import DECAYS, SHARES, ItemMemory, Mixture, Trials, log_mixture, newest_first
+from recbole_hyper.models.item_memory import (
+    DECAYS,
+    SHARES,
+    ItemMemory,
+    Mixture,
+    MixtureSearch,
+    log_mixture,
+    newest_first,
+)
 from recbole_hyper.options import Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases
@@ -76,12 +84,12 @@ class MemoryRecommender(HyperRecommender):
             cases = cases[np.sort(np.random.default_rng(0).choice(len(cases), _CASES, replace=False))]
         self.eval()
         network = state_scorer(self, self._length, self.device)
-        trials = Trials(self._memory, exclude_seen=self._exclude_seen)
+        search = MixtureSearch(self._memory, exclude_seen=self._exclude_seen)
         size = max(1, SCORES_PER_BLOCK // self.n_items)
         for start in range(0, len(cases), size):
             part = cases[start : start + size]
-            trials.add(network(part), part)
-        found, mixed, alone = trials.best()
+            search.add(network(part), part)
+        found, mixed, alone = search.best()
         self.mixture = found
         logger.info("memory: share %.1f, decay %.1f; NDCG@10 %.4f, of the network alone %.4f", *found, mixed, alone)
 

@@ -1,4 +1,4 @@
-"""Filters against plain loops, the recipe's order of steps, and RecBole's own k-core."""
+"""Filters against plain loops, the cleaning's order of steps, and RecBole's own k-core."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from recbole_hyper.data import filters
 from recbole_hyper.data.interactions import Interactions
-from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.recipe import Recipe, apply, seconds
+from recbole_hyper.data.prepare import public
+from recbole_hyper.data.prepare.cleaning import Cleaning, apply, seconds
 from recbole_hyper.data.prepare.statistics import Published, describe, notes, rows
 from recbole_hyper.errors import DataError
 from tests.reference import filters as reference
@@ -128,37 +128,40 @@ def test_the_order_is_numpys(rows: int, users: int, times: int, seed: int) -> No
 ROWS = [(1, 0, 5.0, 30.0), (0, 1, 2.0, 10.0), (1, 0, 4.0, 10.0), (0, 2, 3.0, 10.0), (1, 2, 1.0, 20.0), (2, 2, 5.0, 0.0)]
 
 
-def kept(recipe: Recipe) -> list[tuple[int, int, float]]:
-    data, _ = apply(interactions(ROWS), recipe)
+def kept(cleaning: Cleaning) -> list[tuple[int, int, float]]:
+    data, _ = apply(interactions(ROWS), cleaning)
     return list(zip(data.users.tolist(), data.items.tolist(), data.times.tolist(), strict=True))
 
 
 def test_rows_are_grouped_by_user_and_ordered_by_time_with_ties_as_they_came() -> None:
-    assert kept(Recipe()) == [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]
+    assert kept(Cleaning()) == [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "rows"),
+    ("cleaning", "rows"),
     [
-        (Recipe(duplicates="first"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (2, 2, 0)]),
-        (Recipe(duplicates="last"), [(0, 1, 10), (0, 2, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]),
-        (Recipe(threshold=3.0), [(0, 2, 10), (1, 0, 10), (1, 0, 30), (2, 2, 0)]),
-        (Recipe(since="10", until="20"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20)]),
-        (Recipe(filter="k_core", min_user=2, min_item=2), [(1, 0, 10), (1, 0, 30)]),
-        (Recipe(filter="single_pass", min_user=3, min_item=2), [(1, 0, 10), (1, 2, 20), (1, 0, 30)]),
+        (Cleaning(duplicates="first"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20), (2, 2, 0)]),
+        (Cleaning(duplicates="last"), [(0, 1, 10), (0, 2, 10), (1, 2, 20), (1, 0, 30), (2, 2, 0)]),
+        (Cleaning(threshold=3.0), [(0, 2, 10), (1, 0, 10), (1, 0, 30), (2, 2, 0)]),
+        (Cleaning(since="10", until="20"), [(0, 1, 10), (0, 2, 10), (1, 0, 10), (1, 2, 20)]),
+        (Cleaning(filter="k_core", min_user=2, min_item=2), [(1, 0, 10), (1, 0, 30)]),
+        (Cleaning(filter="single_pass", min_user=3, min_item=2), [(1, 0, 10), (1, 2, 20), (1, 0, 30)]),
         (
-            Recipe(filter="single_pass", min_user=3, min_item=2, duplicates="first", duplicates_after_filter=True),
+            Cleaning(filter="single_pass", min_user=3, min_item=2, duplicates="first", duplicates_after_filter=True),
             [(1, 0, 10), (1, 2, 20)],
         ),
-        (Recipe(filter="single_pass", min_user=1, min_item=2, duplicates="first"), [(0, 2, 10), (1, 2, 20), (2, 2, 0)]),
+        (
+            Cleaning(filter="single_pass", min_user=1, min_item=2, duplicates="first"),
+            [(0, 2, 10), (1, 2, 20), (2, 2, 0)],
+        ),
     ],
 )
-def test_each_step_by_hand(recipe: Recipe, rows: list[tuple[int, int, float]]) -> None:
-    assert kept(recipe) == rows
+def test_each_step_by_hand(cleaning: Cleaning, rows: list[tuple[int, int, float]]) -> None:
+    assert kept(cleaning) == rows
 
 
 def test_steps_are_counted_in_order() -> None:
-    _, steps = apply(interactions(ROWS), Recipe(since="10", duplicates="first", filter="k_core", min_user=2))
+    _, steps = apply(interactions(ROWS), Cleaning(since="10", duplicates="first", filter="k_core", min_user=2))
     assert steps == [
         ("read", 6),
         ("since 10", 5),
@@ -168,23 +171,23 @@ def test_steps_are_counted_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "message"),
+    ("cleaning", "message"),
     [
-        (Recipe(filter="k_core", min_user=50, min_item=2), "removes all 6 interactions; lower"),
-        (Recipe(since="2030-01-01"), "since 2030-01-01 leaves none of 6 interactions; give an earlier --since"),
-        (Recipe(threshold=9.0), "leaves none.*lower --threshold"),
+        (Cleaning(filter="k_core", min_user=50, min_item=2), "removes all 6 interactions; lower"),
+        (Cleaning(since="2030-01-01"), "since 2030-01-01 leaves none of 6 interactions; give an earlier --since"),
+        (Cleaning(threshold=9.0), "leaves none.*lower --threshold"),
     ],
 )
-def test_nothing_left_is_an_error(recipe: Recipe, message: str) -> None:
+def test_nothing_left_is_an_error(cleaning: Cleaning, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        apply(interactions(ROWS), recipe)
+        apply(interactions(ROWS), cleaning)
 
 
 def test_a_threshold_needs_ratings() -> None:
     data = interactions(ROWS)
     data.ratings = None
     with pytest.raises(DataError, match="needs ratings"):
-        apply(data, Recipe(threshold=3.0))
+        apply(data, Cleaning(threshold=3.0))
 
 
 @pytest.mark.parametrize(
@@ -213,19 +216,19 @@ DAY = 1_577_750_400.0  # 2019-12-31
 )
 def test_until_a_date_alone_includes_the_whole_day(until: str, last: float) -> None:
     times = [DAY - 1, DAY, DAY + 1, DAY + 43_200, DAY + 43_201, DAY + 86_399.5, DAY + 86_400]
-    data, _ = apply(interactions([(0, 0, 1.0, time) for time in times]), Recipe(since="2019-01-01", until=until))
+    data, _ = apply(interactions([(0, 0, 1.0, time) for time in times]), Cleaning(since="2019-01-01", until=until))
     assert data.times.max() == last
 
 
 def test_the_yelp_recipe_ends_at_midnight_as_the_papers_code() -> None:
-    entry = catalogue.entries()["yelp"]
+    entry = public.entries()["yelp"]
     assert entry is not None
-    assert entry.recipe.until is not None
-    assert seconds(entry.recipe.until, last=True) == DAY
+    assert entry.cleaning.until is not None
+    assert seconds(entry.cleaning.until, last=True) == DAY
 
 
 def test_statistics_by_hand() -> None:
-    data, _ = apply(interactions(ROWS), Recipe())
+    data, _ = apply(interactions(ROWS), Cleaning())
     found = describe(data)
     assert (found.users, found.items, found.interactions, found.repeated) == (3, 3, 6, 1)
     assert found.density == pytest.approx(6 / 9)

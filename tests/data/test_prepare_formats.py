@@ -26,7 +26,7 @@ from recbole_hyper.data.ids import Tokens
 from recbole_hyper.data.interactions import joined
 from recbole_hyper.data.malformed import Malformed
 from recbole_hyper.data.parsers import Rows
-from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
 from recbole_hyper.data.rows import PARSERS
 from recbole_hyper.data.tables import check
@@ -563,7 +563,7 @@ def test_a_source_without_files(kind: str, format: str | None, tmp_path: Path) -
 def test_published_file_names_are_known(dataset: str, file: str, format: str, done: str, tmp_path: Path) -> None:
     for name in ("meta.json.gz", file):
         (tmp_path / name).write_bytes(b"")
-    entry = catalogue.entries()[dataset]
+    entry = public.entries()[dataset]
     assert entry is not None
     found, candidate = choose(entry, tmp_path, None)
     assert (found.name, candidate.format, candidate.done) == (file, format, done)
@@ -579,7 +579,7 @@ def test_amazon_ratings_with_exchanged_columns_are_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "amazon-beuty"}, "not in the catalogue.*Did you mean amazon-beauty"),
+        ({"name": "amazon-beuty"}, "no public data set.*Did you mean amazon-beauty"),
         ({"name": "yelp"}, "cannot be fetched by itself.*https://www.yelp.com/dataset"),
         ({"name": "../x", "source": "."}, "names a folder"),
         ({"name": "yelp", "source": "nowhere"}, "does not exist"),

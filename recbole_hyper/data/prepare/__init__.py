@@ -1,1 +1,1 @@
-"""Raw public data to RecBole atomic files: readers, duplicates, filters, statistics, an atomic writer, a catalogue."""
+"""Raw public data to RecBole atomic files: readers, duplicates, filters, statistics, a writer, public data sets."""

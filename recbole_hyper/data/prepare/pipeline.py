@@ -23,10 +23,10 @@ from recbole_hyper.data.columns import FIELDS
 from recbole_hyper.data.ids import as_text, escaped
 from recbole_hyper.data.interactions import Interactions, joined
 from recbole_hyper.data.malformed import Malformed
-from recbole_hyper.data.prepare import catalogue
-from recbole_hyper.data.prepare.catalogue import Candidate, Entry
+from recbole_hyper.data.prepare import public
+from recbole_hyper.data.prepare.cleaning import Cleaning, apply
 from recbole_hyper.data.prepare.items import Items, read_items
-from recbole_hyper.data.prepare.recipe import Recipe, apply
+from recbole_hyper.data.prepare.public import Candidate, Entry
 from recbole_hyper.data.prepare.statistics import Statistics, describe
 from recbole_hyper.data.prepare.writer import NO_IDS, write_interactions
 from recbole_hyper.data.source import CARD
@@ -43,7 +43,7 @@ ORDERS = ("time", "file")
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What ``prepare`` wrote: the file, its counts, the catalogue's entry and the steps with the rows each one left."""
+    """What ``prepare`` wrote: the file, its counts, the entry and the steps with the rows each one left."""
 
     path: Path
     statistics: Statistics
@@ -72,12 +72,12 @@ def prepare(
     """Write ``output/name/name.inter``, ``name.item`` where there are ``items``, and SOURCE.json from raw data.
 
     Args:
-        name: a data set of the catalogue, or a name of your own with ``source`` and ``format``.
+        name: a public data set, or a name of your own with ``source`` and ``format``.
         source: raw file, archive or folder; may be None for ml-1m, which is then fetched.
         output: folder of data sets (RecBole's data_path).
-        format: raw format; None takes the catalogue's format for the file, else a guess.
+        format: raw format; None takes the entry's format for the file, else a guess.
         layout: columns, separator, header and time format of generic formats; what is left out is guessed and printed.
-        changes: fields of ``catalogue.Recipe`` to set instead of the catalogue's.
+        changes: fields of ``Cleaning`` to set instead of the entry's.
         where: condition that rows must meet, see :mod:`recbole_hyper.data.where`; None takes all.
         items: table of items, from which ``name.item`` is written too.
         order: ``time``, or ``file``: no times are read, and the order of a user's rows is that of the source.
@@ -87,7 +87,7 @@ def prepare(
         say: called with each line of progress.
 
     Raises:
-        DataError: wrong arguments, unreadable sources, nothing left, or counts that the catalogue forbids.
+        DataError: wrong arguments, unreadable sources, nothing left, or counts that the entry forbids.
     """
     entry = _entry(name, has_source=source is not None)
     path = Path(output) / name / f"{name}.inter"
@@ -99,19 +99,19 @@ def prepare(
     with contextlib.ExitStack() as stack:
         if source is None:
             say(entry.licence)
-            source = catalogue.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
+            source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         file, candidate = choose(entry, Path(source), format, timed=order == "time")
         before = file.state()
-        recipe = _recipe(entry, candidate, changes or {})
+        cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
-        more = () if recipe.returns is None else (recipe.returns,)
-        rated = recipe.threshold is not None or "rating" in ((layout or formats.Layout()).columns or {})
+        more = () if cleaning.returns is None else (cleaning.returns,)
+        rated = cleaning.threshold is not None or "rating" in ((layout or formats.Layout()).columns or {})
         table = open_table(
             file,
             layout,
             format=candidate.format,
             fields=FIELDS if order == "time" else tuple(name for name in FIELDS if name != "timestamp"),
-            optional=() if rated and recipe.threshold is None else ("rating",),
+            optional=() if rated and cleaning.threshold is None else ("rating",),
             others=tuple(dict.fromkeys((*(condition.columns if condition else ()), *more))),
         )
         table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
@@ -123,18 +123,18 @@ def prepare(
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
         quantities: list[Any] = []
         blocks = table.blocks(malformed, condition, progress)
-        data = joined(_noting(blocks, recipe.returns, quantities) if recipe.returns else blocks)
+        data = joined(_noting(blocks, cleaning.returns, quantities) if cleaning.returns else blocks)
         data.quantities = np.concatenate(quantities) if quantities else None
         _tell_read(data, malformed, say)
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
         if table.form.refusing and order == "time":
             CHECKS[table.form.refusing](data)
-        data, steps = apply(data, recipe)
+        data, steps = apply(data, cleaning)
         positions = table.form.positions or order == "file"
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, positions)
         _check_counts(entry, result.statistics)
-        card = _card(result, file, candidate, recipe) | {"columns": table.columns, "where": where}
+        card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
         file.check_unchanged(before)
         _write(data, path, card, progress, say, known_items)
     return result
@@ -161,16 +161,16 @@ def _tell_read(data: Interactions, malformed: Malformed, say: Callable[[str], No
             data.ratings = None
 
 
-def _recipe(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Recipe:
-    """Return the entry's recipe without what has been done to the file, with the user's changes."""
-    unfiltered = dataclasses.replace(entry.recipe, filter="none", min_user=0, min_item=0)
-    left = {"nothing": entry.recipe, "filter": unfiltered, "all": Recipe()}
-    recipe = dataclasses.replace(left[candidate.done], **changes)
-    recipe.check()
-    return recipe
+def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cleaning:
+    """Return the entry's cleaning without what has been done to the file, with the user's changes."""
+    unfiltered = dataclasses.replace(entry.cleaning, filter="none", min_user=0, min_item=0)
+    left = {"nothing": entry.cleaning, "filter": unfiltered, "all": Cleaning()}
+    cleaning = dataclasses.replace(left[candidate.done], **changes)
+    cleaning.check()
+    return cleaning
 
 
-def _card(result: Prepared, file: SourceFile, candidate: Candidate, recipe: Recipe) -> dict[str, Any]:
+def _card(result: Prepared, file: SourceFile, candidate: Candidate, cleaning: Cleaning) -> dict[str, Any]:
     """Return what SOURCE.json says, but for the checksum of the file that is still to be written."""
     entry = result.entry
     return {
@@ -186,7 +186,7 @@ def _card(result: Prepared, file: SourceFile, candidate: Candidate, recipe: Reci
         "terms": entry.terms or None,
         "tokens": entry.tokens or None,
         "timestamps": "positions in the user's sequence" if result.positions else "Unix seconds",
-        "recipe": dataclasses.asdict(recipe),
+        "cleaning": dataclasses.asdict(cleaning),
         "rows": dict(result.steps),
         "malformed_lines": result.malformed.count,
         "statistics": dataclasses.asdict(result.statistics),
@@ -240,13 +240,13 @@ def _safe(
 def _entry(name: str, *, has_source: bool) -> Entry:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise DataError(f"data set name {name!r}: use letters, digits, '.', '_' and '-', since it names a folder")
-    entry = catalogue.entries().get(name)
+    entry = public.entries().get(name)
     if has_source:
         return entry or Entry(name=name, about="")
     if entry is None:
-        hint = did_you_mean(name, catalogue.entries(), " Did you mean ")
+        hint = did_you_mean(name, public.entries(), " Did you mean ")
         raise DataError(
-            f"data set {name!r} is not in the catalogue ({', '.join(catalogue.entries())}).{hint} "
+            f"data set {name!r} is no public data set ({', '.join(public.entries())}).{hint} "
             "Your own data need --source=FILE (csv, json lines, parquet, ... are recognized; else --format)"
         )
     if not entry.package:

@@ -17,7 +17,7 @@ _WHOLE = {r"\d{4}([-/])\d{1,2}\1\d{1,2}Z?": "D", r"\d{4}[-/]\d{1,2}Z?": "M"}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Cleaning:
     """What is done to the interactions between reading and writing, in this order (bar duplicates_after_filter)."""
 
     returns: str | None = None  # column of quantities; purchases that were returned, in whole, are dropped
@@ -51,8 +51,8 @@ class Recipe:
                 seconds(bound)
 
 
-def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the recipe drops, in place; return also the rows left after each step.
+def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tuple[str, int]]]:
+    """Order the interactions and drop what the cleaning drops, in place; return also the rows left after each step.
 
     DataError where a step leaves nothing.
     """
@@ -69,32 +69,36 @@ def apply(data: Interactions, recipe: Recipe) -> tuple[Interactions, list[tuple[
         returned = int((data.quantities < 0).sum())
         keep(data.bought(data.quantities), f"without {returned:,} returns and what they gave back", "look at --returns")
         data.quantities = None
-    if recipe.since is not None:
-        keep(data.times >= seconds(recipe.since), f"since {recipe.since}", "give an earlier --since")
-    if recipe.until is not None:
-        keep(data.times <= seconds(recipe.until, last=True), f"until {recipe.until}", "give a later --until")
-    if recipe.threshold is not None:
+    if cleaning.since is not None:
+        keep(data.times >= seconds(cleaning.since), f"since {cleaning.since}", "give an earlier --since")
+    if cleaning.until is not None:
+        keep(data.times <= seconds(cleaning.until, last=True), f"until {cleaning.until}", "give a later --until")
+    if cleaning.threshold is not None:
         if data.ratings is None:
-            raise DataError(f"threshold={recipe.threshold} needs ratings, but the source has none")
-        keep(data.ratings >= recipe.threshold, f"rating >= {recipe.threshold:g}", "lower --threshold")
+            raise DataError(f"threshold={cleaning.threshold} needs ratings, but the source has none")
+        keep(data.ratings >= cleaning.threshold, f"rating >= {cleaning.threshold:g}", "lower --threshold")
     data.sort()
-    if recipe.session_gap is not None:
-        data.cut(gap_seconds(recipe.session_gap))
-        steps.append((f"in {len(data.user_tokens):,} sessions, cut at pauses above {recipe.session_gap}", len(data)))
-    numbers = {"min_user": recipe.min_user, "min_item": recipe.min_item}
-    for drops_repeats in (True, False) if not recipe.duplicates_after_filter else (False, True):
-        if drops_repeats and recipe.duplicates != "keep":
+    if cleaning.session_gap is not None:
+        data.cut(gap_seconds(cleaning.session_gap))
+        steps.append((f"in {len(data.user_tokens):,} sessions, cut at pauses above {cleaning.session_gap}", len(data)))
+    numbers = {"min_user": cleaning.min_user, "min_item": cleaning.min_item}
+    for drops_repeats in (True, False) if not cleaning.duplicates_after_filter else (False, True):
+        if drops_repeats and cleaning.duplicates != "keep":
             rows = ~(
-                data.copies() if recipe.duplicates == "exact" else repeated(data.users, data.items, recipe.duplicates)
+                data.copies()
+                if cleaning.duplicates == "exact"
+                else repeated(data.users, data.items, cleaning.duplicates)
             )
             keep(
                 rows,
-                "without exact copies" if recipe.duplicates == "exact" else f"{recipe.duplicates} of repeated pairs",
+                "without exact copies"
+                if cleaning.duplicates == "exact"
+                else f"{cleaning.duplicates} of repeated pairs",
             )
-        elif not drops_repeats and recipe.filter != "none":
-            rows = filtered(data.users, data.items, method=recipe.filter, count=recipe.count, **numbers)
-            limits = f"users >= {recipe.min_user}, items >= {recipe.min_item} {recipe.count}"
-            keep(rows, f"{recipe.filter}, {limits}")
+        elif not drops_repeats and cleaning.filter != "none":
+            rows = filtered(data.users, data.items, method=cleaning.filter, count=cleaning.count, **numbers)
+            limits = f"users >= {cleaning.min_user}, items >= {cleaning.min_item} {cleaning.count}"
+            keep(rows, f"{cleaning.filter}, {limits}")
     return data, steps
 
 

