@@ -73,8 +73,13 @@ def kill_and_resume(kills: list[list], data: Path, folder: Path, **more: Any) ->
     assert not wrong
 
 
+IN_EPOCHS = [
+    *(["step", number] for number in range(1, 15)),
+    *(["write", "checkpoint.pt", number, point] for number in range(1, 12) for point in POINTS),
+]
 # steps of the two trials and of the winner's two final runs, a checkpoint behind each, and the files of a sweep
 SPACE = {"learning_rate": {"grid": [0.01, 0.02]}}
+OF_SWEEPS = {"epochs": 3, "checkpoint_minutes": 1e-9}
 IN_SWEEPS = [
     *(["step", number] for number in range(2, 20, 2)),
     *(["write", "checkpoint.pt", number, point] for number in (2, 7) for point in POINTS),
@@ -98,10 +103,8 @@ def test_a_run_killed_inside_an_epoch_goes_on_to_the_bit(cycle: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_runs_killed_anywhere_inside_epochs_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
-    kills: list[list] = [["step", number] for number in range(1, 15)]
-    kills += [["write", "checkpoint.pt", number, point] for number in range(1, 12) for point in POINTS]
-    assert len(kills) >= 58
-    kill_and_resume(kills, cycle, tmp_path, **INSIDE)
+    assert len(IN_EPOCHS) >= 58
+    kill_and_resume(IN_EPOCHS, cycle, tmp_path, **INSIDE)
 
 
 @pytest.mark.slow
@@ -112,7 +115,7 @@ def test_runs_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_sweeps_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
-    kill_and_resume(IN_SWEEPS, cycle, tmp_path, about={"space": SPACE}, epochs=3, checkpoint_minutes=1e-9)
+    kill_and_resume(IN_SWEEPS, cycle, tmp_path, about={"space": SPACE}, **OF_SWEEPS)
 
 
 @pytest.mark.slow
