@@ -77,11 +77,11 @@ IN_EPOCHS = [
     *(["step", number] for number in range(1, 15)),
     *(["write", "checkpoint.pt", number, point] for number in range(1, 12) for point in POINTS),
 ]
-# steps of the two trials and of the winner's two final runs, a checkpoint behind each, and the files of a sweep
-SPACE = {"learning_rate": {"grid": [0.01, 0.02]}}
+# the steps of two trials, a checkpoint behind each, and the files of a sweep
+SPACE = {"weight_decay": {"grid": [0.0, 0.01]}}
 OF_SWEEPS = {"epochs": 3, "checkpoint_minutes": 1e-9}
 IN_SWEEPS = [
-    *(["step", number] for number in range(2, 20, 2)),
+    *(["step", number] for number in range(1, 13)),
     *(["write", "checkpoint.pt", number, point] for number in (2, 7) for point in POINTS),
     *(["write", "result.json", 1, point] for point in POINTS),
 ]
