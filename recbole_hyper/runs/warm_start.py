@@ -1,6 +1,5 @@
 """Warm start: a new run on grown data that begins with the weights of an earlier run, items and users matched by id."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from recbole_hyper.runs.folder import CONFIG, RESULT, read_begun
 from recbole_hyper.runs.saved_data import read_saved_data
 from recbole_hyper.training.checkpoint import REFIT, WEIGHTS, CheckpointError, read_weights
 from recbole_hyper.yaml_files import config_file, read_yaml
-
-logger = logging.getLogger("recbole_hyper")
 
 # of the earlier run's learning rate and best epoch: what a continuation takes where nothing is given
 RATE, EPOCHS = 1 / 2, 1 / 4
