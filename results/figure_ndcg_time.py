@@ -3,7 +3,7 @@
     python results/figure_ndcg_time.py
 
 The runs: `recbole-hyper run --model=HSASRecCE --dataset=ml-100k` (make demo), the same with SASRecCE and with RecBole's
-SASRec. Their train.csv are kept beside this file as train_ml-100k_<model>.csv.
+SASRec. Their train.csv are beside this file as train_ml-100k_<model>.csv.
 """
 
 from pathlib import Path

@@ -66,10 +66,50 @@ def test_the_best_published_row_is_the_best(tmp_path: Path) -> None:
         assert all(row["source"] and 0 < row["ndcg@10"] < row["hit@10"] < 1 for row in rows)
 
 
-@pytest.mark.slow
-def test_published_cells_are_those_of_the_result_files() -> None:
-    content, _ = script("cells").text()
-    assert (RESULTS / "cells.md").read_text(encoding="utf-8") == content
+PAGES = sorted(path.stem for path in (RESULTS / "pages").glob("*.yaml"))
+# metrics have four digits, settings fewer; a text has a figure from a result file, as {RUN:test.ndcg@10}
+FIGURE = re.compile(r"\.\d{4,}|\b(?!95 %)\d[.\d]* (?:%|times)")
+
+
+@pytest.mark.parametrize("name", ["speed", *(pytest.param(p, marks=pytest.mark.slow) for p in PAGES if p != "speed")])
+def test_a_page_is_what_the_result_files_give(name: str) -> None:
+    pages = script("pages")
+    written = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    assert written == pages.page_text(pages.pages()[name]), "python results/pages.py writes it anew"
+
+
+def test_every_page_is_made_of_result_files() -> None:
+    by_script = {"claims", "warm_start", *PAGES}
+    assert {path.stem for path in RESULTS.glob("*.md")} - by_script <= {"README", "readme_template", "records"}
+
+
+def texts(name: str) -> list[str]:
+    page = yaml.safe_load((RESULTS / f"pages/{name}.yaml").read_text(encoding="utf-8"))
+    return [page["about"], *(table.get("about", "") for table in page["tables"])]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_text_states_a_figure_by_hand(name: str) -> None:
+    for text in texts(name):
+        assert FIGURE.findall(re.sub(r"\{[^{}]*\}", "", text)) == []
+
+
+def test_figures_by_hand_are_found_and_those_of_files_filled_in() -> None:
+    assert FIGURE.findall("validation .1422, rate .004, 98 %, 95 % interval") == [".1422", "98 %"]
+    pages = script("pages")
+    run = pages.read("ml-1m_FMLPRecCE_start")
+    assert pages.filled("{ml-1m_FMLPRecCE_start:test.ndcg@10} here") == f"{pages.short(run['test']['ndcg@10'])} here"
+
+
+def test_rows_of_several_seeds_differ_in_the_seed_alone() -> None:
+    """A row of several seeds has one setting; a mean over runs of different settings would be no mean over seeds."""
+    pages = script("pages")
+    for name, page in pages.pages().items():
+        for row in (row for table in page["tables"] for row in table.get("rows", ())):
+            runs = [pages.read(run) for run in pages.runs_of(row)]
+            keys = ("model", "dataset", "protocol", "eval_args", "exclude_seen", "data_fingerprint")
+            assert len({str([run[key] for key in keys]) for run in runs}) == 1, f"{name}: {row['row']}"
+            assert len({run["seed"] for run in runs}) == len(runs), f"{name}: {row['row']}"
 
 
 def test_pages_point_at_files_that_are_there() -> None:
