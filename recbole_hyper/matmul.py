@@ -72,8 +72,13 @@ def exact_when_allowed_less() -> bool:
 
 
 def product_library(device: torch.device | str = "cpu") -> str:
-    """Return the library that makes the float32 products of losses and rankings: "oneDNN", or "torch" for its own."""
-    faster = torch.device(device).type == "cpu" and _allowing.untouched() and exact_when_allowed_less()
+    """Return the library that makes the float32 products of losses and rankings: "oneDNN", or "torch" for its own.
+
+    It is torch's own in a process that uses a GPU: the precision that oneDNN needs is one for the whole process, and
+    another thread's products on the GPU would lose digits by it.
+    """
+    alone = torch.device(device).type == "cpu" and not torch.cuda.is_initialized()
+    faster = alone and _allowing.untouched() and exact_when_allowed_less()
     return "oneDNN" if faster else "torch"
 
 

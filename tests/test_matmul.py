@@ -46,6 +46,15 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_a_process_that_uses_a_gpu_keeps_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The precision is one for all threads: one that multiplies on a GPU would inherit it."""
+    monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with float32_products(CPU):
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert matmul.product_library() == "torch"
+
+
 def test_overlapping_threads_leave_nothing_switched(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first thread leaves while the second is inside, whose products keep their library."""
     monkeypatch.setattr(matmul, "exact_when_allowed_less", lambda: True)
