@@ -27,7 +27,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Cases, Prefixes
 
 
 def median_seconds(run: Callable[[], object], repeats: int) -> float:
@@ -59,7 +59,7 @@ def large_catalogue(users: int, n_items: int, width: int, budget: int, repeats: 
     items = torch.randn(n_items, width, generator=generator)
     cases = random_cases(users, n_items, 50)
 
-    def score(part: Cases) -> torch.Tensor:
+    def score(part: Prefixes) -> torch.Tensor:
         return states[torch.from_numpy(part.rows)] @ items.T
 
     def bare() -> None:
@@ -105,7 +105,7 @@ def movielens(data_path: str, repeats: int) -> list[dict[str, object]]:
         encoded = make_scorer(model, config)
         scores = encoded(split.test)  # the same scores for both: what is measured is the ranking
 
-    def stored(part: Cases) -> torch.Tensor:
+    def stored(part: Prefixes) -> torch.Tensor:
         start = int(np.searchsorted(split.test.rows, part.rows[0]))
         return scores[start : start + len(part)].clone()
 

@@ -114,7 +114,12 @@ _declare(
 )
 _declare(
     "score ranking metrics",
-    ("metrics", ["NDCG", "Hit", "MRR", "ItemCoverage"], "list or str", "RecBole's names"),
+    (
+        "metrics",
+        ["NDCG", "Hit", "MRR", "ItemCoverage"],
+        "list or str",
+        "RecBole's names, or Novelty, IntraListDiversity, ...",
+    ),
     ("topk", [1, 5, 10], "list or int", "cut-offs"),
     ("metric_decimal_place", 6, "int in [0, 15]", "digits of metrics; RecBole compares scores with 4 digits"),
 )
@@ -122,6 +127,7 @@ _declare(
     "ranking metrics",
     ("eval_batch_size", OPEN, "int >= 1", "rows that RecBole's models score at one time"),
     ("tail_ratio", OPEN, "float > 0", "share or count of unpopular items of tail percentage"),
+    ("diversity_features", None, "list or ~", "token columns of the .item file that IntraListDiversity compares"),
 )
 _declare(
     "ranking place",

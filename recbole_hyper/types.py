@@ -6,6 +6,7 @@ atomic files -> SequenceStore -> Split -> batches -> states -> scores -> Ranks -
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,32 +17,26 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Cases:
-    """Evaluation cases: pointers into a store, so that successive evaluation copies nothing.
+class Prefixes:
+    """What a model scores: pointers into a store, so that histories that share interactions copy nothing.
 
-    Case ``i`` asks for the item at position ``asked[i]`` of row ``rows[i]`` of ``store``, given that row's positions
-    ``starts[i] .. ends[i] - 1``. Where cases follow one another ``asked`` is ``ends``: the history is all that is
-    earlier. Cases of one part that share a history, whatever their order, have ``places`` beyond its end.
+    History ``i`` is positions ``starts[i] .. ends[i] - 1`` of row ``rows[i]`` of ``store``.
 
     Attributes:
-        rows: (n,) store row of each case.
-        ends, starts: (n,) position after the history, and the first one that belongs to it, usually 0.
-        candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
-        places: (n,) position of each target in its row, or None where it is ``ends``.
+        rows: (n,) store row of each history.
+        ends, starts: (n,) position after the history, and its first one, usually 0.
     """
 
     store: SequenceStore
     rows: Int64
     ends: Int64
     starts: Int64
-    candidates: npt.NDArray[np.int32] | None = None
-    places: Int64 | None = None
 
     @classmethod
     def build(
         cls, store: SequenceStore, rows: npt.ArrayLike, ends: npt.ArrayLike, starts: npt.ArrayLike | None = None
-    ) -> Cases:
-        """Make cases from rows and target positions; the history starts at 0 unless ``starts`` is given."""
+    ) -> Self:
+        """Make them from rows and ends; a history starts at 0 unless ``starts`` is given."""
         rows = np.asarray(rows, dtype=np.int64)
         begin = np.zeros_like(rows) if starts is None else np.asarray(starts, dtype=np.int64)
         return cls(store, rows, np.asarray(ends, dtype=np.int64), begin)
@@ -49,10 +44,30 @@ class Cases:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, part: slice | Int64) -> Cases:
+    def __getitem__(self, part: slice | Int64) -> Self:
+        return replace(self, rows=self.rows[part], ends=self.ends[part], starts=self.starts[part])
+
+
+@dataclass(frozen=True)
+class Cases(Prefixes):
+    """Evaluation cases: histories, each with the item that comes next as its target.
+
+    The target of case ``i`` is at position ``asked[i]`` of row ``rows[i]``. Where cases follow one another that is
+    ``ends``: the history is all that is earlier. Cases of one part that share a history, whatever their order, have
+    ``places`` beyond its end.
+
+    Attributes:
+        candidates: (n, k) item ids to rank the target among, or None to rank it among all items.
+        places: (n,) position of each target in its row, or None where it is ``ends``.
+    """
+
+    candidates: npt.NDArray[np.int32] | None = None
+    places: Int64 | None = None
+
+    def __getitem__(self, part: slice | Int64) -> Self:
         candidates = None if self.candidates is None else self.candidates[part]
         places = None if self.places is None else self.places[part]
-        return Cases(self.store, self.rows[part], self.ends[part], self.starts[part], candidates, places)
+        return replace(super().__getitem__(part), candidates=candidates, places=places)
 
     @property
     def asked(self) -> Int64:

@@ -26,16 +26,17 @@ PLAIN = {
     r"\bcounts for nothing\b|\bnothing is said\b|\bit speaks of\b": "say what it covers",
     r"\bas they (were|are) meant\b|\bof like (length|size)\b": "'similar'",
 }
+FOLDERS = (
+    *("commands", "config", "curvature", "encoders", "evaluation", "losses", "models", "protocols", "report", "sweep"),
+    ".",
+)
 FILES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "results" / "readme_template.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "properties").rglob("*.yaml")),
-    *(
-        file
-        for name in ("commands", "config", "curvature", "encoders", "losses", "models", "protocols", "sweep", ".")
-        for file in sorted((ROOT / "recbole_hyper" / name).glob("*.py"))
-    ),
+    *sorted((ROOT / "results" / "pages").glob("*.yaml")),
+    *(file for name in FOLDERS for file in sorted((ROOT / "recbole_hyper" / name).glob("*.py"))),
 ]
 
 

@@ -9,9 +9,6 @@ from typing import Any
 
 from recbole_hyper.commands import add_dataset, words
 
-# metrics of a ranking, which a model's YAML may set beside the candidates of eval_args
-RANKING_KEYS = ("metrics", "topk", "valid_metric")
-
 HELP = "train several models on one split, and print and save one table with significance against the best"
 
 
@@ -184,90 +181,51 @@ def check_all(
     """Bind every configuration, so that a mistake shows before the first model is trained; return them by model.
 
     Keys that a model does not know are removed from its ``settings``; ``of_files`` names the files of those that come
-    from one. ConfigError where one cannot run, or where
-    models are not ranked alike.
+    from one. ConfigError where one cannot run, or where models are not ranked alike.
     """
-    from recbole_hyper.config import ConfigError
+    from recbole_hyper.config import Config, ConfigError
     from recbole_hyper.config.recbole_keys import TRANSLATED
+    from recbole_hyper.data.download import with_data
     from recbole_hyper.options import SCORE, SPLIT
     from recbole_hyper.settings import deciding
 
-    configs = {name: _config(name, dataset, settings[name], folder, of_files) for name in models}
-    for name, keys in _common_ranking(configs, settings).items():
-        settings[name] |= keys
-        configs[name] = _config(name, dataset, settings[name], folder, of_files)
+    configs = {}
     for name in models:
+        keys = {**settings[name], "output_dir": str(folder / name)}
+        places = {key: file for key, file in (of_files or {}).items() if key in keys}
+        try:
+            config = with_data(lambda: Config(name, dataset, config_dict=keys, keys_of_files=places))  # noqa: B023
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+        configs[name] = config
         # what a model does not read is no part of its run: it may change without a new run
-        unread = {key for key in settings[name] if configs[name].ignores(key) or key in configs[name].foreign_keys}
+        unread = {key for key in settings[name] if config.ignores(key) or key in config.foreign_keys}
         settings[name] = {key: value for key, value in settings[name].items() if key not in unread}
     # a translated key decides nothing by itself: exclude_seen is compared, and repeatable is not
-    for key in sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED}):
-        values = {name: config[key] for name, config in configs.items()}
-        if any(value != values[models[0]] for value in values.values()):
-            typed = _typed(key, list(values.values()))
-            raise ConfigError(f"the models must share {key}, but it is {values}; give all of them {typed}")
+    shared = sorted((deciding(SCORE, SPLIT) | {"save_cases"}) - {*TRANSLATED})
+    differ = [key for key in shared if any(config[key] != configs[models[0]][key] for config in configs.values())]
+    if differ:
+        choices: dict[str, list[str]] = {}
+        for name, config in configs.items():
+            choices.setdefault(_typed({key: config[key] for key in differ}, configs), []).append(name)
+        lines = "".join(f"\n  {typed}   (as {', '.join(names)})" for typed, names in choices.items())
+        raise ConfigError(f"the models must share {', '.join(differ)}; give all of them one of{lines}")
     return configs
 
 
-def _config(
-    name: str, dataset: str, settings: Mapping[str, Any], folder: Path, of_files: Mapping[str, str] | None = None
-) -> Any:
-    from recbole_hyper.config import Config, ConfigError
-    from recbole_hyper.data.download import with_data
-
-    keys = {**settings, "output_dir": str(folder / name)}
-    places = {key: file for key, file in (of_files or {}).items() if key in keys}
-    try:
-        return with_data(lambda: Config(name, dataset, config_dict=keys, keys_of_files=places))
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from error
-
-
-def _common_ranking(configs: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the metrics that go with the ranking that all models are given, by model, {} where they share theirs.
-
-    A model's own metrics go with the candidates that it is ranked on by itself: MRR@100 of DualRec with its 99 drawn
-    items. Where ``eval_args`` names other candidates, the metrics of the models that are ranked so by themselves hold
-    for all, or the defaults of the package where no model is.
-    """
-    from recbole_hyper.settings import SETTINGS, typed
-
-    first, *others = configs.values()
-    modes = [config["eval_args"]["mode"] for config in configs.values()]
-    given = any("mode" in (keys.get("eval_args") or {}) for keys in settings.values())
-    keys = [key for key in RANKING_KEYS if not any(key in own for own in settings.values())]
-    differ = [key for key in keys if any(config[key] != first[key] for config in others)]
-    if not (given and differ) or any(mode != modes[0] for mode in modes):
-        return {}
-    at_home = [config for config in configs.values() if _modes(config.internal_config_dict["eval_args"]) == modes[0]]
-    source = at_home[0] if at_home else {key: SETTINGS[key].default for key in keys}
-    chosen = {key: source[key] for key in keys}
-    print("for all models:", *(f"--{key}={typed(value)}" for key, value in chosen.items()), flush=True)
-    return {name: chosen for name in configs}
-
-
-def _modes(eval_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the modes of validation and test, as a bound configuration has them."""
-    mode = eval_args.get("mode", "full")
-    return dict(mode) if isinstance(mode, Mapping) else {"valid": mode, "test": mode}
-
-
-def _typed(key: str, values: Sequence[Any]) -> str:
-    """Return what to type so that all models have one of ``values`` of ``key``."""
+def _typed(values: Mapping[str, Any], configs: Mapping[str, Any]) -> str:
+    """Return what to type so that all models have ``values``; of eval_args only that in which the models differ."""
     from recbole_hyper.settings import typed
 
-    if key == "eval_args":
-        # what they agree on need not be typed
-        differ = [name for name in values[0] if any(value.get(name) != values[0][name] for value in values)]
-        values = [{name: _one_mode(value[name]) for name in differ if name in value} for value in values]
-    return " or ".join(dict.fromkeys(f'--{key}="{typed(value)}"' for value in values))
-
-
-def _one_mode(value: Any) -> Any:
-    """Return the mode of validation and test as one word where it is the same; all else as it is."""
-    if isinstance(value, Mapping) and set(value) == {"valid", "test"} and value["valid"] == value["test"]:
-        return value["test"]
-    return value
+    words = []
+    for key, value in values.items():
+        if key == "eval_args":
+            others = [config[key] for config in configs.values()]
+            value = {name: own for name, own in value.items() if any(other.get(name) != own for other in others)}
+            if (mode := value.get("mode")) and mode["valid"] == mode["test"]:
+                value["mode"] = mode["test"]
+        words.append(f'--{key}="{typed(value)}"')
+    return " ".join(words)
 
 
 def run_alone(model: str, dataset: str, keys: Path) -> str | None:

@@ -22,7 +22,7 @@ from recbole.utils import ModelType
 
 from recbole_hyper import registry, settings
 from recbole_hyper.bridge import models, old_keys, user_files
-from recbole_hyper.config.checks import check_all, check_dataset
+from recbole_hyper.config.checks import OWN_METRICS, check_all, check_dataset, is_smaller_better
 from recbole_hyper.config.parts import (
     CURVATURE,
     PARTS,
@@ -327,11 +327,15 @@ class Config(RecBoleConfig):
         said = {"train_neg_sample_args"} & {*self.external_config_dict, *self.file_of_key}
         if final.get("loss_type") == "BPR" and not said:
             final["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 1}
+        metrics = [final["metrics"]] if isinstance(final["metrics"], str) else final["metrics"]
+        final["metrics"] = [name for name in metrics if name.lower() not in OWN_METRICS] or ["NDCG"]
         try:
             super()._set_default_parameters()
         except (TypeError, KeyError, AttributeError) as error:
             # RecBole does not check the form of every value
             raise ConfigError(f"RecBole cannot use this configuration: {type(error).__name__}: {error}") from error
+        final["metrics"] = metrics
+        final["valid_metric_bigger"] = not is_smaller_better(final["valid_metric"])
         final["data_path"] = os.path.join(root, self.dataset)
         if "data_path" in self.external_config_dict and not Path(root).is_dir() and self.dataset == "ml-100k":
             raise ConfigError(

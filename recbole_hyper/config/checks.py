@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from recbole.evaluator.register import metric_information, metric_types
+from recbole.evaluator.register import metric_information, metric_types, smaller_metrics
 from recbole.utils import ModelType
 
 from recbole_hyper import registry, settings
@@ -52,6 +52,11 @@ def check_all(
     """
     check_load_col(final.get("load_col"))
     check_metrics(final["metrics"], final["topk"])
+    if not final.get("diversity_features") and DIVERSITY in str(final["metrics"]).lower():
+        raise ConfigError(
+            "metrics: IntraListDiversity compares items by columns of the .item file; name them, such as "
+            "--diversity_features=[class]"
+        )
     sequential = model.type == ModelType.SEQUENTIAL  # type: ignore[attr-defined]
     check_eval_args(final["eval_args"], sequential=sequential, refit=bool(final.get("refit")))
     own = ({key: value for key, value in values.items() if key not in others} for values in (given, final, defaults))
@@ -250,17 +255,32 @@ SUPPORTED_NEEDS = {
 }
 
 
+# beside RecBole's: recbole_hyper.evaluation.beyond_accuracy
+NOVELTY, DIVERSITY, MISCALIBRATION = "novelty", "intralistdiversity", "popularitymiscalibration"
+OWN_METRICS = (NOVELTY, DIVERSITY, MISCALIBRATION)
+
+
+def has_cut_off(metric: str) -> bool:
+    """Return whether a known metric is computed at cut-offs; one of the mean rank (GAUC) is not."""
+    return "rec.meanrank" not in metric_information.get(metric.lower(), ())
+
+
+def is_smaller_better(metric: str) -> bool:
+    """Return whether a metric such as "averagepopularity@10" is better when it is smaller."""
+    return metric.lower().partition("@")[0] in (*smaller_metrics, MISCALIBRATION)
+
+
 def check_metrics(metrics: Any, topk: Any) -> None:
     """Raise ConfigError for metrics that ranks do not give, or cut-offs that are no whole numbers above 0."""
     names = [metrics] if isinstance(metrics, str) else metrics
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"metrics={metrics!r}: a list of names is expected, such as [NDCG, Hit]")
     for metric in names:
-        name = metric.lower()
-        if name not in metric_types:
-            hint = did_you_mean(name, metric_types, " Did you mean ", n=2)
-            raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(metric_types))}.{hint}")
-        missing = set(metric_information[name]) - SUPPORTED_NEEDS
+        name, known = metric.lower(), [*metric_types, *OWN_METRICS]
+        if name not in known:
+            hint = did_you_mean(name, known, " Did you mean ", n=2)
+            raise ConfigError(f"metric {metric!r} is unknown; known: {', '.join(sorted(known))}.{hint}")
+        missing = set(metric_information.get(name, ())) - SUPPORTED_NEEDS
         if missing:
             raise ConfigError(f"metric {name!r} needs {', '.join(sorted(missing))}, which a ranking does not give")
     cuts = topk if isinstance(topk, list) else [topk]
@@ -273,8 +293,7 @@ def check_valid_metric(valid_metric: Any, metrics: str | list[str], topk: int | 
     metrics, topk = [metrics] if isinstance(metrics, str) else metrics, [topk] if isinstance(topk, int) else topk
     name, at, k = str(valid_metric).lower().partition("@")
     known = name in [metric.lower() for metric in metrics]
-    # a metric of the mean rank has no cut-off
-    cut = known and "rec.meanrank" not in metric_information[name]
+    cut = known and has_cut_off(name)
     # as in a result: @010 would be another column
     if not known or (cut and k not in map(str, topk)) or (at and not cut):
         raise ConfigError(f"valid_metric={valid_metric!r} is not computed: metrics are {metrics} at topk {topk}")

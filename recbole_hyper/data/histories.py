@@ -1,4 +1,4 @@
-"""Histories as cases, their items, and as sparse binary rows for models that fold a history in."""
+"""Histories of a request, their items, and as sparse binary rows for models that fold a history in."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Prefixes
 
 
 def whole_histories(
@@ -16,22 +16,18 @@ def whole_histories(
     items: npt.NDArray[np.int32],
     users: npt.NDArray[np.int64],
     times: npt.NDArray[np.float64] | None = None,
-) -> Cases:
-    """Return a case for each history, which asks for what comes after all of it.
+) -> Prefixes:
+    """Return histories that are in no store: ``items[offsets[i]:offsets[i + 1]]``, oldest first, maybe none.
 
-    History ``i`` is ``items[offsets[i]:offsets[i + 1]]``, oldest first, and may be empty. It is of ``users`` (n,), 0
-    for nobody; ``times`` are of the items, None taking all for equal; ``store`` names items and users.
+    They are of ``users`` (n,), 0 for nobody; ``times`` are of the items, None takes all for equal; ``store`` names
+    items and users.
     """
-    lengths = np.diff(offsets)
-    # a case points at the item after its history: a placeholder that nothing reads
-    asked = np.insert(np.asarray(items, dtype=np.int32), offsets[1:], 1)
-    starts = offsets + np.arange(len(offsets))
-    then = np.zeros(len(asked)) if times is None else np.insert(times, offsets[1:], 0.0)
-    longer = SequenceStore(starts, asked, then, users, store.user_tokens, store.item_tokens)
-    return Cases.build(longer, np.arange(len(lengths)), lengths)
+    then = np.zeros(len(items)) if times is None else times
+    own = SequenceStore(offsets, np.asarray(items, dtype=np.int32), then, users, store.user_tokens, store.item_tokens)
+    return Prefixes.build(own, np.arange(len(offsets) - 1), np.diff(offsets))
 
 
-def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
+def history_steps(cases: Prefixes) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
     """Return the binary (n, n_items) matrix of what each history adds to the case before, and (n,) True where it does.
 
     Elsewhere the row is the whole history. Successive cases of one user share all but their newest interactions, so a
@@ -60,13 +56,13 @@ def history_steps(cases: Cases) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np
     return matrix, goes_on
 
 
-def history_items(cases: Cases) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def history_items(cases: Prefixes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Return the length of each history, and the items of all of them one after another."""
     store, lengths = cases.store, cases.ends - cases.starts
     return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]
 
 
-def history_matrix(cases: Cases) -> scipy.sparse.csr_matrix:
+def history_matrix(cases: Prefixes) -> scipy.sparse.csr_matrix:
     """Return the binary (n, n_items) matrix of the histories."""
     lengths, items = history_items(cases)
     return binary_matrix(items, lengths, cases.store.n_items)

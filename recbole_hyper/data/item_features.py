@@ -7,16 +7,19 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy.sparse
 
+from recbole_hyper.config.checks import DIVERSITY
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids
-from recbole_hyper.data.sequences import write_array
+from recbole_hyper.data.sequences import binary_matrix, write_array
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
@@ -135,11 +138,14 @@ class ItemFeatures:
         return cls(tuple(columns))
 
 
-def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
-    """Return name and type of the columns ``names`` of the .item file, of which the header alone is read."""
+def feature_columns(source: Source, names: Sequence[str], key: str = "selected_features") -> dict[str, str]:
+    """Return name and type of the columns ``names`` of the .item file, of which the header alone is read.
+
+    ``key`` is the configuration key that names them.
+    """
     path = source.path("item")
     if not path.is_file():
-        raise DataError(f"selected_features={list(names)}: {path} does not exist; features are columns of this file")
+        raise DataError(f"{key}={list(names)}: {path} does not exist; features are columns of this file")
     columns = typed_header(path, source.field_separator, source.encoding)
     if columns.get(source.item_field) != "token":
         raise DataError(f"{path}: no column {source.item_field}:token (ITEM_ID_FIELD) says which item a line is of")
@@ -148,9 +154,9 @@ def feature_columns(source: Source, names: Sequence[str]) -> dict[str, str]:
         if name not in known:
             hint = did_you_mean(repr(name), map(repr, known), n=1)
             features = ", ".join(known) or "none"
-            raise DataError(f"selected_features: {path} has no feature {name!r}{hint}; its features: {features}")
+            raise DataError(f"{key}: {path} has no feature {name!r}{hint}; its features: {features}")
     if len(set(names)) < len(names):
-        raise DataError(f"selected_features={list(names)}: a feature is named twice")
+        raise DataError(f"{key}={list(names)}: a feature is named twice")
     return {name: columns[name] for name in names}
 
 
@@ -189,6 +195,21 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type) and pc.all(pc.equal(column, pc.floor(column))).as_py():
         column = column.cast(pa.int64())
     return column if pa.types.is_nested(column.type) else column.cast(pa.string())
+
+
+def diversity_tokens(config: Any, item_tokens: npt.NDArray[np.str_]) -> scipy.sparse.csr_matrix | None:
+    """Return the (n_items, T) binary matrix of the tokens that ``diversity_features`` names; None where no metric is
+    IntraListDiversity. DataError for a column that is not there or has no tokens."""
+    if DIVERSITY not in [name.lower() for name in config["metrics"]]:
+        return None
+    source, names, key = Source.of(config), config["diversity_features"], "diversity_features"
+    for name, kind in feature_columns(source, names, key).items():
+        if kind not in TOKENS:
+            raise DataError(f"{key}: {name} has the type {kind}; distances are those of token and token_seq columns")
+    columns = read_item_features(source, names, item_tokens, standardize=False).columns
+    codes = ((column.values, column.values > 0, column.size) for column in columns)
+    parts = [binary_matrix(values[there], there.sum(axis=1), size) for values, there, size in codes]
+    return scipy.sparse.hstack(parts, format="csr")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from recbole.data.transform import construct_transform
 from recbole_hyper.bridge.models import is_third_party
 from recbole_hyper.config.parts import reads_times
 from recbole_hyper.data.sequences import SequenceStore, ranges
-from recbole_hyper.types import Cases, Int64
+from recbole_hyper.types import Cases, Int64, Prefixes
 
 WINDOW_RULES = ("all", "last", "random")
 
@@ -51,10 +51,12 @@ def gather(
     store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
 ) -> npt.NDArray:
     """Return the (n, width) int64 items, or float64 ``times``, of ``starts .. ends - 1`` of each row, 0 at padding."""
+    values = store.times if times else store.items
     columns = np.arange(width)
     inside = columns < (ends - starts)[:, None]
+    if not len(values):
+        return np.zeros(inside.shape, dtype=np.float64 if times else np.int64)
     index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
-    values = store.times if times else store.items
     return np.where(inside, values[index], 0).astype(np.float64 if times else np.int64, copy=False)
 
 
@@ -64,20 +66,34 @@ def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
     An encoder that reads times gets those of the histories too. A RecBole model of others gets them as RecBole gives
     them: in float32, which rounds Unix seconds to 64 or 128 s, and with the time of the target.
     """
-    store, rows, ends = cases.store, cases.rows, cases.ends
-    item, suffix, starts = config["ITEM_ID_FIELD"], config["LIST_SUFFIX"], np.maximum(ends - width, cases.starts)
+    times = cases.times if is_third_party(config.model_class) else None
+    return _interaction(cases, width, config, cases.targets, times)
+
+
+def history_interaction(histories: Prefixes, width: int, config: Any) -> Interaction:
+    """Return :func:`case_interaction` of histories without a target: RecBole's columns of it hold 1 everywhere."""
+    ones = np.ones(len(histories))
+    return _interaction(histories, width, config, ones, ones if is_third_party(config.model_class) else None)
+
+
+def _interaction(
+    histories: Prefixes, width: int, config: Any, targets: npt.NDArray, times: npt.NDArray | None
+) -> Interaction:
+    """Return histories with the given columns of their targets; ``times`` are left out for None."""
+    store, rows, ends = histories.store, histories.rows, histories.ends
+    item, time, suffix = config["ITEM_ID_FIELD"], config["TIME_FIELD"], config["LIST_SUFFIX"]
+    starts = np.maximum(ends - width, histories.starts)
     columns = {
         config["USER_ID_FIELD"]: store.users[rows],
-        item: cases.targets.astype(np.int64),
+        item: targets.astype(np.int64),
         item + suffix: gather(store, rows, starts, ends, width),
         config["ITEM_LIST_LENGTH_FIELD"]: ends - starts,
     }
     if reads_times(config):
-        columns[config["TIME_FIELD"] + suffix] = gather(store, rows, starts, ends, width, times=True)
-    elif is_third_party(config.model_class):
-        time = config["TIME_FIELD"]
+        columns[time + suffix] = gather(store, rows, starts, ends, width, times=True)
+    elif times is not None:
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True).astype(np.float32)
-        columns[time] = cases.times.astype(np.float32)
+        columns[time] = times.astype(np.float32)
     return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.devices import in_words
 from recbole_hyper.evaluation.pairs import SEEDS, USERS, Pair, compare_models, read_cases
-from recbole_hyper.evaluation.results import candidates_text, costs, headline, repeats_text
+from recbole_hyper.evaluation.results import costs, headline, protocol_text, repeats_text
 from recbole_hyper.evaluation.statistics import StatisticsError
-from recbole_hyper.evaluation.tables import Table, is_metric, is_smaller_better
+from recbole_hyper.evaluation.tables import Table, is_metric
 
 LEVEL, MARK = 0.05, "†"
 SAME = ("data_fingerprint", "eval_args", "exclude_seen", "n_test_cases")
@@ -161,10 +162,10 @@ def comparison_table(
 
 
 def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
-    """Return all pairs, with the bounds that hold for all of them at once."""
+    """Return all pairs, with simultaneous bounds."""
     rows = [{**vars(pair), "over": pair.over} for pair in pairs]
     columns = ["first", "second", "difference", "low", "high", "p_value", "over"]
-    note = f"{metric} of the first less the second; low to high holds for all pairs at once, 95 %; p_value likewise."
+    note = f"{metric} of the first less the second. low to high: simultaneous 95 % intervals of all pairs."
     return Table(
         rows, columns, forms={"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f"), note=note
     )
@@ -184,10 +185,7 @@ def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def comparison_caption(result: Mapping[str, Any], part: str = "test", seeds: Sequence[int] = ()) -> str:
     """Return what a reader must know of the data: data set, protocol, candidates, cases, and the seeds."""
-    seen = "items of the history are excluded" if result["exclude_seen"] else "items of the history are candidates"
-    mode = result["eval_args"]["mode"]
-    ranked = candidates_text(mode.get(part, "full") if isinstance(mode, Mapping) else mode)
-    what = f"{result['dataset']}, {result['protocol']}, split {result['eval_args']['split']}, {ranked}, {seen}, "
+    what = f"{result['dataset']}, {protocol_text(result, part)}, split {result['eval_args']['split']}, "
     what += f"{result[f'n_{part}_cases']:,} {part} cases{repeats_text(result, part)}, "
     if not seeds:
         return f"{what}one seed ({result['seed']}). Best in bold."

@@ -1,4 +1,4 @@
-"""RecBole's metrics, computed from ranks."""
+"""RecBole's metrics, and those beyond accuracy, computed from ranks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse
 import torch
 from recbole.evaluator.collector import DataStruct
 from recbole.evaluator.register import metrics_dict
 
-from recbole_hyper.types import Ranks
+from recbole_hyper.config.checks import DIVERSITY, NOVELTY, OWN_METRICS
+from recbole_hyper.evaluation.beyond_accuracy import intra_list_diversity, novelty, popularity_miscalibration
+from recbole_hyper.evaluation.results import counted
+from recbole_hyper.types import Cases, Ranks
 
 # counted over the lists of all cases together, placeholders among them
 _OF_ALL_LISTS = {"itemcoverage", "giniindex", "shannonentropy"}
@@ -28,18 +33,22 @@ def compute_metrics(
     item_counts: Counter | None = None,
     user_counts: Counter | None = None,
     tail_ratio: float | None = None,
+    cases: Cases | None = None,
+    item_tokens: scipy.sparse.csr_matrix | None = None,
 ) -> dict[str, float]:
-    """Return ``{"ndcg@10": ...}`` from RecBole's own metric classes, as means over cases, of ``ranks``.
+    """Return ``{"ndcg@10": ...}`` of ``ranks``, as means over cases, by RecBole's own metric classes where it has one.
 
     Args:
-        metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage; all as
-            :func:`recbole_hyper.config.checks.check_metrics` allows.
+        metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage, or Novelty, IntraListDiversity and
+            PopularityMiscalibration (:mod:`recbole_hyper.evaluation.beyond_accuracy`).
         topk, decimals: cut-offs, and metric_decimal_place.
         n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
             padding as an item).
         n_users: number of users.
         item_counts, user_counts: training interactions by id, for popularity metrics.
         tail_ratio: of TailPercentage: share of the items, or largest count above 1; None is RecBole's .1.
+        cases: the ranked cases, for Novelty and PopularityMiscalibration.
+        item_tokens: (n_items + 1, T) binary matrix of what IntraListDiversity compares.
     """
     if not len(ranks.ranks):
         raise ValueError("no case was ranked, so no metric exists")
@@ -65,12 +74,33 @@ def compute_metrics(
     result: dict[str, float] = {}
     for name in metrics:
         key = name.lower()
+        if key in OWN_METRICS:
+            values = _own_metric(key, items[:, :largest].astype(np.int64), topk, item_counts, cases, item_tokens)
+            result.update({f"{key}@{k}": round(value, decimals) for k, value in values.items()})
+            continue
         if short and key in _OF_ALL_LISTS:
             result.update(_without_placeholders(key, struct, settings))
             continue
         values = metrics_dict[key](settings).calculate_metric(struct)
         result.update({metric: float(value) for metric, value in values.items()})
     return result
+
+
+def _own_metric(
+    key: str,
+    items: npt.NDArray[np.int64],
+    topk: Sequence[int],
+    item_counts: Counter | None,
+    cases: Cases | None,
+    item_tokens: scipy.sparse.csr_matrix | None,
+) -> dict[int, float]:
+    """Return a metric that RecBole lacks, by cut-off."""
+    if key == DIVERSITY:
+        assert item_tokens is not None
+        return intra_list_diversity(items, item_tokens, topk)
+    assert cases is not None
+    counts = counted(item_counts or Counter(), len(cases.store.item_tokens))
+    return novelty(items, counts, topk) if key == NOVELTY else popularity_miscalibration(items, cases, counts, topk)
 
 
 def _without_placeholders(key: str, struct: DataStruct, settings: dict[str, Any]) -> dict[str, float]:

@@ -14,7 +14,7 @@ with users, as for readers and cases (Obuchowski and Rockette, 1995; Hillis, 201
     v_a / S_a + v_b / S_b + max(0, var(d) / U - e_a^2 / (S_a U) - e_b^2 / (S_b U)),
 
 with d the mean difference of each of U users over the S seeds, e^2 the variance of a user's value over seeds, and v the
-variance of a model's mean between seeds: half of it that of its own seeds, half the mean over all models, and no less
+variance of a model's mean between seeds: half that of the model's seeds, half the mean over all models, and no less
 than e^2 / U, of which it is made where seeds change single users only. Degrees of freedom are Satterthwaite's, and
 p-values are adjusted by Holm. Three seeds alone say little of a variance: without the other models' half the test
 would need twice the difference, and with the mean of all models alone it would trust a model whose seeds vary more
@@ -48,7 +48,7 @@ class Pair:
 
     Attributes:
         difference: mean of ``first`` less mean of ``second``.
-        low, high: bounds that hold for all pairs of the family at once.
+        low, high: simultaneous bounds for all pairs of the family.
         p_value: two-sided, adjusted for all pairs of the family.
         seeds: number of seeds of the model with fewer of them.
     """

@@ -10,20 +10,20 @@ from tqdm import tqdm
 
 from recbole_hyper.data.histories import history_items
 from recbole_hyper.errors import NonFiniteScoreError
-from recbole_hyper.types import Cases, Ranks
+from recbole_hyper.types import Cases, Prefixes, Ranks
 
 # scores in float32 and one comparison of them
 _BYTES_PER_SCORE = 5
 # scores computed at one time, unless 256 rows are more
 SCORES_PER_BLOCK = 6 << 20
 
-Scorer = Callable[[Cases], Tensor]
+Scorer = Callable[[Prefixes], Tensor]
 # of some cases: ranks, numbers of candidates, best items and their scores, and how many targets tied
 _Ranked = tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray, int]
 
 
 class ScoresError(ValueError):
-    """A scorer gave what are no scores of the cases it was asked for."""
+    """A scorer returned something else than the scores of its cases."""
 
 
 def rank_cases(
@@ -58,7 +58,7 @@ def rank_cases(
         ValueError: a k, a catalogue, histories or candidates that do not fit ``n_items``.
         ScoresError, NonFiniteScoreError: anything but (n, n_items) floating scores; NaN or infinite ones.
     """
-    _require_fitting(cases, n_items, k, catalogue)
+    _check_cases(cases, n_items, k, catalogue)
     hidden = np.flatnonzero(~catalogue) if catalogue is not None else np.empty(0, dtype=np.int64)
     size = rows_of_a_block(n_items, memory_budget)
     parts: list[_Ranked] = []
@@ -104,7 +104,7 @@ def _rank_here(
         _require_finite(scores_of(score, part, values.shape[1]), part)  # the first scores have been overwritten
         raise NonFiniteScoreError("scores are not finite, and not the same when they are computed again")
     counts = values.shape[1] - 1 - int((hidden > 0).sum()) - removed
-    # an excluded score stands below every finite one: only such a target has every column beside or above it
+    # an excluded score is below every finite one: only such a target has no column below it
     ranks, counts = _behind_all(at_least, counts, at_least == values.shape[1], k)
     best = np.take_along_axis(values, top.astype(np.int64), axis=1)  # of excluded items alone it is overwritten
     return ranks, counts, top, best, int(((equal > 1) & (at_least < values.shape[1])).sum())
@@ -146,7 +146,7 @@ def _behind_all(
     return np.where(excluded, last, ranks), np.where(excluded, last, counts)
 
 
-def _require_fitting(cases: Cases, n_items: int, k: int, catalogue: npt.NDArray[np.bool_] | None) -> None:
+def _check_cases(cases: Cases, n_items: int, k: int, catalogue: npt.NDArray[np.bool_] | None) -> None:
     """Raise ValueError where a number would point past the scores: the compiled ranking does not look again."""
     if k > n_items - 1:
         raise ValueError(f"topk={k} asks for more items than the {n_items - 1} there are")
@@ -167,7 +167,7 @@ def _require_items(who: str, items: npt.NDArray[np.int32], n_items: int) -> None
         raise ValueError(f"{who} item id {wrong[0]} ({wrong.size} such); ids go from 1 to {n_items - 1}")
 
 
-def scores_of(score: Scorer, cases: Cases, n_items: int) -> Tensor:
+def scores_of(score: Scorer, cases: Prefixes, n_items: int) -> Tensor:
     """Return the scores (n, n_items) of ``cases``; ScoresError where the scorer gives anything else."""
     scores = score(cases)
     wanted = f"floating scores of shape ({len(cases)}, {n_items}), a row per case and a column per item id"
@@ -178,7 +178,7 @@ def scores_of(score: Scorer, cases: Cases, n_items: int) -> Tensor:
     return scores.detach()
 
 
-def _require_finite(scores: Tensor, cases: Cases) -> None:
+def _require_finite(scores: Tensor, cases: Prefixes) -> None:
     # a sum is NaN or infinite if an element is: one cheap pass, the exact place only when it fails
     if bool(torch.isfinite(scores[:, 1:].sum(dtype=torch.float64 if scores.device.type == "cpu" else None))):
         return

@@ -1,4 +1,4 @@
-"""What a result says of its origin, the rank of every case, and the table that a run ends with."""
+"""The origin of a result, the rank of every case, and the metrics that a run prints at its end."""
 
 import platform
 import re
@@ -36,8 +36,8 @@ def cases_frame(cases: Cases, ranks: Ranks, item_counts: Counter, user_counts: C
             "timestamp": cases.times,
             "rank": ranks.ranks,
             "n_candidates": ranks.n_candidates,
-            "item_count": _counts(item_counts, len(store.item_tokens))[items],
-            "user_count": _counts(user_counts, len(store.user_tokens))[users],
+            "item_count": counted(item_counts, len(store.item_tokens))[items],
+            "user_count": counted(user_counts, len(store.user_tokens))[users],
         }
     )
 
@@ -48,7 +48,8 @@ def write_cases(path: Path, frame: pd.DataFrame) -> None:
         frame.to_parquet(part, index=False)
 
 
-def _counts(counter: Counter, size: int) -> npt.NDArray[np.int64]:
+def counted(counter: Counter, size: int) -> npt.NDArray[np.int64]:
+    """Return the (size,) counts of the ids 0 .. size - 1."""
     counts = np.zeros(size, dtype=np.int64)
     counts[list(counter)] = list(counter.values())
     return counts
@@ -91,9 +92,16 @@ def commit() -> str | None:
 
 def headline(result: Mapping[str, Any]) -> str:
     """Return what was run and how it was ranked, in a line without the seed."""
-    seen = "seen items excluded" if result["exclude_seen"] else "seen items are candidates"
-    ranked = candidates_text(result["eval_args"]["mode"])
-    return f"{result['model']} on {result['dataset']}: {result['protocol']}, {ranked}, {seen}{repeats_text(result)}"
+    return f"{result['model']} on {result['dataset']}: {protocol_text(result)}{repeats_text(result)}"
+
+
+def protocol_text(result: Mapping[str, Any], part: str = "") -> str:
+    """Return split, candidates (of a ``part`` if given) and seen items: "leave-one-out, full ranking, seen items
+    excluded"."""
+    mode = (result.get("eval_args") or {}).get("mode", "full")
+    candidates = candidates_text(mode.get(part, "full") if part and isinstance(mode, Mapping) else mode)
+    seen = "seen items excluded" if result.get("exclude_seen", True) else "seen items are candidates"
+    return f"{result.get('protocol', '?')}, {candidates}, {seen}"
 
 
 def repeats_text(result: Mapping[str, Any], part: str = "test") -> str:

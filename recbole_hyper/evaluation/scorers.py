@@ -17,10 +17,10 @@ from torch import Tensor
 
 from recbole_hyper.bridge.models import is_third_party
 from recbole_hyper.data.histories import history_matrix, multiply
-from recbole_hyper.data.loader import case_interaction, gather
+from recbole_hyper.data.loader import gather, history_interaction
 from recbole_hyper.encoders.base import length_groups
 from recbole_hyper.evaluation.ranking import Scorer
-from recbole_hyper.types import Cases, Split
+from recbole_hyper.types import Prefixes, Split
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("recbole_hyper")
 TOKENS_PER_BATCH = 1 << 16
 
 
-def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device) -> Tensor:
+def encode_cases(model: Any, cases: Prefixes, max_length: int, device: torch.device) -> Tensor:
     """Return the states (n, d) of the newest position of each case's history, cut to its last ``max_length`` items."""
     columns = (False, True) if model.encoder.reads_times else (False,)
     starts = np.maximum(cases.ends - max_length, cases.starts)
@@ -36,7 +36,7 @@ def encode_cases(model: Any, cases: Cases, max_length: int, device: torch.device
     order = np.argsort(lengths, kind="stable")
     ordered = torch.from_numpy(lengths[order])
     states: Tensor | None = None
-    # histories of like length share a batch, so that little padding is encoded
+    # histories of similar length share a batch, so that little padding is encoded
     for group in length_groups(ordered, model.encoder.step_rows):
         size = max(1, TOKENS_PER_BATCH // int(ordered[group.stop - 1]))
         for first in range(group.start, group.stop, size):
@@ -58,7 +58,7 @@ def state_scorer(model: Any, max_length: int, device: torch.device) -> Scorer:
     head = model.head.frozen()
 
     @torch.no_grad()
-    def score(cases: Cases) -> Tensor:
+    def score(cases: Prefixes) -> Tensor:
         return head.scores(encode_cases(model, cases, max_length, device), 0, head.n_items)
 
     return score
@@ -75,14 +75,11 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
     )
 
     @torch.no_grad()
-    def score(cases: Cases) -> Tensor:
+    def score(cases: Prefixes) -> Tensor:
         parts = []
         for start in range(0, len(cases), size):
-            batch = case_interaction(cases[slice(start, start + size)], length, config)
             # RecBole hands the target over too; here it is hidden, as no score may depend on it
-            for column in (config["ITEM_ID_FIELD"], config["TIME_FIELD"]):
-                if column in batch.columns:
-                    batch[column].fill_(1)
+            batch = history_interaction(cases[slice(start, start + size)], length, config)
             parts.append(rank_all(batch.to(device)).view(-1, n_items))
         return torch.cat(parts).to(torch.float32)
 
@@ -127,7 +124,7 @@ def learns_users(model_class: Any) -> bool:
 def require_known_users(model_class: type, split: Split) -> None:
     """Raise ValueError if a model of RecBole with a vector per user would be asked about users not trained on.
 
-    Of others' models nobody knows what they learn: they rank such users, and a warning counts these.
+    A third-party model may handle unknown users: it ranks them, with a warning that counts them.
     """
     if not learns_users(model_class):
         return
@@ -162,9 +159,9 @@ def _neighbours(model: Any) -> Scorer:
 
 def _autoencoder(model: Any) -> Scorer:
     @torch.no_grad()
-    def score(cases: Cases) -> Tensor:
+    def score(cases: Prefixes) -> Tensor:
         ratings = torch.from_numpy(history_matrix(cases).toarray()).to(model.device)
-        # shares the weights of the model and has a history of its own, so that threads do not read each other's
+        # shares the weights of the model but not the history, so that threads do not read each other's
         reader = copy.copy(model)
         reader.get_rating_matrix = lambda user: ratings
         users = torch.zeros(len(cases), dtype=torch.int64, device=model.device)

@@ -1,4 +1,4 @@
-"""The best items of whole rows of scores, exactly: what recommend, similar and the service take from a model's scores.
+"""The best items of rows of scores, exactly, for recommend, similar and the service.
 
 Imports no torch, so that a process that serves needs none.
 """

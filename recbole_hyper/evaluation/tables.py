@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from recbole.evaluator.register import smaller_metrics
 
 from recbole_hyper.files import write_text
 from recbole_hyper.outputs import printable
@@ -51,7 +50,7 @@ class Table:
         columns: the columns that are shown, in this order; csv has all.
         best: columns whose best value is bold.
         smaller: those of them whose smallest value is the best, such as a cost.
-        heads: names of columns in the place of their keys.
+        heads: names of columns, where they are not their keys.
         forms: format of a column, such as ",.0f"; else every number of a column has equally many digits.
         caption, note: above and below the table.
     """
@@ -107,11 +106,9 @@ class Table:
             cells.append(Cell(text, deviation, mark, not missing and value == top, "" if missing else str(value)))
         return cells
 
-    def text(self, bold: str = "") -> str:
-        """Return plain text, numbers right; the best values between ``bold``."""
-        lines = [[f"{bold}{c.text}{bold}" if c.best else c.text for c in row] for row in self.cells()]
-        marks = [[c.mark + (f" ± {c.deviation}" if c.deviation else "") for c in row] for row in self.cells()]
-        joined = [[text + mark for text, mark in zip(*pair, strict=True)] for pair in zip(lines, marks, strict=True)]
+    def text(self) -> str:
+        """Return plain text, numbers right."""
+        joined = [[c.text + c.mark + (f" ± {c.deviation}" if c.deviation else "") for c in row] for row in self.cells()]
         heads = [self.head(column) for column in self.columns]
         widths = [max(map(len, entries)) for entries in zip(heads, *joined, strict=True)]
         right = [self.is_number(column) for column in self.columns]
@@ -212,11 +209,6 @@ def frame_table(frame: pd.DataFrame) -> str:
 def is_metric(column: str) -> bool:
     """Return whether a column of a table is a metric: "ndcg@10", or "gauc", the one without a cut-off."""
     return ("@" in column and " " not in column) or column == "gauc"
-
-
-def is_smaller_better(metric: str) -> bool:
-    """Return whether a metric such as "averagepopularity@10" is better when it is smaller."""
-    return metric.partition("@")[0] in smaller_metrics
 
 
 def number_texts(values: Sequence[Any], form: str = "") -> list[str]:

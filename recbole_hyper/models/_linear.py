@@ -23,7 +23,7 @@ from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.files import replaced
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.options import PLACE, Option
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Prefixes
 
 FIT_CACHE = Option("str or ~", "folder where decompositions are kept for other runs; ~ keeps none", None, (PLACE,))
 Arrays = dict[str, npt.NDArray[Any]]
@@ -80,7 +80,7 @@ class LinearRecommender(OwnModel, GeneralRecommender):
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         """Return the scores (n, n_items) of binary histories (n, n_items)."""
 
-    def score_cases(self, cases: Cases) -> Tensor:
+    def score_cases(self, cases: Prefixes) -> Tensor:
         """Return the scores (n, n_items) of cases; successive cases of a user share the work."""
         return self.score_histories(history_matrix(cases))
 

@@ -30,7 +30,7 @@ from recbole_hyper.models.item_vectors import FeaturedEmbedding, FeaturedHead
 from recbole_hyper.models.part_checks import blamed, is_ours
 from recbole_hyper.options import arguments
 from recbole_hyper.random_numbers import OwnDraws
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Prefixes
 
 # the kinds of parts in the registry, and the keys that name them
 _KINDS = {"encoders": "encoder", "geometry": "geometry", "losses": "loss_type"}
@@ -179,7 +179,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return self.head.weight.detach()
 
     @torch.no_grad()
-    def last_states(self, cases: Cases, config: Any) -> Tensor:
+    def last_states(self, cases: Prefixes, config: Any) -> Tensor:
         """Return the states (n, d) behind the last MAX_ITEM_LIST_LENGTH items of whole histories."""
         return encode_cases(self, cases, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])
 

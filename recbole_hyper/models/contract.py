@@ -13,7 +13,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
 from recbole_hyper.registry import Model
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Cases, Prefixes
 
 # by name, because models must not import runs
 _ESTIMATOR = "recbole_hyper.runs.estimator"
@@ -62,7 +62,7 @@ class OwnModel(Model, metaclass=ModelClass):
         """Return the vectors (n_items, d) that states are scored against, or None."""
         return None
 
-    def last_states(self, cases: Cases, config: Any) -> Tensor | None:
+    def last_states(self, cases: Prefixes, config: Any) -> Tensor | None:
         """Return the states (n, d) after whole histories, or None."""
         return None
 

@@ -15,7 +15,7 @@ from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached, keep
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Prefixes
 
 _BLOCK = 2048  # columns per block
 # the Gram matrix and its inverse in one float64 array, the weights in float32
@@ -126,7 +126,7 @@ class EASER(LinearRecommender):
         """Return ``X B`` (n, n_items)."""
         return multiply(histories, self.weights)
 
-    def score_cases(self, cases: Cases) -> Tensor:
+    def score_cases(self, cases: Prefixes) -> Tensor:
         """Return the scores (n, n_items); a successive case adds its newest items' rows to the scores before it."""
         steps, goes_on = history_steps(cases)
         return accumulate(multiply(steps, self.weights), goes_on)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recbole_hyper.data.histories import history_matrix
 from recbole_hyper.data.loader import gather
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Cases, Prefixes
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class ItemMemory:
     def __init__(self, counts: scipy.sparse.csr_matrix, totals: Float32, *, window: int) -> None:
         self.counts, self.totals, self.window = counts, totals, window
 
-    def newest(self, cases: Cases) -> Int64:
+    def newest(self, cases: Prefixes) -> Int64:
         """Return the newest items of the histories (n, window), newest first, 0 where there are no more."""
         starts = np.maximum(cases.ends - self.window, cases.starts)
         return newest_first(gather(cases.store, cases.rows, starts, cases.ends, self.window), cases.ends - starts)

@@ -23,7 +23,7 @@ from recbole_hyper.models.item_memory import (
 )
 from recbole_hyper.options import Option, keyed
 from recbole_hyper.registry import register
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Cases, Prefixes
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -102,7 +102,7 @@ class MemoryRecommender(HyperRecommender):
         network = state_scorer(self, self._length, config["device"])
 
         @torch.no_grad()
-        def score(cases: Cases) -> Tensor:
+        def score(cases: Prefixes) -> Tensor:
             return log_mixture(network(cases), self._memory.after(self._memory.newest(cases), decay), share)
 
         return score

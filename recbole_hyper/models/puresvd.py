@@ -15,7 +15,7 @@ from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached, k
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Prefixes
 
 # up to this many items a dense Gram matrix (n x n, float64: 0.5 GB) is decomposed
 GRAM_ITEMS = 8000
@@ -89,7 +89,7 @@ class PureSVDN(LinearRecommender):
         """Return ``X V V^T`` (n, n_items)."""
         return multiply(histories, self.factors) @ self.factors.T
 
-    def score_cases(self, cases: Cases) -> Tensor:
+    def score_cases(self, cases: Prefixes) -> Tensor:
         """Return the scores (n, n_items); a successive case adds its newest items' factors to the state before it."""
         steps, goes_on = history_steps(cases)
         return accumulate(multiply(steps, self.factors), goes_on) @ self.factors.T

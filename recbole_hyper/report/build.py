@@ -2,23 +2,22 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from recbole_hyper.config.checks import is_smaller_better
 from recbole_hyper.errors import did_you_mean
 from recbole_hyper.evaluation.compare import p_value_text
 from recbole_hyper.evaluation.segments import segments_of_models
-from recbole_hyper.evaluation.tables import Table, is_metric, is_smaller_better
+from recbole_hyper.evaluation.tables import Table, cell, is_metric
 from recbole_hyper.files import write_text
-from recbole_hyper.report.collect import FIGURES, FINAL, PAGE, RUN, TRIAL, Collection, Entry, ReportError, collect
+from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, ReportError, collect
 from recbole_hyper.report.figures import (
     cost_figure,
     coverage_figure,
-    curvature_figure,
     curve_figure,
     parameter_figure,
     save,
@@ -39,15 +38,10 @@ from recbole_hyper.report.tables import (
 from recbole_hyper.sweep.trial import FINISHED
 
 METRIC = "ndcg@10"
+PAGE, FIGURES = "report.html", "figures"
 SEGMENT_CAPTION = "Segments of at least 30 cases, with 95 % intervals; the table has all."
-# columns of a leaderboard that are said above its table, in these words, where they are constant
-_ONCE = {
-    "selected by": "selected by {}",
-    "seeds": "seeds of each row: {}",
-    "epochs": "epochs of each: {}",
-    "curvature": "curvature: {:.4g}",
-    "over": "p_value over {}",
-}
+# columns of a leaderboard that are written above its table where they are constant
+_ONCE = ("selected by", "seeds", "epochs", "curvature", "over")
 _UNITS = {"train seconds": "training,\u00a0s", "peak MiB": "peak memory,\u00a0MiB"}
 
 
@@ -92,7 +86,6 @@ def build_report(
     _costs(page, found, metric)
     _parameters(page, found)
     _curves(page, found)
-    _curvature(page, found)
     _environment(page, found)
     write_text(target / PAGE, page.render())
     return target / PAGE
@@ -113,19 +106,20 @@ def _count(things: Sequence[object], name: str) -> str:
 def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
     page.section(
         "Leaderboard",
-        "Every configuration that was tested. Configurations were chosen on validation; test was evaluated once for "
-        "each seed. Settings are those in which the rows of a model differ. Only rows of one table compare: it has one "
-        "data set, split and kind of candidates. A click on a head sorts. All cut-offs: leaderboard.csv.",
+        "Every tested configuration. Validation chose the configurations; the test was evaluated once for each seed. "
+        "Settings are those in which the rows of a model differ. Compare rows of one table only: they share data, "
+        "split and candidates. Click a column to sort. leaderboard.csv has all cut-offs.",
     )
     if frame.empty:
-        page.text("No run here was tested: trials see validation only, and no sweep has ended.")
+        page.text("No tested run: trials use validation only, and no sweep has ended.")
         return
     Table.of(frame).save(page.folder, "leaderboard")
     for (dataset, protocol), part in frame.groupby(["dataset", "protocol"], sort=False):
         page.heading(f"{dataset}: {protocol}")
         known = [name for name in _ONCE if name in part]
         once = [name for name in known if part[name].nunique() == 1 and (part[name].notna().all() or name == "over")]
-        texts = [_ONCE[name].format(part[name].dropna().iloc[0]) for name in once]
+        words = {"over": "p_value over"}
+        texts = [f"{words.get(name, name)}: {cell(part[name].dropna().iloc[0])}" for name in once]
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
         page.small("; ".join(texts).capitalize() + "." if texts else "")
         page.table(_board(part.drop(columns=once), part["selected by"], part["seeds"]))
@@ -137,10 +131,10 @@ def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
 
 
 def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequence[str]) -> None:
-    """Add the selection metric of each tested row per segment; a run that saved no cases is left out."""
+    """Add the selection metric of each tested row per segment, without the runs that saved no cases."""
     if not names or board.empty:
         return
-    page.section("Segments", "The metric that selected, on test, per segment with 95 % intervals over users; one seed.")
+    page.section("Segments", "The selection metric on test, per segment, with 95 % intervals over users; one seed.")
     results = {str(entry.folder): entry.result for entry in found.of(RUN, FINAL)}
     for (dataset, protocol), part in board.groupby(["dataset", "protocol"], sort=False):
         label = part["model"].where(part["settings"] == "", part["model"] + ", " + part["settings"])
@@ -170,29 +164,23 @@ def _new_data(page: _Report, found: Collection, metric: str) -> None:
     series = {name: results for name, results in series.items() if results}
     if not series:
         return
-    page.section("New data", "Finished runs on interactions that came after their training ('evaluate RUN --data=').")
-    rows = [
-        {"run": name, "until": time_text(result["protocol_counts"]["until"]), **result["test"], **cases_of(result)}
-        for name, results in series.items()
-        for result in results
-    ]
+    page.section("New data", "Finished runs on interactions after their training ('evaluate RUN --data=').")
+    rows = []
+    for name, results in series.items():
+        for counts, test in ((result["protocol_counts"], result["test"]) for result in results):
+            # a Unix time, or any other number
+            end = counts["until"]
+            until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
+            cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
+            rows.append({"run": name, "until": until, **test, **cases})
     table = Table.of(pd.DataFrame(rows))
     table.save(page.folder, "new_data")
     page.draw(
-        series_figure(series, metric, ""), f"{metric} over time, with intervals where they were asked for.", "new"
+        series_figure(series, metric, ""),
+        f"{metric} over time, with the intervals that were computed.",
+        "new",
     )
     page.table(table)
-
-
-def time_text(seconds: float) -> str:
-    """Return a time as a date, and as a number where it is no Unix time."""
-    return str(pd.Timestamp(seconds, unit="s").floor("s")) if seconds > 1e6 else f"{seconds:g}"
-
-
-def cases_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of cases of an evaluation on new data."""
-    counts = result["protocol_counts"]
-    return {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
 
 
 def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Table:
@@ -211,8 +199,8 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     dropped = {"dataset", "protocol", "folder", *metrics} - set(shown)
     first = ["model", "settings", "epochs", "selected by", "valid", *shown, "p_value", "over"]
     usual = Table.of(part)
-    kept = [name for name in usual.columns if name not in dropped]
-    columns = sorted(kept, key=lambda name: first.index(name) if name in first else len(first))
+    shown_columns = [name for name in usual.columns if name not in dropped]
+    columns = sorted(shown_columns, key=lambda name: first.index(name) if name in first else len(first))
     smaller = [name for name in shown if is_smaller_better(name)]
     smaller += ["valid"] if len(selected) == 1 and is_smaller_better(str(selected[0])) else []
     note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1)) if "p_value" in part else ""
@@ -227,14 +215,13 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
     page.section(
         "Quality against cost",
         f"Validation {metric} of every finished trial and run against the peak memory and the time of its training. "
-        "Memory is that of the process (on a CPU its resident set, python and libraries included; on a GPU the "
-        "allocator's peak).",
+        "Memory: on a CPU the resident set of the process, with python and libraries; on a GPU the allocator's peak.",
     )
     if costs.empty:
         page.text(f"No finished trial or run has a validation {metric}.")
         return
     Table.of(costs).save(page.folder, "costs")
-    caption = "A point is a trial or a run; a line joins the points of a model that no other of its points beats."
+    caption = "A point is a trial or a run. The line joins the points of a model that none of its other points beats."
     fronts = []
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
         if len(part) > 1:
@@ -242,15 +229,13 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
     Table.of(front).save(page.folder, "pareto")
-    columns = ["front", "dataset", "model", metric, "peak MiB", "train seconds", "epochs", "settings"]
-    page.table(Table.of(front[columns]), folded="The fronts over all models as a table")
     sizes = embedding_sizes(costs, metric)
     if sizes.empty:
         return
     page.section(
         "Embedding size",
-        "A curve joins runs that differ in the embedding size alone, their seeds averaged; what sets the curves of "
-        "a model apart is named. Each has its own optimum.",
+        "A curve joins runs that differ only in the embedding size (mean over seeds). Its label names the settings in "
+        "which the curves of a model differ.",
     )
     Table.of(sizes).save(page.folder, "embedding_size")
     for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
@@ -265,7 +250,7 @@ def _parameters(page: _Report, found: Collection) -> None:
         return
     page.section(
         "Hyper-parameters",
-        "Validation score of every finished trial; a line joins trials that differ in this key alone.",
+        "Validation score of every finished trial. A line joins trials that differ only in this key.",
     )
     Table.of(table).save(page.folder, "trials")
     for sweep in found.sweeps:
@@ -299,31 +284,9 @@ def _curves(page: _Report, found: Collection) -> None:
         page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", title)
 
 
-def _curvature(page: _Report, found: Collection) -> None:
-    curved = [
-        entry.result for entry in found.entries if entry.result.get("curvature") and "curvature_origin" in entry.result
-    ]
-    figure = curvature_figure(found.of(RUN, FINAL))
-    if not curved and figure is None and not found.images:
-        return
-    page.section("Curvature")
-    keys = {"dataset": "dataset", "model": "model", "curvature c": "curvature", "origin": "curvature_origin"}
-    rows = {}
-    for result in curved:
-        interval = result.get("curvature_interval")
-        text = None if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
-        rows[tuple(result[key] for key in keys.values())] = (text, result.get("curvature_verdict"))
-    if rows:
-        lines = [(*key, *rest) for key, rest in sorted(rows.items(), key=str)]
-        page.table(Table.of(pd.DataFrame(lines, columns=[*keys, "interval", "note"])))
-    page.draw(figure, "Learned curvature by epoch.", "curvature")
-    for path in found.images:
-        page.figure(path, path.name)
-
-
 def _environment(page: _Report, found: Collection) -> None:
     frame = environment_table(found)
-    page.section("Environment", "What the runs were made with; a fingerprint stands for the data in their exact order.")
+    page.section("Environment", "Versions, commit and data of the runs. Equal fingerprints: equal data in equal order.")
     Table.of(frame).save(page.folder, "environment")
     versions = list(frame)[list(frame).index("commit") + 1 :]
     alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]

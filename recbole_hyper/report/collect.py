@@ -1,4 +1,4 @@
-"""Read finished runs and sweeps from their folders; nothing is computed anew."""
+"""Read finished runs and sweeps from their folders."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recbole_hyper.evaluation.results import costs
+from recbole_hyper.evaluation.results import costs, protocol_text
 from recbole_hyper.files import read_json
 from recbole_hyper.report.differences import canonical, read_settings
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, read_request
@@ -15,14 +15,12 @@ from recbole_hyper.sweep.space import parse_space
 from recbole_hyper.sweep.trial import FINISHED, RECORD, read_history, read_record
 
 RUN, TRIAL, FINAL = "run", "trial", "final"
-# what a report consists of, beside its tables
-PAGE, FIGURES = "report.html", "figures"
 
 _NUMBER, _TEXT, _MAPPING = (int, float, type(None)), (str, type(None)), (dict, type(None))
 OF_NUMBERS = ("valid", "test", "seconds", "peak_memory_bytes_per_phase")
 # what a report reads of a result.json; the first three say that it is one of this program
 FIELDS: dict[str, tuple[type, ...]] = {
-    **{"model": (str,), "dataset": (str,), "config": (dict,), "curvature_interval": (list, type(None))},
+    **{"model": (str,), "dataset": (str,), "config": (dict,)},
     **dict.fromkeys(("protocol", "commit", "data_fingerprint"), _TEXT),
     **dict.fromkeys(("eval_args", "versions", *OF_NUMBERS), _MAPPING),
     **dict.fromkeys(("peak_memory_bytes", "best_valid_score", "parameters", "epochs", "seed", "curvature"), _NUMBER),
@@ -69,19 +67,15 @@ class Entry:
         return f"{name} ({self.settings['loss_type']})" if "loss_type" in self.settings else name
 
     @property
-    def train_seconds(self) -> float | None:
-        """Wall time of training, refit included, without validation."""
-        return costs(self.result)["train_seconds"]
-
-    @property
-    def peak_mib(self) -> float | None:
-        """Peak memory of the process while it trained."""
-        return costs(self.result)["peak_memory_mib"]
+    def costs(self) -> dict[str, float | None]:
+        """Train seconds and peak MiB of the training, as :func:`recbole_hyper.evaluation.results.costs`."""
+        found = costs(self.result)
+        return {"train seconds": found["train_seconds"], "peak MiB": found["peak_memory_mib"]}
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep was asked for, its outcome (empty before its end), and its trials."""
+    """The request of a sweep, its outcome (empty before its end), and its trials."""
 
     folder: Path
     asked: dict[str, Any]
@@ -97,11 +91,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Collection:
-    """Everything that was found, and a line for each file that was left out."""
+    """All runs and sweeps of some folders, and a line for each unreadable file."""
 
     entries: list[Entry]
     sweeps: list[Sweep]
-    images: list[Path]
     new_data: dict[Path, list[dict[str, Any]]] = field(default_factory=dict)  # evaluations by run, oldest first
     problems: list[str] = field(default_factory=list)
 
@@ -111,20 +104,15 @@ class Collection:
 
 
 def collect(folders: Sequence[str | Path]) -> Collection:
-    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError without any.
-
-    Figures of the curvature are found too, but not those that an earlier report drew.
-    """
-    found = Collection([], [], [])
+    """Find runs (``result.json``) and sweeps (``sweep.yaml``) in and below ``folders``; ReportError without any."""
+    found = Collection([], [])
     for start in folders:
         root = Path(start)
         if not root.is_dir():
             raise ReportError(f"{str(start)!r} is no folder; give folders of runs or sweeps, or one above them")
         for place, below, files in os.walk(root):
-            below[:] = sorted(name for name in below if not (name == FIGURES and PAGE in files))
+            below.sort()
             folder = Path(place)
-            pictures = sorted(name for name in files if name.endswith((".svg", ".png")))
-            found.images.extend(folder / name for name in pictures if "curvature" in name or "delta" in name)
             with _noted(found.problems):
                 if REQUEST in files:
                     below.clear()
@@ -140,12 +128,12 @@ def collect(folders: Sequence[str | Path]) -> Collection:
             "looked for in these folders and all below" + "".join(f"; {line}" for line in found.problems[:5])
         )
     sweeps = list({sweep.folder.resolve(): sweep for sweep in found.sweeps}.values())
-    return Collection(entries, sweeps, found.images, found.new_data, list(dict.fromkeys(found.problems)))
+    return Collection(entries, sweeps, found.new_data, list(dict.fromkeys(found.problems)))
 
 
 @contextlib.contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """Put a file that cannot be read, or is not what it should be, into ``problems`` in one line."""
+    """Note an unreadable file, or one of another program, in ``problems`` in one line."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -213,17 +201,5 @@ def read_result(path: Path) -> dict[str, Any]:
     for name in OF_NUMBERS:
         wrong = [key for key, value in (result.get(name) or {}).items() if not isinstance(value, _NUMBER)]
         if wrong:
-            raise ValueError(f"{path} is no result of a run: {name}.{wrong[0]} is no number")
-    interval = result.get("curvature_interval")
-    if interval is not None and not (len(interval) == 2 and all(isinstance(end, int | float) for end in interval)):
-        raise ValueError(f"{path} is no result of a run: curvature_interval is {interval!r}")
+            raise ValueError(f"{path} is no result of a run: {name}.{wrong[0]} is not a number")
     return {name: value for name, value in result.items() if value is not None or name not in (*OF_NUMBERS, "versions")}
-
-
-def protocol_text(result: dict[str, Any]) -> str:
-    """Return split and candidates in words."""
-    modes = (result.get("eval_args") or {}).get("mode", "full")
-    names = sorted({str(mode) for mode in modes.values()}) if isinstance(modes, dict) else [str(modes)]
-    candidates = ", ".join("all items" if name == "full" else str(name) for name in names)
-    seen = "seen excluded" if result.get("exclude_seen", True) else "seen included"
-    return f"{result.get('protocol', '?')}; {candidates}; {seen}"

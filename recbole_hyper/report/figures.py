@@ -116,12 +116,11 @@ def _score_by_value(axis: Any, points: list[tuple[Any, float, str]]) -> None:
     # a value may be a list or a mapping
     points = points if numbers else [(_short(value), score, others) for value, score, others in points]
     values = sorted({value for value, _, _ in points})
-    place = {value: value if numbers else index for index, value in enumerate(values)}
-    # few values on a line of equal steps: grids are rarely evenly spaced
-    if len(values) <= 12:
+    place = {value: value for value in values}
+    if len(values) <= 12 or not numbers:  # equal steps: grids are rarely evenly spaced
         place = {value: index for index, value in enumerate(values)}
         axis.set_xticks(range(len(values)), [_short(value) for value in values], rotation=30 if len(values) > 6 else 0)
-    elif numbers and values[0] > 0 and values[-1] / values[0] > 30:
+    elif values[0] > 0 and values[-1] / values[0] > 30:
         _plain_log(axis, values[-1] / values[0])
     axis.scatter([place[v] for v, _, _ in points], [s for _, s, _ in points], s=22, color=COLOURS[0], alpha=0.55)
     lines = pd.DataFrame(points, columns=["value", "score", "others"]).groupby(["others", "value"])["score"].mean()
@@ -227,29 +226,21 @@ def series_figure(series: Mapping[str, Sequence[Mapping[str, Any]]], metric: str
 
 @mpl.rc_context(STYLE)
 def curve_figure(entries: list[Entry], title: str) -> Figure | None:
-    """Draw training loss and validation metric by epoch for at most ``CURVES`` entries; None without any epoch."""
+    """Draw training loss, validation metric and a learned curvature by epoch for at most ``CURVES`` entries; None
+    without any epoch."""
     shown = [entry for entry in entries if len(entry.history) > 1][:CURVES]
     if not shown:
         return None
-    figure, (left, right) = canvas(10, 3.6, title, columns=2)
+    curved = any("curvature" in row for entry in shown for row in entry.history)
+    figure, (left, right, *rest) = canvas(13 if curved else 10, 3.6, title, columns=2 + curved)
     _over_epochs(left, shown, lambda entry: "train_loss")
     left.set_ylabel("training loss")
     drawn = _over_epochs(right, shown, lambda entry: f"valid_{entry.valid_metric}", marker=".")
     right.set_ylabel(f"validation {', '.join(sorted(name.removeprefix('valid_') for name in drawn))}")
+    for axis in rest:
+        _over_epochs(axis, shown, lambda entry: "curvature")
+        axis.set_ylabel("learned curvature c")
     _legend(figure, left)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def curvature_figure(entries: list[Entry]) -> Figure | None:
-    """Draw the learned curvature by epoch; None where no run learned one."""
-    shown = [entry for entry in entries if any("curvature" in row for row in entry.history)][:CURVES]
-    if not shown:
-        return None
-    figure, axis = canvas(6.2, 3.6, "")
-    _over_epochs(axis, shown, lambda entry: "curvature")
-    axis.set_ylabel("learned curvature c")
-    _legend(figure, axis)
     return figure
 
 
@@ -268,7 +259,7 @@ def _over_epochs(axis: Any, entries: list[Entry], column_of: Callable[[Entry], s
 
 
 def _look(number: int) -> tuple[str, str]:
-    """Return colour and marker of the line or point number ``number``; no two of 64 are alike."""
+    """Return colour and marker of the line or point number ``number``; no two of 64 are equal."""
     return COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
 
 

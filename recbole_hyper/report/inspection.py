@@ -1,4 +1,4 @@
-"""One finished run looked at: what was trained on what, its metrics and curves, and where its items lie."""
+"""A look at one finished run: model, data, metrics and curves, and the norms of its item vectors."""
 
 import contextlib
 import itertools
@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from recbole_hyper.curvature.disk import delta_rel_of
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.evaluation.results import epochs_text, metrics_table
+from recbole_hyper.evaluation.results import epochs_text, metrics_table, protocol_text
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import write_text
 from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
-from recbole_hyper.report.collect import protocol_text, run_entry
+from recbole_hyper.report.collect import run_entry
 from recbole_hyper.report.figures import COLOURS, STYLE, canvas, curve_figure, save
 from recbole_hyper.runs.folder import RESULT
 from recbole_hyper.runs.load import load
@@ -124,17 +124,17 @@ def groups_table(items: pd.DataFrame) -> str:
 
 
 def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
-    """Return the ``k`` items most alike to each of the ``n_items`` most popular; "" where likeness means nothing."""
+    """Return the ``k`` nearest items of each of the ``n_items`` most popular; "" for a model without a similarity."""
     k = min(k, found.n_recommendable - 1)
     if k < 1:
         return ""
     try:
-        alike = found.similar_items(items.item_id.head(n_items).tolist(), k=k)
+        similar = found.similar_items(items.item_id.head(n_items).tolist(), k=k)
     except ConfigError:
         return ""
-    lists = alike.groupby("item_id", sort=False).similar_id.agg(", ".join)
+    lists = similar.groupby("item_id", sort=False).similar_id.agg(", ".join)
     rows = [{"popular item": item, "nearest items": near} for item, near in lists.items()]
-    return f"{table(rows)}\nlikeness: {alike.attrs['measure']}"
+    return f"{table(rows)}\nsimilarity: {similar.attrs['measure']}"
 
 
 @mpl.rc_context(STYLE)

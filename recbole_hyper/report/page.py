@@ -14,7 +14,7 @@ FRAME = Path(__file__).with_name("page.html")
 
 
 class Page:
-    """A page that is filled section by section and then rendered; text is escaped, nothing is fetched."""
+    """An HTML page, filled section by section and then rendered. Text is escaped, and the page loads nothing."""
 
     def __init__(self, title: str, subtitle: str) -> None:
         self.title, self.subtitle = title, subtitle
@@ -38,7 +38,7 @@ class Page:
             self._parts.append(f"<p>{html.escape(text)}</p>")
 
     def small(self, text: str) -> None:
-        """Add a paragraph of lesser weight, such as what stands below a table."""
+        """Add a small paragraph, such as the note of a table."""
         if text:
             self._parts.append(f'<p class="soft small">{html.escape(text)}</p>')
 

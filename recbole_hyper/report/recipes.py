@@ -28,7 +28,7 @@ class Row:
     search: str = "grid"
     num_samples: int | None = None
     small: Mapping[str, Any] = field(default_factory=dict)  # keys of this row under the small budget
-    short: Mapping[str, Any] = field(default_factory=dict)  # and under the short one, in place of the search space
+    short: Mapping[str, Any] = field(default_factory=dict)  # and under the short one, instead of the search space
     # RecBole's metric name to the printed value; nothing for a row that was not published
     published: Mapping[str, float] = field(default_factory=dict)
     note: str = ""  # what the reader must know

@@ -22,7 +22,7 @@ from recbole_hyper.sweep.space import BUDGETS as SPACE_BUDGETS
 from recbole_hyper.sweep.space import read_space
 from recbole_hyper.yaml_files import merged
 
-# a row's short settings stand in for its search space, so that a space has no short budget
+# under the short budget settings replace a row's search space
 BUDGETS = (*SPACE_BUDGETS, "short")
 
 
@@ -35,7 +35,7 @@ def reproduce(
     data_path: str | None = None,
     n_seeds: int = 1,
 ) -> pd.DataFrame:
-    """Run a recipe and return its table; what ``output_dir`` holds of it already is not run again.
+    """Run a recipe and return its table. Finished runs in ``output_dir`` are not repeated.
 
     Args:
         name: recipe.
@@ -51,7 +51,7 @@ def reproduce(
         difference, verdict, note.
 
     Raises:
-        ConfigError: what cannot run, or a finished run in ``output_dir`` that is not the one asked for.
+        ConfigError: a setting that cannot run, or another finished run in ``output_dir``.
     """
     recipe = read_recipe(name)
     if budget not in BUDGETS:

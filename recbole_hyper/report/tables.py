@@ -1,4 +1,4 @@
-"""The tables of a report, each a frame that is made of what the runs and sweeps wrote."""
+"""The tables of a report, from the files of runs and sweeps."""
 
 import json
 from collections.abc import Iterable
@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from recbole_hyper.evaluation.compare import add_tests
-from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, protocol_text
+from recbole_hyper.evaluation.results import protocol_text
+from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry
 from recbole_hyper.report.labels import settings_texts
 from recbole_hyper.sweep.trial import FINISHED
 
@@ -47,8 +48,7 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
                 **{str(name): tests[name].mean() for name in tests},
                 **{f"{name} std": tests[name].std() for name in tests if len(seeds) > 1},
                 "seeds": len(seeds),
-                "train seconds": _mean(entry.train_seconds for entry in seeds),
-                "peak MiB": _mean(entry.peak_mib for entry in seeds),
+                **{name: _mean(entry.costs[name] for entry in seeds) for name in seeds[0].costs},
                 "parameters": first.get("parameters"),
                 # that of a head which is not curved says nothing
                 "curvature": first.get("curvature") if "curvature_origin" in first else None,
@@ -59,7 +59,7 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
         )
     _add_tests(rows, folders)
     frame = pd.DataFrame(rows)
-    frame["epochs"] = frame["epochs"].convert_dtypes()  # whole where they are
+    frame["epochs"] = frame["epochs"].convert_dtypes()
     return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns=["_order", "_data"])
 
 
@@ -92,8 +92,7 @@ def trial_table(collection: Collection) -> pd.DataFrame:
             "score": entry.score,
             **entry.settings,
             "epochs": entry.result.get("epochs"),
-            "train seconds": entry.train_seconds,
-            "peak MiB": entry.peak_mib,
+            **entry.costs,
             "reason": entry.reason,
         }
         for sweep in collection.sweeps
@@ -114,7 +113,7 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
     found = [
         entry
         for entry in collection.of(RUN, TRIAL)
-        if entry.status == FINISHED and value(entry) is not None and entry.train_seconds is not None and entry.peak_mib
+        if entry.status == FINISHED and value(entry) is not None and None not in entry.costs.values()
     ]
     words, curves = settings_texts(found), settings_texts(found, without="hidden_size")
     rows = [
@@ -123,8 +122,7 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
             "protocol": protocol_text(entry.result),
             "model": entry.model,
             metric: value(entry),
-            "train seconds": entry.train_seconds,
-            "peak MiB": entry.peak_mib,
+            **entry.costs,
             "epochs": entry.result.get("epochs"),
             "hidden_size": size if isinstance(size := entry.read.get("hidden_size"), int) else None,
             "seed": entry.result.get("seed"),
@@ -139,7 +137,7 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
 
 def pareto(frame: pd.DataFrame, cost: str, value: str) -> pd.DataFrame:
     """Return the rows that no other row beats: none costs at most as much and is worth more, or costs less and is worth
-    as much. Sorted by cost; of equal rows the first is kept."""
+    as much. Sorted by cost; the first of equal rows."""
     ordered = frame.sort_values([cost, value], ascending=[True, False], kind="stable")
     best_before = ordered[value].cummax().shift(fill_value=-float("inf"))
     return ordered[ordered[value] > best_before]

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from recbole.evaluator.register import metric_information
 
 from recbole_hyper.config import ConfigError
 from recbole_hyper.config.binding import parse_keys
-from recbole_hyper.config.checks import check_metrics
+from recbole_hyper.config.checks import check_metrics, has_cut_off
 from recbole_hyper.evaluation.results import cases_frame, metrics_table
 from recbole_hyper.evaluation.segments import check_segments, segment_table, segments_text
 from recbole_hyper.files import digest, file_digest, plain, write_json
@@ -148,6 +147,4 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
 def _any_metric(metrics: str | list[str], topk: int | list[int]) -> str:
     """Return a metric that is computed: nothing is selected, but the configuration wants one to select by."""
     first = metrics if isinstance(metrics, str) else metrics[0]
-    if "rec.meanrank" in metric_information[first.lower()]:  # has no cut-off
-        return first
-    return f"{first}@{topk if isinstance(topk, int) else topk[0]}"
+    return f"{first}@{topk if isinstance(topk, int) else topk[0]}" if has_cut_off(first) else first

@@ -16,6 +16,7 @@ from recbole_hyper.bridge.models import one_line
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
+from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import (
@@ -319,8 +320,9 @@ def provenance(config: Config, split: Split) -> dict[str, Any]:
 
 def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Evaluation]:
     """Return validation and test of a split, with what the metrics ask of the training data."""
-    counts = training.item_counter, training.user_counter
-    return Evaluation("valid", split.valid, split, *counts), Evaluation("test", split.test, split, *counts)
+    tokens = diversity_tokens(training.config, split.store.item_tokens)
+    known = training.item_counter, training.user_counter, tokens
+    return Evaluation("valid", split.valid, split, *known), Evaluation("test", split.test, split, *known)
 
 
 def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from recbole_hyper.evaluation.scorers import learns_users
 from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.scorer import Scorer
-from recbole_hyper.types import Cases
+from recbole_hyper.types import Prefixes
 
 Scores = npt.NDArray[np.float32]
 
@@ -85,7 +85,7 @@ class ModelScorer(Scorer):
             raise ConfigError(f"{self.config['model']} has no states: it scores histories as a whole")
         return states.float().cpu().numpy()
 
-    def _cases(self, query: Query) -> Cases:
+    def _cases(self, query: Query) -> Prefixes:
         return whole_histories(self.store, query.offsets, query.items, query.owners, query.times)
 
 

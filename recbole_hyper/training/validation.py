@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 
 from recbole_hyper.evaluation.metrics import compute_metrics
@@ -24,6 +25,7 @@ class Evaluation:
     split: Split
     item_counts: Counter
     user_counts: Counter
+    item_tokens: scipy.sparse.csr_matrix | None = None  # (n_items, T) what IntraListDiversity compares
 
     def __len__(self) -> int:
         return len(self.cases)
@@ -74,4 +76,6 @@ def metrics(config: Any, evaluation: Evaluation, ranks: Ranks) -> dict[str, floa
         item_counts=evaluation.item_counts,
         user_counts=evaluation.user_counts,
         tail_ratio=config["tail_ratio"],
+        cases=evaluation.cases,
+        item_tokens=evaluation.item_tokens,
     )

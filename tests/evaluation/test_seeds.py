@@ -25,7 +25,7 @@ def result_of(value: float, **keys: Any) -> dict[str, Any]:
 
 
 def runs_of(folder: Path, ranks: dict[int, np.ndarray]) -> tuple[dict[int, dict[str, Any]], dict[int, Path]]:
-    """Write the cases of a model's seeds, each in an order of its own."""
+    """Write the cases of a model's seeds, each in a different order."""
     results, folders = {}, {}
     for seed, found in ranks.items():
         folders[seed] = folder / f"seed-{seed}"

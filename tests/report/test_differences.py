@@ -125,4 +125,4 @@ def test_the_page_of_such_runs(sizes: Path, tmp_path: Path) -> None:
     text = build_report([sizes], tmp_path / "report").read_text()
     assert '<td class="long" data-value="hidden_size=16, train_batch_size=32, epochs=9">' in text
     assert '<td class="long" data-value="hidden_size=128, train_batch_size=64, epochs=90">' in text
-    assert "differ in the embedding size alone" in text
+    assert "differ only in the embedding size" in text

@@ -1,0 +1,126 @@
+"""What RecBole's metrics leave out of a list beside its accuracy: how new, how diverse, how popular for its user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from recbole_hyper.data.histories import history_items
+from recbole_hyper.types import Cases
+
+Items = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+# of all training interactions: what the most popular and the least popular items have together
+HEAD, TAIL = 0.2, 0.2
+_CHUNK = 1 << 20  # pairs of items, or items of histories, at one time
+
+
+def novelty(items: Items, counts: Items, topk: Sequence[int]) -> dict[int, float]:
+    """Return the mean self-information in bits of the first k items of the lists, by k.
+
+    That of an item is -log2 of its share of the training interactions (Zhou et al., 2010; Vargas and Castells, 2011);
+    an item without one is taken as an item with one. Larger is better: the lists show less popular items. It is the
+    mean over the items of a list, then over the lists that have one.
+
+    Args:
+        items: (n, K) lists of item ids, 0 where a list is shorter.
+        counts: (n_items,) training interactions of each item.
+        topk: lengths k, at most K.
+    """
+    seen = np.maximum(counts, 1)
+    information = -np.log2(seen / max(1, int(counts.sum())))
+    values = np.where(items > 0, np.maximum(information[items], 0.0), 0.0)
+    return {k: _mean(values[:, :k].sum(axis=1), (items[:, :k] > 0).sum(axis=1)) for k in topk}
+
+
+def intra_list_diversity(items: Items, tokens: scipy.sparse.csr_matrix, topk: Sequence[int]) -> dict[int, float]:
+    """Return the mean distance of two items among the first k of a list, by k: 0 to 1, larger is more diverse.
+
+    The distance is 1 less the Jaccard similarity of the items' tokens, such as their genres; an item without tokens has
+    distance 1 to every other (Ziegler et al., 2005; Zhang and Hurley, 2008). It is the mean over the pairs of a list,
+    then over the lists with two items or more; 0 where there is none.
+
+    Args:
+        items: (n, K) lists of item ids, 0 where a list is shorter.
+        tokens: (n_items, T) binary matrix of the tokens of each item.
+        topk: lengths k, at most K.
+    """
+    first, second = np.triu_indices(items.shape[1], k=1)
+    sums, pairs = ({k: np.zeros(len(items)) for k in topk} for _ in range(2))
+    sizes = np.diff(tokens.indptr)
+    step = max(1, _CHUNK // max(1, len(first)))
+    for start in range(0, len(items), step):
+        rows = slice(start, start + step)
+        one, other = items[rows][:, first].ravel(), items[rows][:, second].ravel()
+        different, place = np.unique(one * tokens.shape[0] + other, return_inverse=True)
+        left, right = np.divmod(different, tokens.shape[0])
+        shared = np.asarray(tokens[left].multiply(tokens[right]).sum(axis=1)).ravel()
+        distances = 1.0 - shared / np.maximum(1, sizes[left] + sizes[right] - shared)
+        inside = ((one > 0) & (other > 0)).reshape(-1, len(first))
+        values = np.where(inside, distances[place].reshape(inside.shape), 0.0)
+        for k in topk:
+            sums[k][rows], pairs[k][rows] = values[:, second < k].sum(axis=1), inside[:, second < k].sum(axis=1)
+    return {k: _mean(sums[k], pairs[k]) for k in topk}
+
+
+def popularity_miscalibration(items: Items, cases: Cases, counts: Items, topk: Sequence[int]) -> dict[int, float]:
+    """Return how far the popularity of the first k items is from that of the user's history, by k: 0 to 1, 0 is best.
+
+    The Jensen-Shannon divergence in bits of two distributions over head, middle and tail items: of the history and of
+    the list, meant over the cases that have both (user popularity deviation of Abdollahpouri et al., 2021; calibration
+    of Steck, 2018). The head are the most popular items that have together at most 20 % of the training interactions,
+    the tail the least popular ones; of equal counts the smaller id is the more popular.
+
+    Args:
+        items: (n, K) lists of item ids, 0 where a list is shorter.
+        cases: (n) cases with their histories.
+        counts: (n_items,) training interactions of each item.
+        topk: lengths k, at most K.
+    """
+    group = popularity_groups(counts)
+    lengths, history = history_items(cases)
+    case = np.repeat(np.arange(len(cases)), lengths)
+    had = np.bincount(case * 3 + group[history], minlength=3 * len(cases)).reshape(-1, 3)
+    result = {}
+    for k in topk:
+        rows, places = np.nonzero(items[:, :k])
+        listed = np.bincount(rows * 3 + group[items[rows, places]], minlength=3 * len(items)).reshape(-1, 3)
+        both = (had.sum(axis=1) > 0) & (listed.sum(axis=1) > 0)
+        values = _divergence(had[both], listed[both])
+        result[k] = float(values.mean()) if len(values) else 0.0
+    return result
+
+
+def popularity_groups(counts: Items) -> Items:
+    """Return the (n_items,) group of each item: 0 head, 1 middle, 2 tail; padding, item 0, is in the tail."""
+    order = np.lexsort((np.arange(len(counts)), -counts))
+    order = order[order > 0]
+    reached = np.cumsum(counts[order])
+    total = max(1, int(counts[1:].sum()))
+    group = np.full(len(counts), 2)
+    # items from the top whose sum stays within a share; from the bottom likewise
+    group[order[reached - counts[order] < (1 - TAIL) * total]] = 1
+    group[order[reached <= HEAD * total]] = 0
+    return group
+
+
+def _divergence(one: Items, other: Items) -> Float64:
+    """Return the (n,) Jensen-Shannon divergence in bits of the (n, 3) counts of two distributions."""
+    p, q = (counts / counts.sum(axis=1, keepdims=True) for counts in (one, other))
+    middle = (p + q) / 2
+
+    def information(share: Float64) -> Float64:
+        ratio = np.divide(share, middle, out=np.ones_like(share), where=share > 0)
+        return (share * np.log2(ratio)).sum(axis=1)
+
+    return (information(p) + information(q)) / 2
+
+
+def _mean(sums: Float64, counts: npt.NDArray) -> float:
+    """Return the mean of sums / counts over the entries that have a count; 0 where none has."""
+    there = counts > 0
+    return float((sums[there] / counts[there]).mean()) if there.any() else 0.0
