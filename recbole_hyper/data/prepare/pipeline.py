@@ -211,13 +211,14 @@ def _write(
     items: Items | None,
 ) -> None:
     """Write the files and their card: all under temporary names, and all complete before any takes its place."""
-    hidden, tokens, used = None if progress is None else not progress, data.item_tokens, np.unique(data.items)
+    hidden, tokens = None if progress is None else not progress, data.item_tokens
     data.user_tokens, card["escaped"] = _safe(data.user_tokens, "user", {}, say)
     data.item_tokens, card["escaped"] = _safe(data.item_tokens, "item", card["escaped"], say)
     with contextlib.ExitStack() as stack:
         card_part, part = stack.enter_context(replaced(path.with_name(CARD))), stack.enter_context(replaced(path))
         if items is not None:
             item_part = stack.enter_context(replaced(path.with_suffix(".item")))
+            used = np.unique(data.items)
             names = [column.take(pa.array(used)).to_pylist() for column in (tokens, data.item_tokens)]
             count, columns = items.write(names[0], names[1], item_part), ", ".join(items.columns)
             say(f"{path.stem}.item has {count:,} of {len(used):,} items, and the columns {columns}")
