@@ -1,6 +1,5 @@
 """What a prepared data set contains, and how that compares with the counts that papers print."""
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from recbole_hyper.data.filters import repeated
 from recbole_hyper.data.interactions import Interactions
+from recbole_hyper.data.times import day
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def rows(statistics: Statistics, published: Sequence[Published], *, positions: b
         "repeated pairs": f"{statistics.repeated:,}",
         "ties in time": f"{statistics.tied:.1%}",
     }
-    times = {"first": _date(statistics.first_time), "last": _date(statistics.last_time)}
+    times = {"first": day(statistics.first_time), "last": day(statistics.last_time)}
     own |= {"times": "positions"} if positions else times
     return [*found, *({"": label, "this file": text} for label, text in own.items())]
 
@@ -97,10 +97,3 @@ def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:
 def _differing(statistics: Statistics, paper: Published) -> list[str]:
     counts = ("users", "items", "interactions")
     return [name for name in counts if getattr(paper, name) not in (None, getattr(statistics, name))]
-
-
-def _date(seconds: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return f"{seconds:g}"
