@@ -32,7 +32,6 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` of any shape with elements dropped."""
         return dropout(x, self.p) if self.training and self.p else x
 
     def extra_repr(self) -> str:

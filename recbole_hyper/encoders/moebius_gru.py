@@ -140,7 +140,6 @@ class MoebiusGRU(nn.Module):
             getattr(self, f"bias_l{layer}").manifold = self.ball
 
     def extra_repr(self) -> str:
-        """Describe the layer as torch.nn.GRU does."""
         return (
             f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, batch_first={self.batch_first}, "
             f"inputs={self.inputs}, nonlinearity={self.nonlinearity}, reset={self.reset}"
@@ -291,6 +290,5 @@ class MoebiusGRUEncoder(Encoder):
             self.gru.share_curvature(head)
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
-        """Encode ``items`` (B, L) of ``lengths`` (B,) into tangent states (B, L, d)."""
         states, _ = self.gru.tangent_states(self.dropout(self.item_embedding(items)))
         return self.dense(states)

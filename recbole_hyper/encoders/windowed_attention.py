@@ -295,7 +295,6 @@ class WindowedAttentionEncoder(Encoder):
         return self.trace(items, lengths)[0]
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and what the layers computed on the way; maps only with ``return_maps``."""
         states = self.dropout(self.item_embedding(items))
         trace = Trace()
         for layer in self.layers:

@@ -23,7 +23,6 @@ class ModelClass(type):
     """Metaclass: ``HSASRecCE(config, dataset)`` is the network, ``HSASRecCE(hidden_size=64)`` an estimator."""
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
-        """Return the model or its estimator."""
         if arguments or {"config", "dataset"} <= options.keys():
             return super().__call__(*arguments, **options)
         return import_module(_ESTIMATOR).Estimator(cls, options)

@@ -123,7 +123,6 @@ class EASER(LinearRecommender):
         self.weights = torch.from_numpy(weights).to(self.device)
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
-        """Return ``X B`` (n, n_items)."""
         return multiply(histories, self.weights)
 
     def score_cases(self, cases: Prefixes) -> Tensor:

@@ -30,5 +30,4 @@ class Pop(LinearRecommender):
         self.counts = torch.from_numpy(counts.astype(np.float32)).to(self.device)
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
-        """Return the counts (n, n_items), whatever the history."""
         return self.counts.repeat(histories.shape[0], 1)

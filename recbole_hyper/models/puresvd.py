@@ -86,7 +86,6 @@ class PureSVDN(LinearRecommender):
         return self.factors
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
-        """Return ``X V V^T`` (n, n_items)."""
         return multiply(histories, self.factors) @ self.factors.T
 
     def score_cases(self, cases: Prefixes) -> Tensor:
