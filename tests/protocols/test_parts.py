@@ -20,7 +20,7 @@ from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, stored
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import DataError
 from recbole_hyper.files import read_json
-from recbole_hyper.protocols.base import ProtocolError, check, make_split, repeated_targets
+from recbole_hyper.protocols.base import Protocol, ProtocolError, check, make_split, repeated_targets
 from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.serving.stream import all_users
 from recbole_hyper.training.shared import load_split, share
@@ -518,3 +518,39 @@ def test_models_run_on_files(tmp_path: Path, model: str) -> None:
     if model in ("SASRecCE", "BPR"):  # the folder is enough to rank the cases again
         shutil.rmtree(data)
         assert evaluate(tmp_path / "run")["test"] == result["test_result"]
+
+
+class LastFew(Protocol):
+    """Of users with enough interactions the last is the test, and the n before it are for validation."""
+
+    title = "the last few"
+
+    def sizes(self, totals: np.ndarray) -> np.ndarray:
+        n, long = int(self.argument), totals > int(self.argument) + 2
+        return np.stack((totals - long * (n + 1), long * n, long), axis=1)
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_protocol_may_give_the_sizes_of_its_parts_alone(refit: bool) -> None:
+    lengths = [2, 4, 5, 9]
+    store = store_of(
+        [(f"u{user}", f"i{user}{n}", float(n)) for user, length in enumerate(lengths) for n in range(length)]
+    )
+    split = LastFew(2, refit=refit).split(store)
+    check(split)
+    for row in range(store.n_rows):
+        length = int(store.lengths[row])
+        end = length - 3 if length > 4 else length
+        assert split.train_lengths[row] == end
+        valid = [int(asked) for asked in split.valid.asked[split.valid.rows == row]]
+        assert valid == (list(range(end, length - 1)) if length > 4 else [])
+        assert [int(asked) for asked in split.test.asked[split.test.rows == row]] == (
+            [length - 1] if length > 4 else []
+        )
+        if refit:
+            assert split.refit_lengths is not None
+            assert split.refit_lengths[row] == (length - 1 if length > 4 else length)
+    # the history of a case is everything before it
+    assert (split.valid.ends == split.valid.asked).all()
+    assert (split.test.ends == split.test.asked).all()
+    assert not split.valid.starts.any()
