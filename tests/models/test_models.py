@@ -38,7 +38,7 @@ def test_learns_what_follows(model: str, walk: Path, tmp_path: Path) -> None:
     assert result["test"]["hit@1"] > (0.85 if result["config"]["loss_type"] == "ce" else 0.7)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(
         ["config.yaml", "result.json", "model.safetensors", "checkpoint.pt", "train.csv", "run.log",
-         "cases_valid.parquet", "cases_test.parquet", ".run.lock", "data", "README.md"]
+         "cases_valid.parquet", "cases_test.parquet", ".run.lock", "data", "README.md", "format.json"]
     )  # fmt: skip
 
 
