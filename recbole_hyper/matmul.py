@@ -9,7 +9,7 @@ round differently, so results name the one that made them (:func:`product_librar
 import functools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ContextDecorator, contextmanager, nullcontext
 
 import torch
 
@@ -19,17 +19,18 @@ _TOLERANCE = 2e-5
 _FEW_ROWS = 3
 
 
-class _Allowing:
+class _Allowing(ContextDecorator):
     """Let torch use less than float32; its flag is one for all threads, so the last one to leave restores it."""
 
-    def __init__(self) -> None:
+    def __init__(self, precision: str = "medium") -> None:
+        self._precision = precision
         self._lock, self._inside, self._before = threading.Lock(), 0, "highest"
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
                 self._before = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision("medium")
+                torch.set_float32_matmul_precision(self._precision)
             self._inside += 1
 
     def __exit__(self, *error: object) -> None:
@@ -82,21 +83,14 @@ def product_library(device: torch.device | str = "cpu") -> str:
     return "oneDNN" if faster else "torch"
 
 
-@contextmanager
-def gpu_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """Let the float32 products of a GPU have torch's ``precision`` within the block; nothing changes on a CPU.
+@functools.cache
+def gpu_precision(precision: str) -> ContextDecorator:
+    """Return a context, or decorator, in which the float32 products of a GPU have torch's ``precision``.
 
     "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7. The setting is torch's for the
-    whole process, and comes back at the end.
+    whole process, and comes back at the end; on a CPU see :func:`float32_products`.
     """
-    before = torch.get_float32_matmul_precision()
-    if device.type != "cpu":
-        torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        if device.type != "cpu":
-            torch.set_float32_matmul_precision(before)
+    return _Allowing(precision)
 
 
 @contextmanager

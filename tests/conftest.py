@@ -11,10 +11,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-if not torch.cuda.is_available():
-    # Triton's kernels are tested on the CPU; read when Triton is imported
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import recbole_hyper  # noqa: F401  applies the patches before RecBole is imported
 from recbole_hyper.kernels.place import default_folder
 from tests.reference import planted

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from examples.noisy_prefix.layers import EuclideanPairLayer, HyperbolicMLR, MoebiusPairLayer
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU
 from recbole_hyper.errors import check_above_zero
 from recbole_hyper.hyperbolic._math import exp0, log0
-from recbole_hyper.hyperbolic.layers import EuclideanPairLayer, HyperbolicMLR, MoebiusPairLayer
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
 GEOMETRIES = ("poincare", "euclidean")

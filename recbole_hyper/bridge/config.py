@@ -1,4 +1,4 @@
-"""The configuration of a model of this package that is asked for through RecBole's own ``Config``."""
+"""RecBole's own ``Config(...)`` for a model of this package."""
 
 import logging
 import sys
@@ -15,14 +15,14 @@ from recbole_hyper.yaml_files import config_file, merged
 
 logger = logging.getLogger("recbole_hyper")
 
-# what RecBole's scripts and their like take from the command line themselves; no setting of a model
+# options of RecBole's scripts; no settings of a model
 SCRIPT_OPTIONS = frozenset(
     (
         *("config_files", "params_file", "output_file", "display_file", "tool", "model_list", "valid_metric_bigger"),
         *("nproc", "ip", "port", "world_size", "group_offset", "run_times"),
     )
 )
-# what is read by recbole_hyper.run alone, and why
+# keys that only recbole_hyper.run reads, and why
 _FOLDER = "RecBole's functions keep one file in checkpoint_dir; recbole_hyper.run keeps a folder"
 _REPORT = "only recbole_hyper.run writes it"
 RUN_ONLY = {
@@ -30,7 +30,7 @@ RUN_ONLY = {
     **dict.fromkeys(("save_cases", "confidence", "protocol_report"), _REPORT),
     "ray_address": "RecBole's functions train in one process",
 }
-# what would change the outcome: the values that ask for nothing, and what to do
+# keys that would change the result: the values that have no effect, and what to do instead
 REFUSED = {
     "resume": ((None, False), "give the checkpoint to trainer.resume_checkpoint(file)"),
     "refit": ((None, False), "recbole_hyper.run trains the final model on train + validation"),
@@ -42,12 +42,12 @@ REFUSED = {
 class BridgeConfig(Config):
     """This package's configuration behind RecBole's ``Config(...)``: the same keys, defaults and checks.
 
-    As in RecBole, the command line is read too, words of the form ``--key=value``, and wins over the dictionary, which
-    wins over the files. A word of it that is no key is warned of: a script may have options of its own. Names of models
-    are RecBole's first, as in its other functions. A key that only ``recbole_hyper.run`` can honour is a ConfigError.
+    As in RecBole, words ``--key=value`` of the command line win over the dictionary, which wins over the files. A word
+    that is no key gives a warning, because a script may have its own options. A name that both packages have means
+    RecBole's model. ConfigError for a key that only ``recbole_hyper.run`` supports.
     """
 
-    # what the patches ask of a configuration
+    # the patches look at it
     bridged: ClassVar[bool] = True
 
     def __init__(
@@ -65,7 +65,7 @@ class BridgeConfig(Config):
                 raise ConfigError(f"{key}={self[key]!r} has no meaning in RecBole's own functions: {advice}")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return how a checkpoint holds it: as plain values."""
+        """Return what a checkpoint contains: plain values."""
         return plain_config(self)
 
     def find_model(self, model: str | type) -> type:
@@ -104,7 +104,7 @@ def _command_line() -> dict[str, str]:
 
 
 def _require_own_name(cls: type) -> None:
-    """Raise where RecBole's functions, which pass a model on by its name, would come to another class or to none."""
+    """Raise ConfigError if RecBole's functions, which find models by name, would find another class of that name."""
     registry.name_of("models", cls)
     try:
         found = get_model(cls.__name__)

@@ -76,8 +76,8 @@ class TrainingData:
 class CaseData:
     """The validation or the test part: what RecBole's scripts take for an evaluation loader.
 
-    The trainer ranks ``evaluation``. Whoever asks for more, as RecBole's case study does, gets RecBole's own loader of
-    the same cases, which is made then.
+    The trainer ranks ``evaluation``. For everything else, such as RecBole's case study, RecBole's own loader of the
+    same cases is created when it is first used.
     """
 
     def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
@@ -120,13 +120,3 @@ def _used(cases: Cases, n_users: int) -> Any:
         first = store.offsets[row]
         used[store.users[row]].update(store.items[first + start : first + end].tolist(), [target])
     return used
-
-
-def cases_to_count(model: Any, dataset: SequenceDataset) -> Any:
-    """Return a few rows for which RecBole counts the operations of ``model``; None where a fit is all there is."""
-    if not parts_of(type(model)):
-        return None
-    store = dataset.store
-    rows = np.argsort(store.lengths)[-2:]
-    cases = Cases.build(store, rows, store.lengths[rows] - 1)
-    return dataset.copy(case_interaction(cases, int(dataset.config["MAX_ITEM_LIST_LENGTH"]), dataset.config))

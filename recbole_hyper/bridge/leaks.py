@@ -1,4 +1,4 @@
-"""Whether a RecBole model looks at the answer: RecBole hands ``full_sort_predict`` the item that is to be found."""
+"""Does a RecBole model read the target? RecBole passes it to ``full_sort_predict``."""
 
 import logging
 import random
@@ -19,24 +19,23 @@ from recbole_hyper.types import Cases
 
 logger = logging.getLogger("recbole_hyper")
 
-# cases that are ranked again and again
+# cases that the check ranks
 ROWS = 32
-# rows of another shape inside a model are rounded in another way
+# rounding may differ when a model sees other rows
 _ROUNDING = 1e-4
 HONEST = "scores depend neither on the target nor on other rows"
 
 
 class LeakError(ConfigError):
-    """A model whose scores depend on what it must not see; the message names the columns that it read."""
+    """A model whose scores depend on the target or on other rows; the message names the columns."""
 
 
 def check(model: Any, config: Any, cases: Cases) -> str:
-    """Rank some ``cases`` with other targets, and with other rows beside them; return what was found, in words.
+    """Rank some ``cases`` with other targets, and beside other rows; return the finding in words.
 
-    The model is left as it was, and no random number is drawn. What cannot be ranked yet, as a model that is fitted in
-    training, gives "". Where scores change, LeakError for a model of others', and a warning for one of RecBole itself,
-    which here sees no target anyway. ConfigError for a model of others' that cannot rank all items or that asks for a
-    column which no batch has.
+    Model and random numbers are unchanged. A model that cannot rank yet, because training fits it, gives "". If scores
+    change, a third-party model raises LeakError and RecBole's own gets a warning: its ranking hides the target anyway.
+    ConfigError for a third-party model that cannot rank all items or reads a column that no batch has.
     """
     try:
         return _checked(model, config, cases)
@@ -86,14 +85,14 @@ def _checked(model: Any, config: Any, cases: Cases) -> str:
 
 
 def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: float) -> None:
-    """Raise ConfigError where the scores of the first rows change with what the rows behind them hold."""
+    """Raise LeakError if the scores of the first rows depend on the rows behind them."""
     half = len(scores) // 2
     if not half:
         return
     limit = max(10 * noise, _ROUNDING)
 
     def beside(names: list[str]) -> float:
-        # the first rows once more in the place of those behind them
+        # the first rows, repeated in place of the others
         mixed = {n: torch.cat([c[:half], c[: len(c) - half]]) if n in names else c for n, c in columns.items()}
         return _difference(scores[:half], _scores(model, mixed)[:half])
 
@@ -135,20 +134,16 @@ def _others(column: Tensor, n_items: int) -> Tensor:
 
 @contextmanager
 def _as_it_was(model: Any) -> Iterator[None]:
-    """A block in which ``model`` evaluates; what it puts into its attributes, and the random numbers, are as before."""
+    """A block in which ``model`` evaluates; afterwards its attributes and the random numbers are restored."""
     training, attributes = model.training, dict(vars(model))
-    state = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    drawn = np.random.get_state(), random.getstate()  # noqa: NPY002
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng():
             yield
     finally:
         vars(model).clear()
         vars(model).update(attributes)
         model.train(training)
-        torch.set_rng_state(state[0])
-        np.random.set_state(state[1])  # noqa: NPY002
-        random.setstate(state[2])
-        if gpu:
-            torch.cuda.set_rng_state_all(gpu)
+        np.random.set_state(drawn[0])  # noqa: NPY002
+        random.setstate(drawn[1])

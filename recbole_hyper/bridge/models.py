@@ -1,8 +1,8 @@
-"""RecBole models of others: what a file of theirs, and the files beside it, say of a class.
+"""Third-party RecBole models: what their files define.
 
-Such a model is a class that derives from RecBole's SequentialRecommender or GeneralRecommender, or from a model of
-RecBole. Everything here is by RecBole's naming: ``XTrainer`` and ``XDataset`` in the files of ``X``, ``X.yaml`` beside
-them, keys as ``config["key"]``.
+Such a model derives from RecBole's SequentialRecommender or GeneralRecommender, or from one of RecBole's models.
+RecBole's naming applies: ``XTrainer`` and ``XDataset`` in the files of ``X``, ``X.yaml`` beside them, keys as
+``config["key"]``.
 """
 
 import ast
@@ -22,7 +22,7 @@ from recbole_hyper.recbole_files import recbole_folder
 # the models of the files that were loaded, by name
 _models: dict[str, type] = {}
 _BASE = "recbole.model.abstract_recommender"
-# what a model's source calls a configuration
+# names that models give to a configuration
 _CONFIG_WORDS = ("config", "conf", "cfg", "args", "opt", "params")
 
 
@@ -42,7 +42,7 @@ def one_line(cls: type, doing: str) -> Iterator[None]:
 
 
 def is_recbole_model(cls: Any) -> bool:
-    """Return whether ``cls`` is a model class by RecBole's reckoning, its abstract ones left out."""
+    """Return whether ``cls`` is a RecBole model; RecBole's abstract classes are none."""
     return isinstance(cls, type) and cls.__module__ != _BASE and any(base.__module__ == _BASE for base in cls.__mro__)
 
 
@@ -56,7 +56,7 @@ def is_third_party(cls: Any) -> bool:
 
 
 def collect(modules: Iterable[ModuleType]) -> None:
-    """Let the models of plugin files, and of the files beside them that they import, go by their names from now on.
+    """Register the models of plugin files, and of the files beside them that they import, by name.
 
     ConfigError for two of one name in different files.
     """
@@ -91,9 +91,9 @@ def file_of(cls: type) -> Path | None:
 
 
 def defaults_files(cls: type) -> list[Path]:
-    """Return the files with the defaults of others' model ``X``, later ones win.
+    """Return the files with the defaults of a third-party model ``X``, later ones win.
 
-    That is ``X.yaml`` beside the file of ``X``, and before it the like of the models that ``X`` derives from.
+    These are ``X.yaml`` beside the file of ``X`` and, before it, the files of the models that ``X`` derives from.
     """
     found = []
     for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
@@ -143,14 +143,14 @@ def _modules(cls: type) -> Iterator[ModuleType]:
 def keys_in_source(cls: type) -> frozenset[str]:
     """Return the keys that the source of a model asks a configuration for: ``config["key"]``, ``config.key`` and so on.
 
-    Of a model of RecBole itself its own module is read; of others' models every file of theirs, and RecBole's models
+    For RecBole's own models this reads their module; for third-party models all their files and the RecBole models
     that they derive from.
     """
     if not is_recbole_model(cls) or cls.__module__.startswith("recbole_hyper."):
         return frozenset()
     others = is_third_party(cls)
     modules = _modules(cls) if others else iter([sys.modules[cls.__module__]])
-    # by the loss RecBole's Config tells what a batch holds
+    # from loss_type RecBole's Config derives the columns of a batch
     said = {"loss_type"} if others else set[str]()
     return frozenset(said).union(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
 
@@ -200,11 +200,11 @@ def _text(node: ast.AST) -> Iterator[str]:
 
 
 # --- what a class overrides ------------------------------------------------------------------------------------------
-# what a protocol decides here, and RecBole's data set there
+# decided by the protocol here, by the data set class in RecBole
 DECIDED = ("build", "leave_one_out", "split_by_ratio", "time_based_split", "data_augmentation", "_benchmark_presets")
 
 
 def overridden(cls: type) -> list[str]:
-    """Return which methods that decide splits and histories a data set class of others' files brings."""
+    """Return the methods of a third-party data set class that decide splits and histories."""
     own = [base for base in cls.__mro__ if not base.__module__.startswith(("recbole.", "recbole_hyper.", "builtins"))]
     return [name for name in DECIDED if any(name in vars(base) for base in own)]

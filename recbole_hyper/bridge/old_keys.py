@@ -1,6 +1,6 @@
-"""Keys of earlier releases of RecBole in today's names, each with one line that says so.
+"""Keys of earlier releases of RecBole, translated into today's names.
 
-RecBole ignores an old name without a word, and so trains on other data than the file means. Sources: RecBole's
+RecBole silently ignores old names, and so trains on other data than the author meant. Sources: RecBole's
 properties and configurator at v0.1.1, v0.2.1, v1.0.1 and v1.1.0.
 """
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from recbole_hyper.errors import ConfigError
 
-# what RecBole sets itself: a value in a file changes nothing there
+# RecBole sets these itself; a value in a file has no effect
 SET_BY_RECBOLE = frozenset(
     (
         *("MODEL_TYPE", "MODEL_INPUT_TYPE", "device", "eval_type", "single_spec"),
         *("eval_neg_sample_args", "valid_neg_sample_args", "test_neg_sample_args"),
     )
 )
-# keys whose switch has gone, and what holds now
+# keys without effect today, and what happens instead
 GONE = {
     "real_time_process": "batches are always made when they are needed",
     "drop_filter_field": "a column that is read to filter by is always dropped",

@@ -1,4 +1,4 @@
-"""RecBole's trainer for a model of this package: its interface and its file, this package's loop and ranking."""
+"""RecBole's trainer for a model of this package: RecBole's interface and file, this package's loop and ranking."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.training.checkpoint import checkpoint_errors
 from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.loop import Loop
-from recbole_hyper.training.validation import Evaluation, rank
-from recbole_hyper.types import Ranks
+
+
 
 
 @functools.cache
@@ -26,11 +26,11 @@ def bridge_trainer(base: type) -> type:
 
 
 class HostedTrainer:
-    """Mixin over a RecBole trainer: trains and ranks as a run does, and keeps RecBole's one file.
+    """Mixin over a RecBole trainer: trains and ranks as a run does, and writes RecBole's single checkpoint.
 
-    ``saved_model_file`` in ``checkpoint_dir`` holds what RecBole writes: configuration, epoch, state of the model and
-    of the optimizer, of the best epoch. ``load_data_and_model`` and ``resume_checkpoint`` read it. A run that goes on
-    from it draws other random numbers than one that was not stopped; ``recbole_hyper.run`` continues exactly.
+    ``saved_model_file`` in ``checkpoint_dir`` has RecBole's content: configuration, and epoch, model and optimizer of
+    the best epoch. ``load_data_and_model`` and ``resume_checkpoint`` read it. Training that resumes from it draws other
+    random numbers; ``recbole_hyper.run`` resumes exactly.
     """
 
     config: Any
@@ -72,10 +72,6 @@ class HostedTrainer:
         self.best_valid_result = self.loop.best_valid_result
         return self.best_valid_score, self.best_valid_result
 
-    def rank(self, evaluation: Evaluation, show_progress: bool = False) -> Ranks:
-        """Rank the cases of ``evaluation`` with the model as it is."""
-        return rank(self.model, self.config, evaluation, show_progress)
-
     def evaluate(
         self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
     ) -> Any:
@@ -101,7 +97,7 @@ class HostedTrainer:
         return content
 
     def resume_checkpoint(self, resume_file: Any) -> None:
-        """Go on from a file that such a trainer wrote, with the epoch behind it.
+        """Resume from a file that such a trainer wrote, with the next epoch.
 
         CheckpointError for a file that does not fit, torch's own errors for one that it refuses to read; ConfigError
         for training with ``ema_decay``, as the file holds averages and no raw weights.
@@ -126,7 +122,7 @@ class HostedTrainer:
 
 
 class HostedLoop(Loop):
-    """The loop of a run that keeps RecBole's one file, of the best epoch, and writes nothing else."""
+    """A loop that writes RecBole's checkpoint of the best epoch and nothing else."""
 
     def __init__(self, config: Any, model: Any, trainer: HostedTrainer) -> None:
         super().__init__(config, model, Path(config["checkpoint_dir"]))
@@ -149,7 +145,7 @@ class HostedLoop(Loop):
                 self.trainer.save_checkpoint(epoch)
 
     def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Nothing: a run that goes on from RecBole's file has its best weights alone."""
+        """Nothing: RecBole's file has the best weights alone."""
 
     def _put_aside_best(self, state: dict[str, Any]) -> None:
         """Nothing, as above."""

@@ -1,4 +1,4 @@
-"""Configuration files as their authors meant them: old names, the word None, keys given twice, foreign keys."""
+"""Reads configuration files as their authors meant them: old names, the word None, duplicate keys, unknown keys."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -11,14 +11,14 @@ from recbole_hyper.yaml_files import merged, read_yaml
 
 logger = logging.getLogger("recbole_hyper")
 
-# files and what was logged of them: a file is read more than once in a process
-_told: set[tuple[Path, str]] = set()
+# (file, warning) that were logged: a process reads a file more than once
+_logged: set[tuple[Path, str]] = set()
 
 
 def tell(file: Path, text: str) -> None:
     """Log a warning about a file once, by whatever path it is named."""
-    if (file.resolve(), text) not in _told:
-        _told.add((file.resolve(), text))
+    if (file.resolve(), text) not in _logged:
+        _logged.add((file.resolve(), text))
         logger.warning("%s: %s", file, text)
 
 
@@ -69,7 +69,7 @@ def foreign_keys(
         raise ConfigError(f"{file}: {' '.join(slips)}")
     for file in dict.fromkeys(given[key] for key in foreign):
         names = ", ".join(key for key in foreign if given[key] == file)
-        if not file:  # a run wrote it: told when it started
+        if not file:  # a run wrote it, and warned when it started
             continue
         if strict:
             raise ConfigError(f"{file}: nothing reads {names}; leave it out, or leave --strict out")

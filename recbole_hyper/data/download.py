@@ -5,6 +5,7 @@ passes its checks, and contains the .inter file. SOURCE.json beside it has the a
 """
 
 import contextlib
+import functools
 import socket
 import sys
 import urllib.error
@@ -13,10 +14,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.pipeline import prepare
+from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
 from recbole_hyper.files import file_digest, replaced_folder, write_json
 from recbole_hyper.recbole_files import recbole_folder
@@ -31,16 +33,28 @@ PATIENCE = 60
 
 
 def with_data(bind: Callable[[], T]) -> T:
-    """Return ``bind()``; where that misses a data set that can be had by its name, get it and bind again.
+    """Return the configuration that ``bind()`` makes; if its data set is missing, get that by its name and bind again.
 
-    ConfigError for a data set that cannot be had, or where ``offline`` is set; NoSpaceError for a full disk.
+    One line says so where RecBole has other data of the same name. ConfigError for a data set that cannot be had, or
+    where ``offline`` is set; NoSpaceError for a full disk.
     """
     try:
-        return bind()
+        config: Any = bind()
     except MissingDataError as missing:
         if not obtain(missing):
             raise
-        return bind()
+        config = bind()
+    if Path(config["data_path"]).parent.name != "recbole":
+        _say_which(config.dataset)
+    return config
+
+
+@functools.cache
+def _say_which(name: str) -> None:
+    """Say once that a name means this package's data where RecBole has other data of that name."""
+    entry = catalogue.entries().get(name)
+    if entry is not None and entry.recipe != Recipe() and name in read_yaml(ADDRESSES):
+        _say(f"{name}: this package's data, as 'recbole-hyper prepare {name}' makes them; RecBole's are recbole/{name}")
 
 
 def obtain(missing: MissingDataError) -> bool:
@@ -57,7 +71,7 @@ def obtain(missing: MissingDataError) -> bool:
     if missing.offline:
         raise ConfigError(f"{missing}. It can be had from {place}, but offline is set")
     if entry is not None:
-        _say(f"{name} is prepared from {place} into {folder}" + (f"; recbole/{name} is RecBole's" if address else ""))
+        _say(f"{name} is prepared from {place} into {folder}")
         prepare(name, output=missing.root, say=_say)
     else:
         _fetch(name, str(address), folder)
@@ -72,7 +86,7 @@ def _fetch(name: str, address: str, folder: Path) -> None:
     """Fetch RecBole's data set ``name`` into ``folder``, which it becomes when it is complete."""
     from recbole.utils.url import download_url, extract_zip, rename_atomic_files
 
-    with _told(name, address):
+    with _one_line(name, address):
         size = _size(address)
         _say(f"fetching {name} from {address}, {size / 2**20:,.1f} MiB, into {folder.absolute()}")
         with replaced_folder(folder) as part:
@@ -113,7 +127,7 @@ def _lift(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(name: str, address: str) -> Iterator[None]:
+def _one_line(name: str, address: str) -> Iterator[None]:
     """Say in one line why a data set could not be had."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(PATIENCE)
@@ -122,7 +136,7 @@ def _told(name: str, address: str) -> Iterator[None]:
     except NoSpaceError:
         raise
     except (OSError, ValueError, RuntimeError, TypeError, HTTPException, zipfile.BadZipFile) as error:
-        # RecBole says of whatever stops a download that it was an interruption
+        # RecBole calls every failure of a download an interruption
         cause = error.__context__ if isinstance(error, RuntimeError) and error.__context__ else error
         if isinstance(cause, KeyboardInterrupt):
             raise cause from None

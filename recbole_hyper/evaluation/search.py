@@ -33,16 +33,17 @@ def best_items(
     Raises:
         NonFiniteScoreError: NaN or an infinite score of an item that is not left out.
     """
-    from recbole_hyper.kernels.ranks import LOWEST, best_rows  # numba is imported when something is searched
+    from recbole_hyper.kernels.ranks import LOWEST, rank_rows  # numba is imported when something is searched
 
     if hidden is not None:
         scores[:, hidden] = LOWEST
-    if offsets is None or excluded is None:
-        offsets, excluded = np.zeros(len(scores) + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
-    top, best, bad = best_rows(scores, offsets, excluded, k)
+    if offsets is not None and excluded is not None:
+        scores[np.repeat(np.arange(len(scores)), np.diff(offsets)), excluded] = LOWEST
+    nothing = np.zeros(len(scores) + 1, np.int64)
+    *_, top, bad = rank_rows(scores, nothing[1:], nothing, np.empty(0, np.int32), nothing[:0], k)
     if bad.any():
         raise NonFiniteScoreError(
             f"{int(bad.sum())} of {len(bad)} rows have scores that are not finite (first: row {int(bad.argmax())}); "
             "the model has diverged: lower learning_rate or set clip_grad_norm"
         )
-    return top, np.where(top == 0, np.float32(-np.inf), best)
+    return top, np.where(top == 0, np.float32(-np.inf), np.take_along_axis(scores, top.astype(np.int64), axis=1))

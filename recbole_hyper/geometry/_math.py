@@ -52,17 +52,6 @@ def sinhc_cosh(square: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Ten
     return sinhc, cosh
 
 
-def sinh_cosh(x: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    r"""Return :math:`\sinh(x) e^{-t}` and :math:`\cosh(x) e^{-t}`; ``shift`` t is a constant near |x|, None means 0."""
-    if shift is None:
-        return torch.sinh(x), torch.cosh(x)
-    up, down = torch.exp(x - shift), torch.exp(-x - shift)
-    # for small x the difference of exponentials would lose digits; there shift is small too
-    small = x.abs() < 1
-    bounded = torch.where(small, x, torch.zeros_like(x))
-    return torch.where(small, torch.sinh(bounded) * torch.exp(-shift), (up - down) / 2), (up + down) / 2
-
-
 def asinh_(u: Tensor, slope: Tensor, scratch: Tensor) -> None:
     r"""Replace ``u`` by asinh(u) in place and write the derivative :math:`1/\sqrt{1+u^2}` into ``slope``.
 

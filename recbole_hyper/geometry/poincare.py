@@ -54,8 +54,8 @@ class Poincare(Geometry):
             return ItemTerms(1 / norm, None, scale, torch.zeros_like(norm) if factored else None)
         b = offset * (2 * _root(curvature))
         exponent = b.detach().abs() if factored else None
-        sinh, cosh = _math.sinh_cosh(b, exponent)
-        return ItemTerms(cosh / norm, sinh.unsqueeze(-1), scale, exponent)
+        sinhc, cosh = _math.sinhc_cosh(b.square(), exponent)
+        return ItemTerms(cosh / norm, (b * sinhc).unsqueeze(-1), scale, exponent)
 
     def link(self, inner: Tensor, exponent: Tensor | None = None) -> Tensor:
         """Return asinh(inner * exp(exponent))."""

@@ -15,7 +15,7 @@ Moebius addition becomes
 which equals Ganea et al. (2018), eq. 4, exactly. **Projection**: s is kept at or below ``max_rapidity(dtype)``: 7 in
 float32 (radius 1 - 1.7e-6), 15 in float64 (radius 1 - 1.9e-13). The derivative is that of the projected function.
 
-Coordinates stand in the last axis. A leaf module: it imports only torch.
+Coordinates are in the last axis. A leaf module: it imports only torch.
 """
 
 import math
@@ -136,20 +136,6 @@ def exp0(tangent: Tensor, curvature: Curvature = 1.0) -> Tensor:
 def log0(x: Tensor, curvature: Curvature = 1.0) -> Tensor:
     r"""Return :math:`\log_0(x) = \mathrm{artanh}(\sqrt c|x|)\,x/(\sqrt c|x|)`, a tangent vector at the origin."""
     return tangent_of_lifted(lift_point(x, curvature)) / curvature**0.5
-
-
-def project(x: Tensor, curvature: Curvature = 1.0) -> Tensor:
-    """Return x, moved to radius tanh(max_rapidity) / sqrt(c) where it lies beyond."""
-    largest = math.tanh(max_rapidity(x.dtype)) / curvature**0.5
-    norm = (square_norm(x) + tiny(x.dtype)).sqrt()
-    return torch.where(norm > largest, x * (largest / norm), x)
-
-
-def lifted_square_distance(first: Tensor, second: Tensor, curvature: Curvature = 1.0) -> Tensor:
-    r"""Return the squared distance :math:`(4/c)\,\mathrm{asinh}^2|C_2\sigma_1 - C_1\sigma_2|` of two lifted points."""
-    cosh_first, cosh_second = (1 + square_norm(first)).sqrt(), (1 + square_norm(second)).sqrt()
-    difference = cosh_second * first - cosh_first * second
-    return 4 / curvature * tangent_of_lifted(difference, math.inf).square().sum(-1)
 
 
 def check_finite(values: Tensor, name: str) -> None:

@@ -118,7 +118,7 @@ class _Compiled(torch.autograd.Function):
         outputs = [tensor.numpy() for tensor in (start.detach().contiguous(), states, saved)]
 
         def task(begin: int, end: int) -> None:
-            moebius.forward_tiles(*arrays, *constants, *outputs, begin, end)
+            moebius.forward_tiles(*arrays, constants, *outputs, begin, end)
 
         _run(task, tiles)
         ctx.save_for_backward(*given, saved)
@@ -144,7 +144,7 @@ class _Compiled(torch.autograd.Function):
 
         def task(begin: int, end: int) -> tuple[np.ndarray, float]:
             g_bias, g_rho = np.zeros((3, width), np.float32), np.zeros(saved.shape[3], np.float32)
-            moebius.backward_tiles(*before, *ctx.constants, *after_them, g_bias, g_rho, begin, end)
+            moebius.backward_tiles(*before, ctx.constants, *after_them, g_bias, g_rho, begin, end)
             return g_bias, float(g_rho.sum())
 
         by_bias, by_rho = zip(*_run(task, tiles), strict=True)

@@ -19,7 +19,7 @@ class CompileClock:
         self.place = ""
 
     def start(self) -> None:
-        """Begin the compilation of a kernel; the first one of the process is told."""
+        """Begin the compilation of a kernel; the first one of a process is logged."""
         depth = getattr(self._own, "depth", 0)
         self._own.depth = depth + 1
         if depth:

@@ -7,9 +7,8 @@ Plain twin: ``numba.njit(cache=True)``.
 Kept for: a start of seconds less wherever the package lies, in every process but the first.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -27,12 +26,15 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compile_(function: Callable[..., Any]) -> Any:
-        with _cached_in(folder()):
-            try:
-                return njit(function, cache=True, **options)
-            except RuntimeError:  # neither that folder, nor the one beside the source, nor numba's own can be written
-                COMPILING.place = ""
-                return njit(function, **options)
+        # functions of other packages stay where they are
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder()  # type: ignore[attr-defined]
+        try:
+            return njit(function, cache=True, **options)
+        except RuntimeError:  # neither that folder, nor the one beside the source, nor numba's own can be written
+            COMPILING.place = ""
+            return njit(function, **options)
+        finally:
+            numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
     return compile_
 
@@ -42,17 +44,6 @@ def folder() -> str:
     """Return where kernels are kept: ``NUMBA_CACHE_DIR`` where it is set, else in the user's cache folder."""
     COMPILING.place = str(numba.config.CACHE_DIR) or default_folder()  # type: ignore[attr-defined]
     return COMPILING.place
-
-
-@contextlib.contextmanager
-def _cached_in(place: str) -> Iterator[None]:
-    """Let numba choose ``place`` for functions that are made inside; those of other packages stay where they are."""
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = place  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
 class _Compilation(event.Listener):

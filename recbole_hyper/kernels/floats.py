@@ -4,7 +4,7 @@ numba calls libm's exp and log one number at a time. These are polynomials (Ceph
 reduction of the argument by integer arithmetic, without branches; float32 only.
 
 Plain twin: torch's exp and log1p.
-Kept for: the kernels beside it, ``asinh`` and ``softmax``.
+Kept for: the kernels beside it, ``asinh``, ``softmax`` and ``moebius``.
 """
 
 import math
@@ -60,8 +60,8 @@ from_bits = _bitcast(types.int32, types.float32, ir.FloatType())
 
 
 @njit(inline="always", error_model="numpy", fastmath={"contract"})
-def exp_nonpositive(x: Any) -> Any:
-    """Return exp(x) of a float32 x <= 0 to 2 units in the last place; below -87 exp(-87); NaN stays NaN."""
+def exp(x: Any) -> Any:
+    """Return exp(x) of a float32 x <= 88 to 2 units in the last place; below -87 exp(-87); NaN stays NaN."""
     x = _LEAST if x < _LEAST else x
     n = (x * _LOG2E + _ROUND) - _ROUND
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW

@@ -128,19 +128,15 @@ def climb(products, a, b, best):
         if k < 0:
             break
         middle = products[k]
-        for x in range(p):
-            if x != k and x != a:
-                gain = min(left[k], middle[x]) - left[x]
-                if gain > value:
-                    value = gain
-                    b = x
-        right = products[b]
-        for x in range(p):
-            if x != k and x != b:
-                gain = min(right[k], middle[x]) - right[x]
-                if gain > value:
-                    value = gain
-                    a = x
+        for _ in range(2):  # b, then a by the same steps
+            left = products[a]
+            for x in range(p):
+                if x != k and x != a:
+                    gain = min(left[k], middle[x]) - left[x]
+                    if gain > value:
+                        value = gain
+                        b = x
+            a, b = b, a
         if value <= before:
             break
     return max(best, value)

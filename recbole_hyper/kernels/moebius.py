@@ -10,61 +10,28 @@ instructions. exp and log are polynomials for the same reason: a call into libm 
 from typing import Any
 
 import numpy as np
+from numba import njit
 
+from recbole_hyper.kernels import floats
 from recbole_hyper.kernels.compiled import compiled
 
-F, Int = np.float32, np.int32
+F = np.float32
 ZERO, ONE, TWO, HALF, TINY = F(0), F(1), F(2), F(0.5), F(1e-30)
-LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504088896341), F(0.693359375), F(-2.12194440e-4)
-MANTISSA, HALF_BITS, SQRT_HALF = Int(0x7FFFFF), Int(0x3F000000), F(0.707106781186547524)
-LOW, HIGH, SMALL = F(-87), F(88), F(0.5)
-FAR = F(1e30)
+HIGH, SMALL, FAR = F(88), F(0.5), F(1e30)
 _compiled: Any = compiled(fastmath={"contract"}, error_model="numpy", nogil=True)
 
 
-@_compiled
+@njit(inline="always")
 def exp(x):
-    """Return e^x, relative error 8e-8, for x cut to [-87, 88] (Cephes expf)."""
-    x = min(max(x, LOW), HIGH)
-    k = np.floor(x * LOG2E + HALF)
-    r = x - k * LN2_HIGH - k * LN2_LOW
-    p = F(1.9875691500e-4)
-    p = p * r + F(1.3981999507e-3)
-    p = p * r + F(8.3334519073e-3)
-    p = p * r + F(4.1665795894e-2)
-    p = p * r + F(1.6666665459e-1)
-    p = p * r + F(5.0000001201e-1)
-    y = p * r * r + r + ONE
-    return y * Int((Int(k) + Int(127)) << Int(23)).view(np.float32)
-
-
-@_compiled
-def log(x):
-    """Return log(x) of a positive normal x, error 2e-7 (Cephes logf)."""
-    bits = F(x).view(np.int32)
-    m = Int((bits & MANTISSA) | HALF_BITS).view(np.float32)
-    low = m < SQRT_HALF
-    e = F((bits >> Int(23)) - Int(126)) - (ONE if low else ZERO)
-    m = (m + m - ONE) if low else (m - ONE)
-    z = m * m
-    p = F(7.0376836292e-2)
-    p = p * m + F(-1.1514610310e-1)
-    p = p * m + F(1.1676998740e-1)
-    p = p * m + F(-1.2420140846e-1)
-    p = p * m + F(1.4249322787e-1)
-    p = p * m + F(-1.6668057665e-1)
-    p = p * m + F(2.0000714765e-1)
-    p = p * m + F(-2.4999993993e-1)
-    p = p * m + F(3.3333331174e-1)
-    return m + (p * m * z + e * LN2_LOW - HALF * z) + e * LN2_HIGH
+    """Return e^x, for x cut to [-87, 88]."""
+    return floats.exp(HIGH if x > HIGH else x)
 
 
 @_compiled
 def exp_radial(a, limit, ratio, cosh, slope):
     """S = sinh(min(s, limit)) / s, C = cosh(min(s, limit)), (dS/ds) / s of the columns of a (d, w), s their norm."""
     width, columns = a.shape
-    for j in range(columns):
-        ratio[j] = ZERO
+    ratio[:] = ZERO
     for i in range(width):
         for j in range(columns):
             ratio[j] += a[i, j] * a[i, j]
@@ -90,10 +57,7 @@ def log_radial(square, limit, ratio, slope):
         guarded = square[j] + TINY
         n = np.sqrt(guarded)
         c = np.sqrt(square[j] + ONE)
-        u = n + guarded / (c + ONE)
-        one_more = ONE + u
-        # log1p(u): the second term gives back what 1 + u has rounded away
-        s = log(one_more) + (u - (one_more - ONE)) / one_more
+        s = floats.log1p_nonnegative(n + guarded / (c + ONE))
         inside = s <= limit
         r = min(s, limit) / n
         near = ONE - square[j] * F(1 / 6)
@@ -104,14 +68,6 @@ def log_radial(square, limit, ratio, slope):
 
 
 @_compiled
-def scaled(a, factor, out):
-    """Write out = a * factor, columns (w,) of (d, w)."""
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            out[i, j] = a[i, j] * factor[j]
-
-
-@_compiled
 def radial_backward(g, a, ratio, slope, out):
     """Write out = ratio g + slope <g, a> a, the transposed Jacobian of a radial function at a."""
     width, columns = a.shape
@@ -119,39 +75,37 @@ def radial_backward(g, a, ratio, slope, out):
     for i in range(width):
         for j in range(columns):
             dot[j] += g[i, j] * a[i, j]
-    for j in range(columns):
-        dot[j] *= slope[j]
+    dot *= slope
     for i in range(width):
         for j in range(columns):
             out[i, j] = ratio[j] * g[i, j] + dot[j] * a[i, j]
 
 
 @_compiled
-def moebius_sum(first, c1, second, c2, e, n2, out):
-    """Write e, |e|^2 and the sum of lifted points (d, w) with their cosh (w,)."""
+def moebius_sum(sign, first, c1, second, c2, e, n2, out):
+    """Write e, |e|^2 and the sum of lifted points (d, w), the first times ``sign``, with their cosh (w,)."""
     width, columns = first.shape
-    for j in range(columns):
-        n2[j] = ZERO
+    n2[:] = ZERO
     for i in range(width):
         for j in range(columns):
-            value = c2[j] * first[i, j] + c1[j] * second[i, j]
+            value = c2[j] * (sign * first[i, j]) + c1[j] * second[i, j]
             e[i, j] = value
             n2[j] += value * value
     for i in range(width):
         for j in range(columns):
-            out[i, j] = (c2[j] * e[i, j] + n2[j] * first[i, j]) / (c1[j] * np.sqrt(ONE + n2[j]))
+            out[i, j] = (c2[j] * e[i, j] + n2[j] * (sign * first[i, j])) / (c1[j] * np.sqrt(ONE + n2[j]))
 
 
 @_compiled
-def moebius_sum_backward(g, e, first, n2, c1, c2, g_first, g_second):
-    """Write the gradients of both lifted points (d, w) from that of their sum."""
+def moebius_sum_backward(sign, g, e, first, n2, c1, c2, g_first, g_second):
+    """Write the gradients of both lifted points (d, w) from that of their sum, the first times ``sign``."""
     width, columns = g.shape
     d_e, d_1, cross = np.zeros(columns, F), np.zeros(columns, F), np.zeros(columns, F)
     for i in range(width):
         for j in range(columns):
             d_e[j] += g[i, j] * e[i, j]
-            d_1[j] += g[i, j] * first[i, j]
-            cross[j] += e[i, j] * first[i, j]
+            d_1[j] += g[i, j] * (sign * first[i, j])
+            cross[j] += e[i, j] * (sign * first[i, j])
     a1, b1, s1 = np.empty(columns, F), np.empty(columns, F), np.empty(columns, F)
     a2, b2, s2 = np.empty(columns, F), np.empty(columns, F), np.empty(columns, F)
     for j in range(columns):
@@ -166,8 +120,9 @@ def moebius_sum_backward(g, e, first, n2, c1, c2, g_first, g_second):
         a2[j], b2[j], s2[j] = c1[j] * c2[j] * k, c1[j] * twice + by_c2 / (c1[j] * c2[j]), -by_c2 / c1[j]
     for i in range(width):
         for j in range(columns):
-            g_first[i, j] = a1[j] * g[i, j] + b1[j] * e[i, j] + s1[j] * first[i, j]
-            g_second[i, j] = a2[j] * g[i, j] + b2[j] * e[i, j] + s2[j] * first[i, j]
+            point = sign * first[i, j]
+            g_first[i, j] = sign * (a1[j] * g[i, j] + b1[j] * e[i, j] + s1[j] * point)
+            g_second[i, j] = a2[j] * g[i, j] + b2[j] * e[i, j] + s2[j] * point
 
 
 @_compiled
@@ -175,16 +130,15 @@ def product(matrix, v, out, add):
     """Write out = matrix (m, k) times v (k, w), or add it to out."""
     rows, inner = matrix.shape
     columns = v.shape[1]
-    whole = inner - inner % 4
+    fours = inner - inner % 4
     for o in range(rows):
         if not add:
-            for j in range(columns):
-                out[o, j] = ZERO
-        for k in range(0, whole, 4):
+            out[o] = ZERO
+        for k in range(0, fours, 4):
             m0, m1, m2, m3 = matrix[o, k], matrix[o, k + 1], matrix[o, k + 2], matrix[o, k + 3]
             for j in range(columns):
                 out[o, j] += m0 * v[k, j] + m1 * v[k + 1, j] + m2 * v[k + 2, j] + m3 * v[k + 3, j]
-        for k in range(whole, inner):
+        for k in range(fours, inner):
             m0 = matrix[o, k]
             for j in range(columns):
                 out[o, j] += m0 * v[k, j]
@@ -193,20 +147,11 @@ def product(matrix, v, out, add):
 @_compiled
 def cosh_of(a, out):
     """Write sqrt(1 + |a|^2) of the columns of lifted points (d, w)."""
-    for j in range(a.shape[1]):
-        out[j] = ONE
+    out[:] = ONE
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             out[j] += a[i, j] * a[i, j]
-    for j in range(a.shape[1]):
-        out[j] = np.sqrt(out[j])
-
-
-@_compiled
-def cosh_of_square(n2, out):
-    """Write sqrt(1 + n2)."""
-    for j in range(n2.shape[0]):
-        out[j] = np.sqrt(ONE + n2[j])
+    out[:] = np.sqrt(out)
 
 
 @_compiled
@@ -218,27 +163,18 @@ def load(source, begin, feature, out):
         row = source[begin + j, feature : feature + width]
         for i in range(width):
             out[i, j] = row[i]
-    for j in range(present, columns):
-        for i in range(width):
-            out[i, j] = ZERO
+    out[:, present:] = ZERO
 
 
 @_compiled
 def store(values, target, begin, feature):
     """Copy the columns of values (d, w) to rows from ``begin``, features from ``feature``, of target (B, .)."""
     width, columns = values.shape
-    for j in range(min(columns, target.shape[0] - begin)):
+    present = min(columns, target.shape[0] - begin)
+    for j in range(present):
         row = target[begin + j, feature : feature + width]
         for i in range(width):
             row[i] = values[i, j]
-
-
-@_compiled
-def copy(values, out):
-    """Copy values (d, w)."""
-    for i in range(values.shape[0]):
-        for j in range(values.shape[1]):
-            out[i, j] = values[i, j]
 
 
 @_compiled
@@ -250,52 +186,47 @@ def chain(argument, x, bias, bias_cosh, limit, work, line):
     ratio and slope of x (8, 9).
     """
     exp_radial(argument, limit, line[0], line[1], line[2])
-    scaled(argument, line[0], work[0])
+    np.multiply(argument, line[0], work[0])
     exp_radial(x, limit, line[8], line[3], line[9])
-    scaled(x, line[8], work[6])
-    moebius_sum(work[0], line[1], work[6], line[3], work[1], line[4], work[2])
-    cosh_of_square(line[4], line[5])
+    np.multiply(x, line[8], work[6])
+    moebius_sum(ONE, work[0], line[1], work[6], line[3], work[1], line[4], work[2])
+    line[5] = np.sqrt(ONE + line[4])
     for i in range(argument.shape[0]):
         for j in range(argument.shape[1]):
             work[5, i, j] = bias[i]
-    for j in range(argument.shape[1]):
-        line[6, j] = bias_cosh
-    moebius_sum(work[2], line[5], work[5], line[6], work[3], line[7], work[4])
+    line[6] = bias_cosh
+    moebius_sum(ONE, work[2], line[5], work[5], line[6], work[3], line[7], work[4])
 
 
 @_compiled
 def chain_backward(g, argument, x, work, line, g_argument, g_x, bias_sum, spare):
     """Backward of ``chain`` from the gradient g (d, w) of its lifted sum; adds the bias's gradient to bias_sum (d,)."""
-    moebius_sum_backward(g, work[3], work[2], line[7], line[5], line[6], spare[0], spare[1])
+    moebius_sum_backward(ONE, g, work[3], work[2], line[7], line[5], line[6], spare[0], spare[1])
     for i in range(g.shape[0]):
         total = ZERO
         for j in range(g.shape[1]):
             total += spare[1, i, j]
         bias_sum[i] += total
-    moebius_sum_backward(spare[0], work[1], work[0], line[4], line[1], line[3], spare[1], g_x)
+    moebius_sum_backward(ONE, spare[0], work[1], work[0], line[4], line[1], line[3], spare[1], g_x)
     radial_backward(spare[1], argument, line[0], line[2], g_argument)
     radial_backward(g_x, x, line[8], line[9], g_x)
 
 
 @_compiled
-def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, saved, begin, end):
+def forward_tiles(inputs, bias, weight, constants, start, states, saved, begin, end):
     """Run all steps of the tiles begin..end.
 
-    Arguments: tangent inputs (L, B, 3d), lifted bias (3, d), weight (3d, d), tangent start (B, d). Written: tangent
+    Arguments: tangent inputs (L, B, 3d), lifted bias (3, d), weight (3d, d), constants (rho, largest s, whether phi is
+    tanh, whether the reset gate comes after the product), tangent start (B, d). Written: tangent
     states (L, B, d) and saved (tiles, L, slots * d, w), whose slots are: arguments of the three exp_0, gates r and z,
     lifted candidate, previous state, and W h for the candidate where the reset gate comes after it.
     """
-    length, width, w = inputs.shape[0], bias.shape[1], saved.shape[3]
+    (rho, limit, tanh, after), (length, width, w) = constants, (inputs.shape[0], bias.shape[1], saved.shape[3])
     bias_cosh = np.empty(3, F)
-    for q in range(3):
-        square = ONE
-        for i in range(width):
-            square += bias[q, i] * bias[q, i]
-        bias_cosh[q] = np.sqrt(square)
+    cosh_of(bias.T, bias_cosh)
     work, line = np.empty((7, width, w), F), np.empty((10, w), F)
-    block = np.empty((8, width, w), F)
-    v, x, h, minus = block[0], block[1], block[2], block[3]
-    step, e, total, move = block[4], block[5], block[6], block[7]
+    block = np.empty((7, width, w), F)
+    v, x, h, step, e, total, move = block[0], block[1], block[2], block[3], block[4], block[5], block[6]
     lines = np.empty((6, w), F)
     hc, cc, n2, f, slope, mc = lines[0], lines[1], lines[2], lines[3], lines[4], lines[5]
     for k in range(begin, end):
@@ -305,9 +236,9 @@ def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, 
             slots = saved[k, t]
             r, z = slots[3 * width : 4 * width], slots[4 * width : 5 * width]
             cand, last = slots[5 * width : 6 * width], slots[2 * width : 3 * width]
-            copy(v, slots[6 * width : 7 * width])
+            slots[6 * width : 7 * width] = v
             exp_radial(v, limit, f, hc, slope)
-            scaled(v, f, h)
+            np.multiply(v, f, h)
             if after:
                 product(weight, v, slots[: 3 * width], False)
             else:
@@ -321,14 +252,10 @@ def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, 
                     for j in range(w):
                         gate[i, j] = ONE / (ONE + exp(-rho * f[j] * work[4, i, j]))
             if after:
-                copy(last, slots[7 * width : 8 * width])
-                for i in range(width):
-                    for j in range(w):
-                        last[i, j] *= r[i, j]
+                slots[7 * width : 8 * width] = last
+                last *= r
             else:
-                for i in range(width):
-                    for j in range(w):
-                        step[i, j] = r[i, j] * v[i, j]
+                np.multiply(r, v, step)
                 product(weight[2 * width :], step, last, False)
             load(inputs[t], first, 2 * width, x)
             chain(last, x, bias[2], bias_cosh[2], limit, work, line)
@@ -338,62 +265,38 @@ def forward_tiles(inputs, bias, weight, rho, limit, tanh, after, start, states, 
                     for j in range(w):
                         step[i, j] = (ONE - TWO / (ONE + exp(TWO * rho * f[j] * work[4, i, j]))) / rho
                 exp_radial(step, limit, f, cc, slope)
-                scaled(step, f, cand)
+                np.multiply(step, f, cand)
             else:
-                cosh_of_square(line[7], cc)
-                copy(work[4], cand)
-            for i in range(width):
-                for j in range(w):
-                    minus[i, j] = -h[i, j]
-            moebius_sum(minus, hc, cand, cc, e, n2, total)
+                cc[:] = np.sqrt(ONE + line[7])
+                cand[:] = work[4]
+            moebius_sum(-ONE, h, hc, cand, cc, e, n2, total)
             log_radial(n2, FAR, f, slope)
             for i in range(width):
                 for j in range(w):
                     move[i, j] = z[i, j] * f[j] * total[i, j]
             exp_radial(move, FAR, f, mc, slope)
-            scaled(move, f, step)
-            moebius_sum(h, hc, step, mc, e, n2, total)
+            np.multiply(move, f, step)
+            moebius_sum(ONE, h, hc, step, mc, e, n2, total)
             log_radial(n2, limit, f, slope)
-            scaled(total, f, v)
+            np.multiply(total, f, v)
             store(v, states[t], first, 0)
 
 
 @_compiled
 def backward_tiles(
-    gradients,
-    inputs,
-    bias,
-    weight_gates,
-    weight_last,
-    rho,
-    limit,
-    tanh,
-    after,
-    saved,
-    g_inputs,
-    g_arguments,
-    g_start,
-    g_bias,
-    g_rho,
-    begin,
-    end,
+    g_states, inputs, bias, w_gates, w_last, constants, saved, g_inputs, g_arguments, g_start, g_bias, g_rho, begin, end
 ):
-    """Backward of ``forward_tiles`` from gradients (L, B, d); the weights are transposed.
+    """Backward of ``forward_tiles`` from gradients (L, B, d) of its states; the weights are transposed.
 
     Adds to g_bias (3, d), and rho times the gradient by rho to the columns of g_rho (w,).
     """
-    length, width, w = inputs.shape[0], bias.shape[1], saved.shape[3]
+    (rho, limit, tanh, after), (length, width, w) = constants, (inputs.shape[0], bias.shape[1], saved.shape[3])
     bias_cosh = np.empty(3, F)
-    for q in range(3):
-        square = ONE
-        for i in range(width):
-            square += bias[q, i] * bias[q, i]
-        bias_cosh[q] = np.sqrt(square)
-    block = np.empty((19, width, w), F)
-    x, h, minus, eq, sq = block[0], block[1], block[2], block[3], block[4]
-    wv, move, lifted, e3, s3 = block[5], block[6], block[7], block[8], block[9]
-    g, g1, gh, gu, gc = block[10], block[11], block[12], block[13], block[14]
-    gx, g_last, step, carry = block[15], block[16], block[17], block[18]
+    cosh_of(bias.T, bias_cosh)
+    block = np.empty((18, width, w), F)
+    x, h, eq, sq, wv, move = block[0], block[1], block[2], block[3], block[4], block[5]
+    lifted, e3, s3, g, g1, gh = block[6], block[7], block[8], block[9], block[10], block[11]
+    gu, gc, gx, g_last, step, carry = block[12], block[13], block[14], block[15], block[16], block[17]
     ga = np.empty((3 * width, w), F)
     work, spare, line = np.empty((7, width, w), F), np.empty((2, width, w), F), np.empty((10, w), F)
     lines = np.empty((15, w), F)
@@ -409,37 +312,26 @@ def backward_tiles(
             cand, v = slots[5 * width : 6 * width], slots[6 * width : 7 * width]
             # what the forward step had
             exp_radial(v, limit, hr, hc, hs)
-            scaled(v, hr, h)
-            for i in range(width):
-                for j in range(w):
-                    minus[i, j] = -h[i, j]
+            np.multiply(v, hr, h)
             cosh_of(cand, cc)
-            moebius_sum(minus, hc, cand, cc, eq, nq, sq)
+            moebius_sum(-ONE, h, hc, cand, cc, eq, nq, sq)
             log_radial(nq, FAR, fq, slope_q)
-            scaled(sq, fq, wv)
-            for i in range(width):
-                for j in range(w):
-                    move[i, j] = z[i, j] * wv[i, j]
+            np.multiply(sq, fq, wv)
+            np.multiply(z, wv, move)
             exp_radial(move, FAR, mr, mc, ms)
-            scaled(move, mr, lifted)
-            moebius_sum(h, hc, lifted, mc, e3, n3, s3)
+            np.multiply(move, mr, lifted)
+            moebius_sum(ONE, h, hc, lifted, mc, e3, n3, s3)
             log_radial(n3, limit, f3, slope_3)
             # h' = log_0(h (+) exp_0(z w)), w = log_0(-h (+) candidate)
-            load(gradients[t], first, 0, g)
-            for i in range(width):
-                for j in range(w):
-                    g[i, j] += carry[i, j]
+            load(g_states[t], first, 0, g)
+            g += carry
             radial_backward(g, s3, f3, slope_3, g1)
-            moebius_sum_backward(g1, e3, h, n3, hc, mc, gh, step)
+            moebius_sum_backward(ONE, g1, e3, h, n3, hc, mc, gh, step)
             radial_backward(step, move, mr, ms, gu)
-            for i in range(width):
-                for j in range(w):
-                    g[i, j] = gu[i, j] * z[i, j]
+            np.multiply(gu, z, g)
             radial_backward(g, sq, fq, slope_q, g1)
-            moebius_sum_backward(g1, eq, minus, nq, hc, cc, step, gc)
-            for i in range(width):
-                for j in range(w):
-                    gh[i, j] -= step[i, j]
+            moebius_sum_backward(-ONE, g1, eq, h, nq, hc, cc, step, gc)
+            gh += step
             radial_backward(gh, v, hr, hs, carry)
             # candidate
             argument = slots[2 * width : 3 * width]
@@ -461,18 +353,15 @@ def backward_tiles(
             chain_backward(gc, argument, x, work, line, g_last, gx, g_bias[2], spare)
             store(gx, g_inputs[t], first, 2 * width)
             if after:
-                for i in range(width):
-                    for j in range(w):
-                        g[i, j] = g_last[i, j] * slots[7 * width + i, j]
-                        ga[2 * width + i, j] = g_last[i, j] * r[i, j]
+                np.multiply(g_last, slots[7 * width : 8 * width], g)
+                np.multiply(g_last, r, ga[2 * width :])
                 store(ga[2 * width :], g_arguments[t], first, 2 * width)
             else:
                 store(g_last, g_arguments[t], first, 2 * width)
-                product(weight_last, g_last, step, False)
-                for i in range(width):
-                    for j in range(w):
-                        g[i, j] = step[i, j] * v[i, j]
-                        carry[i, j] += step[i, j] * r[i, j]
+                product(w_last, g_last, step, False)
+                np.multiply(step, v, g)
+                step *= r
+                carry += step
             # gates: g is the gradient of r, gu * w that of z
             for q in range(2):
                 for i in range(width):
@@ -492,5 +381,5 @@ def backward_tiles(
                 chain_backward(step, argument, x, work, line, ga[q * width : (q + 1) * width], gx, g_bias[q], spare)
                 store(gx, g_inputs[t], first, q * width)
                 store(ga[q * width : (q + 1) * width], g_arguments[t], first, q * width)
-            product(weight_gates, ga if after else ga[: 2 * width], carry, True)
+            product(w_gates, ga if after else ga[: 2 * width], carry, True)
         store(carry, g_start, first, 0)

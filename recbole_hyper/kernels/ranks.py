@@ -19,7 +19,7 @@ from recbole_hyper.kernels.compiled import compiled
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# stands for "excluded": the smallest finite float32, so that an infinite score of a model is still seen
+# marks excluded items: the smallest finite float32, so that an infinite score of a model is still seen
 LOWEST = np.float32(np.finfo(np.float32).min)
 _BLOCK = 512  # scores looked at between two decisions whether the list of best items may change
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
@@ -66,44 +66,6 @@ def _take(scores: Any, first: int, best: Any, top: Any) -> None:
                 place -= 1
             best[place] = scores[j]
             top[place] = first + j
-
-
-@with_torch_threads
-@compiled(parallel=True, fastmath={"reassoc", "contract"})
-def best_rows(
-    scores: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], excluded: npt.NDArray[np.int64], k: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Find the best items of every row; ``scores`` is overwritten where an item is excluded.
-
-    Args:
-        scores: (n, n_items), column 0 padding; LOWEST where an item is excluded.
-        offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are excluded from row ``i``.
-        k: length of the lists.
-
-    Returns:
-        (n, k) items, best first, equal scores in item order, 0 where none is left; (n, k) their scores, LOWEST where
-        none is left; (n,) True where a score that is not excluded is not finite.
-    """
-    n, n_items = scores.shape
-    top, best, bad = np.zeros((n, k), np.int32), np.full((n, k), LOWEST, np.float32), np.zeros(n, np.bool_)
-    for i in prange(n):
-        row = scores[i]
-        row[0] = LOWEST
-        for at in range(offsets[i], offsets[i + 1]):
-            row[excluded[at]] = LOWEST
-        threshold = LOWEST
-        nothing = _ZERO
-        for start in range(0, n_items, _BLOCK):
-            # a slice, whose columns need no look at their sign: that makes the loop vector instructions
-            part, above = row[start : start + _BLOCK], _ZERO
-            for j in range(len(part)):
-                above += _ONE if part[j] > threshold else _ZERO
-                nothing += part[j] * _ZERO  # NaN as soon as one score is not finite
-            if above > _ZERO:
-                _take(part, start, best[i], top[i])
-                threshold = best[i, -1]
-        bad[i] = np.isnan(nothing)
-    return top, best, bad
 
 
 @with_torch_threads

@@ -1,10 +1,13 @@
 """Label smoothing for the exact cross-entropy: it adds a share of the target's lead over the mean logit."""
 
-from collections.abc import Iterator
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from recbole_hyper.geometry.base import Curvature, Geometry, ItemTerms, LiftedStates, as_compute
 from recbole_hyper.losses import _chunks
@@ -32,8 +35,7 @@ def lead_of_targets(
     lifted = geometry.lift_states(states, curvature=curvature, offset=offset is not None, factored=factored)
     terms = geometry.lift_items(weight, offset, curvature=curvature, factored=factored)
     if geometry.has_link:
-        scale = weight.new_ones(len(weight)) if terms.scale is None else terms.scale
-        sums = _SumOfLinks.apply(lifted.vectors, terms.vectors(weight), scale, geometry, lifted, terms)
+        sums = _sums_of_logits(geometry, lifted, terms, terms.vectors(weight))
     else:
         total = weight.sum(0) if terms.multiplier is None else terms.multiplier @ weight
         total = total if terms.extra is None else torch.cat((total, terms.extra.sum(0)))
@@ -48,49 +50,18 @@ def _without(items: Tensor, padding_idx: int | None) -> Tensor:
     return rest if padding_idx == 0 else torch.cat((items[:padding_idx], rest))
 
 
-class _SumOfLinks(torch.autograd.Function):
-    """sum_j scale_j link(<A_i, B_j>), (n,), of lifted states A (n, w) and items B (m, w): tile by tile, twice."""
+def _sums_of_logits(geometry: Geometry, lifted: LiftedStates, terms: ItemTerms, vectors: Tensor) -> Tensor:
+    """Return the sum of the logits of all items (n,), tile by tile; the backward pass computes each tile again."""
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        states: Tensor,
-        items: Tensor,
-        scale: Tensor,
-        geometry: Geometry,
-        lifted: LiftedStates,
-        terms: ItemTerms,
-    ) -> Tensor:
-        ctx.save_for_backward(states, items, scale)
-        ctx.link = geometry.link_, lifted.exponent, terms.exponent
-        sums = states.new_zeros(len(states))
-        for rows, part, linked, _ in _tiles(states, items, *ctx.link):
-            sums[rows] += linked @ scale[part]
-        return sums
+    def tile(states: LiftedStates, items: ItemTerms, part: Tensor) -> Tensor:
+        return geometry.combine(states, items, part).sum(-1)
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        states, items, scale = ctx.saved_tensors
-        d_states, d_items, d_scale = (torch.zeros_like(one) for one in (states, items, scale))
-        for rows, part, linked, slope in _tiles(states, items, *ctx.link):
-            d_scale[part] += gradient[rows] @ linked
-            slope *= scale[part]
-            d_states[rows] += slope @ items[part]
-            d_items[part].addmm_(slope.t(), states[rows] * gradient[rows, None])
-        return d_states.mul_(gradient[:, None]), d_items, d_scale, None, None, None
+    rows = [LiftedStates(*own) for own in _split(lifted, _chunks.CPU_ROWS)]
+    items = [(ItemTerms(*own), part) for *own, part in _split((*terms, vectors), _chunks.CPU_BLOCK)]
+    again = functools.partial(checkpoint, tile, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([sum((again(own, *block) for block in items[1:]), again(own, *items[0])) for own in rows])
 
 
-def _tiles(
-    states: Tensor, items: Tensor, link_: Any, of_states: Tensor | None, of_items: Tensor | None
-) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """Yield rows, items, and the links of their products with their slopes, (h, w) buffers that may be changed."""
-    for part in _chunks.spans(0, len(items), _chunks.CPU_BLOCK):
-        for rows in _chunks.spans(0, len(states), _chunks.CPU_ROWS):
-            linked = states[rows] @ items[part].t()
-            slope = torch.empty_like(linked)
-            exponent = None
-            if of_states is not None and of_items is not None:
-                exponent = of_states[rows, None] + of_items[part]
-            link_(linked, slope, torch.empty_like(linked), exponent)
-            yield rows, part, linked, slope
+def _split(tensors: Iterable[Tensor | None], size: int) -> Iterator[tuple[Any, ...]]:
+    """Cut tensors of one length into parts of at most ``size`` rows; of None every part has None."""
+    return zip(*(itertools.repeat(None) if one is None else one.split(size) for one in tensors), strict=False)

@@ -1,4 +1,4 @@
-"""Exact cross-entropy over the whole catalogue in bounded memory, for every geometry.
+"""Exact cross-entropy over all items in bounded memory, for every geometry.
 
 No tensor has size rows x items: ``_stream`` computes rows and items tile by tile. The forward pass computes the
 gradients and writes the item gradient into the buffer that becomes weight.grad.
@@ -12,7 +12,6 @@ from torch import Tensor
 from recbole_hyper.geometry.base import Curvature, Geometry
 from recbole_hyper.losses._smoothing import lead_of_targets
 from recbole_hyper.losses._stream import Gradients, ItemStream
-from recbole_hyper.losses._triton_stream import TritonStream
 from recbole_hyper.losses.base import Head, Loss, Negatives
 from recbole_hyper.matmul import float32_products
 from recbole_hyper.options import Option
@@ -24,16 +23,16 @@ REDUCTIONS = ("mean", "sum", "none")
 class _ExactCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded, stream_of
+        ctx, states, weight, offset, curvature, targets, geometry, padding_idx, budget, reduction, recorded
     ) -> Tensor:
         # needs_input_grad is True also where no gradient is recorded
         needs = tuple(recorded and needed for needed in ctx.needs_input_grad[:4])
         ctx.call = (geometry, padding_idx, budget, needs)
         ctx.targets = targets
-        ctx.reduction, ctx.stream_of = reduction, stream_of
+        ctx.reduction = reduction
         device = states.device
         with float32_products(device), torch.no_grad():
-            stream = stream_of(states, targets, weight, offset, curvature, *ctx.call)
+            stream = ItemStream(states, targets, weight, offset, curvature, *ctx.call)
             if reduction == "none":
                 losses, _ = stream.run(None)
                 ctx.save_for_backward(states, weight, offset, curvature if isinstance(curvature, Tensor) else None)
@@ -53,10 +52,10 @@ class _ExactCrossEntropy(torch.autograd.Function):
             states, weight, offset, curvature = ctx.saved_tensors
             curvature = ctx.constant_curvature if curvature is None else curvature
             with float32_products(states.device):
-                stream = ctx.stream_of(states, ctx.targets, weight, offset, curvature, *ctx.call)
+                stream = ItemStream(states, ctx.targets, weight, offset, curvature, *ctx.call)
                 _, gradients = stream.run(gradient.to(stream.dtype))
             found = _of_tensors(gradients, states, weight, offset, curvature)
-            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 7
+            return *(None if g is None else g.to(dtype) for g, dtype in found), *(None,) * 6
         if ctx.gradients is None:
             raise RuntimeError(
                 "cross_entropy gives its gradients once: a second backward through the same loss needs "
@@ -64,7 +63,7 @@ class _ExactCrossEntropy(torch.autograd.Function):
             )
         gradients, ctx.gradients = ctx.gradients, None
         # in place: a copy would double the memory of the item gradient
-        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 7
+        return *(None if g is None else g.mul_(gradient).to(dtype) for g, dtype in gradients), *(None,) * 6
 
 
 def _of_tensors(
@@ -92,7 +91,6 @@ def exact_cross_entropy(
     memory_budget: int | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-    triton_kernel: bool = False,
 ) -> Tensor:
     """Return the exact cross-entropy over all items but ``padding_idx``, in bounded memory.
 
@@ -109,19 +107,17 @@ def exact_cross_entropy(
         reduction: "mean", "sum" or "none", which returns (n,) losses.
         label_smoothing: e in [0, 1); the loss is (1 - e) of the cross-entropy and e of the mean of -log softmax over
             all scored items.
-        triton_kernel: use Triton's kernels, which keep no logits in memory; never timed.
 
     Raises:
-        ValueError: another reduction, a smoothing out of range, a budget that is not above 0 or too small for the lifts
-            and one row of logits, or a Triton kernel without a GPU, in float64, or for vectors above 256 numbers.
+        ValueError: another reduction, a smoothing out of range, or a budget that is not above 0 or too small for the
+            lifts and one row of logits.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction={reduction!r} is unknown; allowed: {', '.join(REDUCTIONS)}")
     check_budget(memory_budget)
     check_smoothing(label_smoothing)
     budget = None if memory_budget is None else int(memory_budget)
-    stream_of = TritonStream if triton_kernel else ItemStream
-    settings = (targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled(), stream_of)
+    settings = (targets, geometry, padding_idx, budget, reduction, torch.is_grad_enabled())
     loss = _ExactCrossEntropy.apply(states, weight, offset, curvature, *settings)
     if not label_smoothing:
         return loss
@@ -162,14 +158,11 @@ class CrossEntropy(Loss):
         label_smoothing: Annotated[
             float, Option("float in [0, 1)", "share of the target that is spread evenly over all items")
         ] = 0.0,
-        triton_kernel: Annotated[
-            bool, Option("bool", "use Triton kernels, on a CUDA or ROCm device; never timed")
-        ] = False,
     ) -> None:
         super().__init__()
         check_budget(memory_budget)
         check_smoothing(label_smoothing)
-        self.memory_budget, self.label_smoothing, self.triton_kernel = memory_budget, label_smoothing, triton_kernel
+        self.memory_budget, self.label_smoothing = memory_budget, label_smoothing
 
     def forward(self, states: Tensor, targets: Tensor, head: Head, negatives: Negatives | None = None) -> Tensor:
         """Return the mean cross-entropy; ``negatives`` is not used."""
@@ -183,5 +176,4 @@ class CrossEntropy(Loss):
             padding_idx=head.padding_idx,
             memory_budget=self.memory_budget,
             label_smoothing=self.label_smoothing,
-            triton_kernel=self.triton_kernel,
         )

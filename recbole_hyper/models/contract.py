@@ -12,6 +12,7 @@ from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.evaluation.ranking import Scorer
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer
+from recbole_hyper.matmul import gpu_precision
 from recbole_hyper.registry import Model
 from recbole_hyper.types import Cases, Prefixes
 
@@ -82,9 +83,9 @@ def n_learned(model: Any) -> int:
 
 def make_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of any model; RecBole's models are scored by fold-in or full_sort_predict."""
-    if isinstance(model, OwnModel):
-        return model.case_scorer(config)
-    return fold_in_scorer(model) or full_sort_scorer(model, config)
+    own = isinstance(model, OwnModel)
+    scorer = model.case_scorer(config) if own else fold_in_scorer(model) or full_sort_scorer(model, config)
+    return scorer if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])(scorer)
 
 
 def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:

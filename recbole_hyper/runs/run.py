@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -162,7 +163,8 @@ def run_claimed(
         keep_digests(output_dir, config["plugins"])
         write_format(output_dir)
         write_yaml(output_dir / CONFIG, config.plain())
-        with gpu_precision(config["device"], config["matmul_precision"]):
+        precise = nullcontext() if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])
+        with precise:
             outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
             **provenance(config, split),

@@ -3,6 +3,7 @@
 Beside NAME.onnx, NAME.onnx.json has inputs, outputs, and the original item ids in the order of the item numbers.
 """
 
+import copy
 import logging
 import os
 import warnings
@@ -109,6 +110,9 @@ def export(
             f"{type(model).__name__} scores by more than states and item vectors: --top_k and --format=vectors would "
             "leave its memory out; use 'recbole-hyper recommend'"
         )
+    if model.head.weight.device.type != "cpu":
+        # torch writes graphs of a CPU's tensors alone
+        model = copy.deepcopy(model).cpu()
     n_items = model.head.n_items
     if len(item_tokens) != n_items:
         raise ConfigError(f"{len(item_tokens)} item ids came for a model of {n_items} (padding included)")

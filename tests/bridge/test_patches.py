@@ -66,8 +66,8 @@ import numpy
 numpy.float = float
 import {first}
 import recbole_hyper
-from recbole.data.dataset import Dataset, SequentialDataset
-print(Dataset._remap.__module__, Dataset._load_feat.__module__, SequentialDataset._benchmark_presets.__module__)
+from recbole.data.dataset import Dataset, SequentialDataset, sequential_dataset
+print(Dataset._fill_nan.__module__, Dataset._load_feat.__module__, sequential_dataset.len.__module__)
 """
     assert python(code).split() == 3 * ["recbole_hyper.bridge.patches.dataset"]
 
@@ -109,14 +109,12 @@ print(get_model.mended, configurator.get_model is get_model is quick.get_model, 
 def test_files_are_read_the_same_whatever_the_version_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     from recbole.data.dataset import Dataset
 
-    for method in ("_load_feat", "_fill_nan", "_remap", "_normalize"):
+    for method in ("_load_feat", "_fill_nan"):
         monkeypatch.setattr(Dataset, method, None)
     monkeypatch.setattr(pd, "__version__", "2.2.0")
     patches.apply()
     assert Dataset._load_feat is patches.dataset._load_feat
     assert Dataset._fill_nan is patches.dataset._fill_nan
-    assert Dataset._remap is patches.dataset._remap
-    assert Dataset._normalize is patches.dataset._normalize
 
 
 def test_numpy_names_that_exist_are_left_alone() -> None:
@@ -139,8 +137,9 @@ def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("sys.argv", ["test"])
     write_inter(tmp_path, "d", cycle_rows())
-    items = "".join(f"i{item}\ta b{'' if item % 2 else ' c'}\t{item}.5\n" for item in range(12))
-    (tmp_path / "d" / "d.item").write_text("item_id:token\twords:token_seq\tprice:float\n" + items)
+    items = "".join(f"i{item}\ta b{'' if item % 2 else ' c'}\t{item}.5\t{item} 3 {item}\n" for item in range(12))
+    header = "item_id:token\twords:token_seq\tprice:float\tprices:float_seq\n"
+    (tmp_path / "d" / "d.item").write_text(header + items)
     config = Config(
         LightGCN,
         "d",
@@ -148,8 +147,8 @@ def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         config_dict={
             "data_path": str(tmp_path),
             "checkpoint_dir": str(tmp_path),
-            "load_col": {"inter": ["user_id", "item_id"], "item": ["item_id", "words", "price"]},
-            "normalize_field": ["price"],
+            "load_col": {"inter": ["user_id", "item_id"], "item": ["item_id", "words", "price", "prices"]},
+            "normalize_field": ["price", "prices"],
         },
     )
     train, _, _ = data_preparation(config, create_dataset(config))
@@ -157,6 +156,8 @@ def test_stock_config_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert features["words"].shape == (13, 3)
     assert ((features["words"] > 0).sum(1)[1:] >= 2).all()
     assert float(features["price"].max()) == 1.0
+    twelfth = features["prices"][train.dataset.token2id("item_id", "i11")]
+    assert twelfth.tolist() == pytest.approx([1.0, 3 / 11, 1.0])
     model = LightGCN(config, train.dataset)
     assert np.isfinite(float(sum(model.calculate_loss(next(iter(train))))))
 

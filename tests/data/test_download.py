@@ -111,6 +111,19 @@ def test_what_is_no_data_set_never_becomes_one(name: str, says: str, place: Path
     assert not any(place.rglob("*"))
 
 
+def test_a_name_that_means_two_data_sets_is_told_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("amazon-beauty", "recbole/amazon-beauty"):
+        folder = place / name
+        folder.mkdir(parents=True)
+        (folder / "amazon-beauty.inter").write_text(INTER)
+    download._say_which.cache_clear()
+    bound(place, "recbole/amazon-beauty")
+    assert "RecBole's" not in capsys.readouterr().err
+    for _ in range(2):
+        bound(place, "amazon-beauty")
+    assert capsys.readouterr().err.count("RecBole's are recbole/amazon-beauty") == 1
+
+
 def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.BytesIO):
         def write(self, _: Any) -> int:

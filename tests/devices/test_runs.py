@@ -11,9 +11,15 @@ import torch
 
 from recbole_hyper import load, run
 from recbole_hyper.evaluation.compare import measured_on
-from recbole_hyper.matmul import gpu_precision
+from recbole_hyper.geometry.head import FrozenHead
+from recbole_hyper.losses.ce import CrossEntropy
+from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.serving.export import export
+from recbole_hyper.sweep import sweep
 from tests.devices import foreign as device_module
 from tests.devices.steps import small_keys, write_random
+
+PUBLISHED = Path(__file__).parents[1] / "bridge" / "published"
 
 
 @pytest.fixture
@@ -87,14 +93,56 @@ def test_refit_recommend_and_export(data: Path, tmp_path: Path, foreign: torch.d
     result = result_of("SASRecCE", data, tmp_path / "run", refit=True, epochs=2)
     assert result["refit_epochs"] == result["best_epoch"] + 1
     on_device = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
-    assert next(load(tmp_path / "run").model.parameters()).device.type == "foreign"
+    run_on_device = load(tmp_path / "run")
+    assert next(run_on_device.model.parameters()).device.type == "foreign"
+    exported = [tmp_path / "device.pt2", tmp_path / "cpu.pt2"]
+    length = int(run_on_device.config["MAX_ITEM_LIST_LENGTH"])
+    export(run_on_device.model, run_on_device.store.item_tokens, length, exported[0], format="program", top_k=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_module.ForeignModule, "active", False)
         device_module._MODULE.active = False
         on_cpu = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
+        run_on_cpu = load(tmp_path / "run")
+        export(run_on_cpu.model, run_on_cpu.store.item_tokens, length, exported[1], format="program", top_k=3)
         device_module._MODULE.active = True
     assert on_device["item_id"].tolist() == on_cpu["item_id"].tolist()
     assert on_device["score"].tolist() == pytest.approx(on_cpu["score"].tolist(), rel=1e-4)
+    history = torch.tensor([[5, 7, 9, 0], [1, 2, 3, 4]]), torch.tensor([3, 4])
+    given, expected = (torch.export.load(path).module()(*history) for path in exported)
+    for one, other in zip(given, expected, strict=True):
+        assert torch.equal(one, other)
+    # the model that was exported stays where it was
+    assert next(run_on_device.model.parameters()).device.type == "foreign"
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("SASRec", {"n_layers": 1, "n_heads": 1, "inner_size": 16}),
+        ("GRU4Rec", {"embedding_size": 16, "num_layers": 1, "dropout_prob": 0.0}),
+        ("GatedAverage", {"plugins": str(PUBLISHED / "gated_average.py")}),
+        ("Fading", {"plugins": str(PUBLISHED / "fading.py")}),
+    ],
+)
+def test_models_of_recbole_and_of_others(
+    model: str, keys: dict[str, Any], data: Path, tmp_path: Path, foreign: torch.device
+) -> None:
+    result = result_of(model, data, tmp_path / "run", **keys)
+    assert result["device"]["type"] == "foreign"
+    assert "neither on the target" in result["leak_check"]
+    on_device = load(tmp_path / "run").recommend(["u1", "u2"], k=3)
+    assert len(on_device) == 6
+    result_of(model, data, tmp_path / "parts", **keys)
+    resumed = result_of(model, data, tmp_path / "parts", **keys, epochs=2, resume=True)
+    assert resumed["test"] == result_of(model, data, tmp_path / "whole", **keys, epochs=2)["test"]
+
+
+def test_a_sweep(data: Path, tmp_path: Path, foreign: torch.device) -> None:
+    (tmp_path / "space.yaml").write_text("ema_decay: {grid: [0.5, 0.9]}\n")
+    keys = small_keys("SASRecCE", data, output_dir=str(tmp_path / "sweep"))
+    result = sweep("SASRecCE", "random", space=str(tmp_path / "space.yaml"), executor="local", config_dict=keys)
+    assert result["trials"]["finished"] == 2
+    assert all("device: foreign" in log.read_text() for log in (tmp_path / "sweep").rglob("run.log"))
 
 
 def test_item_features_are_read_on_the_device(data: Path, tmp_path: Path, foreign: torch.device) -> None:
@@ -109,7 +157,6 @@ def test_a_loss_that_is_not_finite_names_its_step(
     data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The losses are read together, and the first that is not finite is named all the same."""
-    from recbole_hyper.losses.ce import CrossEntropy
     from recbole_hyper.training.progress import DivergedError
 
     forward, calls = CrossEntropy.forward, []
@@ -150,10 +197,26 @@ def test_use_gpu_without_a_gpu_warns(data: Path, tmp_path: Path, caplog: pytest.
     assert "this run takes the CPU" not in caplog.text
 
 
-def test_the_precision_of_products_is_that_of_a_run(foreign: torch.device) -> None:
-    before = torch.get_float32_matmul_precision()
-    with gpu_precision(foreign, "high"):
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before
-    with gpu_precision(torch.device("cpu"), "high"):
-        assert torch.get_float32_matmul_precision() == before
+def test_the_precision_of_products_is_that_of_a_run(
+    data: Path, tmp_path: Path, foreign: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In training, in ranking and where a finished run recommends; not outside of them."""
+    seen: dict[str, set[str]] = {"loss": set(), "scores": set()}
+    loss, scores = CrossEntropy.forward, FrozenHead.scores
+
+    def noted(name: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            seen[name].add(torch.get_float32_matmul_precision())
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(CrossEntropy, "forward", noted("loss", loss))
+    monkeypatch.setattr(FrozenHead, "scores", noted("scores", scores))
+    result_of("HSASRecCE", data, tmp_path / "run", matmul_precision="high")
+    assert seen == {"loss": {"high"}, "scores": {"high"}}
+    seen["scores"].clear()
+    load(tmp_path / "run").recommend(["u1"], k=3)
+    evaluate(tmp_path / "run")
+    assert seen["scores"] == {"high"}
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
+from examples.noisy_prefix.layers import lifted_square_distance, project
 from recbole_hyper.hyperbolic import _math as hyp
 from recbole_hyper.hyperbolic.manifold import poincare_ball
 
@@ -26,11 +27,11 @@ def points(radius: float, curvature: float, seed: int, dtype: torch.dtype = torc
 
 def moebius_add(x: Tensor, y: Tensor, curvature: float = 1.0) -> Tensor:
     total = hyp.lifted_sum(hyp.lift_point(x, curvature), hyp.lift_point(y, curvature))
-    return hyp.project(hyp.point_of_lifted(total, curvature), curvature)
+    return project(hyp.point_of_lifted(total, curvature), curvature)
 
 
 def square_distance(x: Tensor, y: Tensor, curvature: float = 1.0) -> Tensor:
-    return hyp.lifted_square_distance(hyp.lift_point(x, curvature), hyp.lift_point(y, curvature), curvature)
+    return lifted_square_distance(hyp.lift_point(x, curvature), hyp.lift_point(y, curvature), curvature)
 
 
 # radius, allowed error as a share of the ball's radius: rounding 6e-8 times 1 / (1 - radius), with room for the chain
@@ -112,7 +113,7 @@ def test_float32_sum_is_nearer_to_the_truth_than_the_usual_formula() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_projection_keeps_points_inside(dtype: torch.dtype) -> None:
     far = torch.tensor([[3.0, 4.0], [1e3, 0.0], [0.1, 0.0]], dtype=dtype)
-    inside = hyp.project(far, 2.0)
+    inside = project(far, 2.0)
     assert float((2 * inside.square().sum(-1)).max()) < 1
     assert torch.equal(inside[2], far[2])
     limit = hyp.max_rapidity(dtype)

@@ -18,6 +18,7 @@ patch                               needed because RecBole                      
 ``np.float``, ``np.str``, ...       names types that numpy 1.24 and 2.0 dropped  no release so far
 ``dok_matrix._update``              calls it, in LightGCN and six others        no release so far
 reading of atomic files             assigns in place, which pandas 3 forbids    no release so far
+``len`` in its datasets             calls ``Series.agg(len)`` for each cell     no release so far
 checkpoints                         pickles whole objects                       no release so far
 counts in ``Collector``             1.2.1 calls ``.cpu()`` of an int            1.2.0 does not call it
 anomaly detection in SINE           switches it on for the process              no release so far
@@ -47,7 +48,8 @@ PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
     "scipy.sparse": (stack.restore_dok_update,),
     "recbole.config.configurator": (names.patch_config, checkpoints.patch_config),
     "recbole.data.dataset.dataset": (dataset.patch_dataset,),
-    "recbole.data.dataset.sequential_dataset": (dataset.patch_sequential_dataset,),
+    "recbole.data.dataset.kg_dataset": (dataset.patch_len,),
+    "recbole.data.dataset.sequential_dataset": (dataset.patch_len,),
     "recbole.data.utils": (names.patch_data,),
     "recbole.evaluator.collector": (stack.collect_counts,),
     "recbole.model.abstract_recommender": (checkpoints.patch_models,),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
-    """``Dataset._load_feat``: values are taken as they stand in the file, by :mod:`recbole_hyper.data.atomic`.
+    """``Dataset._load_feat``: :mod:`recbole_hyper.data.atomic` reads the values exactly as the file has them.
 
     The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails over an empty
     sequence. Lines of another width than the header are taken, with a warning.
@@ -78,84 +78,20 @@ def _fill_nan(self: Any) -> None:
                 frame[field] = pd.Series(filled, index=frame.index, dtype=object)
 
 
-def _remap(self: Any, remap_list: list) -> None:
-    """``Dataset._remap``: sequence columns are split by their own lengths (``Series.agg(len)`` gives one number)."""
-    import numpy as np
+def _len(value: Any) -> Any:
+    """``len`` of RecBole's modules, which take from ``Series.agg(len)`` the length of each cell, as pandas 1 did."""
     import pandas as pd
-    from recbole.utils import FeatureType
 
-    if not remap_list:
-        return
-    parts = [
-        np.concatenate([*frame[field], np.array([], dtype=object)])
-        if kind == FeatureType.TOKEN_SEQ
-        else frame[field].to_numpy(dtype=object)
-        for frame, field, kind in remap_list
-    ]
-    ids, tokens = pd.factorize(np.concatenate(parts))
-    tokens = np.array(["[PAD]", *tokens])
-    token_id = {token: index for index, token in enumerate(tokens)}
-    for (frame, field, kind), new_ids in zip(
-        remap_list, np.split(ids + 1, np.cumsum([len(part) for part in parts])[:-1]), strict=True
-    ):
-        if field not in self.field2id_token:
-            self.field2id_token[field] = tokens
-            self.field2token_id[field] = token_id
-        if kind == FeatureType.TOKEN_SEQ:
-            pieces = np.split(new_ids, np.cumsum(frame[field].map(len))[:-1])
-            frame[field] = pd.Series(pieces, index=frame.index, dtype=object)
-        else:
-            frame[field] = new_ids
+    return value.map(len) if isinstance(value, pd.Series) else len(value)
 
 
-def _normalize(self: Any) -> None:
-    """``Dataset._normalize``: as the original, with sequence columns split by their own lengths."""
-    import numpy as np
-    import pandas as pd
-    from recbole.utils import FeatureType
-
-    if self.config["normalize_field"] is not None and self.config["normalize_all"] is True:
-        raise ValueError("Normalize_field and normalize_all can't be set at the same time.")
-    fields = self.config["normalize_field"] or (self.float_like_fields if self.config["normalize_all"] else [])
-    for field in fields:
-        if field not in self.field2type:
-            raise ValueError(f"Field [{field}] does not exist.")
-        kind = self.field2type[field]
-        if kind not in (FeatureType.FLOAT, FeatureType.FLOAT_SEQ):
-            self.logger.warning(f"{field} is not a FLOAT/FLOAT_SEQ feat, which will not be normalized.")
-            continue
-        for frame in self.field2feats(field):
-            sequence = kind == FeatureType.FLOAT_SEQ
-            values = np.concatenate(list(frame[field])) if sequence else frame[field].to_numpy(dtype=float)
-            low, high = values.min(), values.max()
-            scaled = (values - low) / (high - low) if high > low else np.ones_like(values)
-            if sequence:
-                pieces = np.split(scaled, np.cumsum(frame[field].map(len))[:-1])
-                frame[field] = pd.Series(pieces, index=frame.index, dtype=object)
-            else:
-                frame[field] = scaled
-
-
-def _benchmark_presets(self: Any) -> None:
-    """``SequentialDataset._benchmark_presets``: a length per row instead of the length of the column."""
-    from recbole.utils import FeatureSource, FeatureType
-
-    suffix = self.config["LIST_SUFFIX"]
-    for field in self.inter_feat:
-        if field + suffix in self.inter_feat:
-            setattr(self, f"{field}_list_field", field + suffix)
-    self.set_field_property(self.item_list_length_field, FeatureType.TOKEN, FeatureSource.INTERACTION, 1)
-    self.inter_feat[self.item_list_length_field] = self.inter_feat[self.item_id_list_field].map(len)
+def patch_len(module: Any) -> None:
+    """Columns of sequences are numbered, normalized and cut into buckets by the length of each cell."""
+    module.len = _len
 
 
 def patch_dataset(module: Any) -> None:
-    """One reading of the files whatever the version of pandas, and what pandas 3 broke.
-
-    recbole.data.dataset relies on ``fillna(inplace=True)`` through a column and on ``Series.agg(len)`` per cell.
-    """
-    for method in (_load_feat, _fill_nan, _remap, _normalize):
+    """One reading of the files for all versions of pandas; ``fillna(inplace=True)`` through a column is gone."""
+    for method in (_load_feat, _fill_nan):
         setattr(module.Dataset, method.__name__, method)
-
-
-def patch_sequential_dataset(module: Any) -> None:
-    module.SequentialDataset._benchmark_presets = _benchmark_presets
+    patch_len(module)

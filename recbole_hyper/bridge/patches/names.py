@@ -1,8 +1,8 @@
 """RecBole's own functions with this package's models by name.
 
-Inside RecBole's functions a name that both have (Pop) means RecBole's model, as its scripts and tables expect; ours of
-that name is run by :func:`recbole_hyper.run`. These patches lead to :mod:`recbole_hyper.bridge`, which is
-imported when a model of this package is asked for, and not before.
+A name that both packages have (Pop) means RecBole's model here, as its scripts and tables expect;
+:func:`recbole_hyper.run` takes ours. These patches import :mod:`recbole_hyper.bridge` when a model of this package is
+used, and not before.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import Any
 FOLDERS = tuple(
     f"{kind}_recommender" for kind in ("general", "context_aware", "sequential", "knowledge_aware", "exlib")
 )
-# by its name: what comes before the stage of the bridge imports nothing of it
+# by name: earlier stages may not import the bridge
 _BRIDGE = "recbole_hyper.bridge"
 
 
@@ -49,7 +49,7 @@ def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _is_bridged(config: Any) -> bool:
-    """Return whether RecBole's functions are at work for a model of this package."""
+    """Return whether RecBole's functions work for a model of this package."""
     return bool(getattr(type(config), "bridged", False))
 
 
@@ -85,17 +85,16 @@ def _get_model(name: str) -> type:
 
 
 def patch_utils(utils: Any) -> None:
-    """``get_model`` knows this package's models; ``get_flops`` counts on a batch that they can read."""
+    """``get_model`` knows this package's models, whose operations ``get_flops`` does not count."""
     replace(utils, "get_model", lambda original: _get_model)
     replace(utils, "get_flops", _get_flops)
 
 
 @around
 def _get_flops(original: Callable[..., Any], model: Any, dataset: Any, *arguments: Any, **keywords: Any) -> Any:
-    if not _is_bridged(getattr(dataset, "config", None)):
-        return original(model, dataset, *arguments, **keywords)
-    cases = import_module(f"{_BRIDGE}.data").cases_to_count(model, dataset)
-    return 1 if cases is None else original(model, cases, *arguments, **keywords)
+    # 1 is RecBole's word for a model whose operations it cannot count
+    bridged = _is_bridged(getattr(dataset, "config", None))
+    return 1 if bridged else original(model, dataset, *arguments, **keywords)
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
@@ -193,7 +192,7 @@ def objective_function(
 ) -> dict[str, Any]:
     """RecBole's objective function; a worker of ray that unpickles it by its name here has the patches.
 
-    In a trial of ray the metrics stand in what is returned too: ray takes that for one more report.
+    In a trial of ray the result has the metrics too, because ray takes it as one more report.
     """
     quick_start = import_module("recbole.quick_start.quick_start")
     result = quick_start.objective_function.__wrapped__(config_dict, config_file_list, saved)

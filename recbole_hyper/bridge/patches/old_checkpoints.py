@@ -1,7 +1,7 @@
 """Checkpoints that RecBole wrote without this package, brought into the notation that torch's safe loader reads.
 
-They are pickles of protocol 4, of which that loader knows no opcode for names. The opcodes are translated one by one
-into those of protocol 2, and nothing is executed here: what the file asks for is judged by torch, as of any other file.
+They are pickles of protocol 4, whose opcode for names that loader does not know. This module translates opcode by
+opcode into protocol 2 and executes nothing: torch decides what the file may load, as for any other file.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _CONFIG = ("recbole.config.configurator", "Config")
 
 
 class OldConfig:
-    """In the place of RecBole's Config where one is read: an empty one, whatever the command line names."""
+    """Stands for RecBole's Config while one is read: an empty one, whatever the command line names."""
 
     def __new__(cls) -> Any:
         """Return a Config without content."""

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.hyperbolic import layers as hyp
-from recbole_hyper.hyperbolic._math import exp0, log0, project
+from examples.noisy_prefix import layers as hyp
+from examples.noisy_prefix.layers import project
+from recbole_hyper.hyperbolic._math import exp0, log0
 from tests.hyperbolic.test_math import points
 from tests.reference import moebius as reference
 

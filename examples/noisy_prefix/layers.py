@@ -12,6 +12,20 @@ from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import ball_parameter, poincare_ball
 
 
+def project(x: Tensor, curvature: hyperbolic.Curvature = 1.0) -> Tensor:
+    """Return x, moved to radius tanh(max_rapidity) / sqrt(c) where it lies beyond."""
+    largest = math.tanh(hyperbolic.max_rapidity(x.dtype)) / curvature**0.5
+    norm = (hyperbolic.square_norm(x) + hyperbolic.tiny(x.dtype)).sqrt()
+    return torch.where(norm > largest, x * (largest / norm), x)
+
+
+def lifted_square_distance(first: Tensor, second: Tensor, curvature: hyperbolic.Curvature = 1.0) -> Tensor:
+    r"""Return the squared distance :math:`(4/c)\,\mathrm{asinh}^2|C_2\sigma_1 - C_1\sigma_2|` of two lifted points."""
+    cosh_first, cosh_second = (1 + hyperbolic.square_norm(first)).sqrt(), (1 + hyperbolic.square_norm(second)).sqrt()
+    difference = cosh_second * first - cosh_first * second
+    return 4 / curvature * hyperbolic.tangent_of_lifted(difference, math.inf).square().sum(-1)
+
+
 class MoebiusPairLayer(nn.Module):
     r"""Join two points: :math:`W_1 \otimes x \oplus W_2 \otimes y \oplus d(x, y)^2 \otimes b_d \oplus b`.
 
@@ -52,10 +66,10 @@ class MoebiusPairLayer(nn.Module):
             if self.distance_bias is not None:
                 # r (x) b = exp_0(r log_0 b)
                 direction = hyperbolic.tangent_of_lifted(lift(self.distance_bias.as_subclass(Tensor), c))
-                square = hyperbolic.lifted_square_distance(first, second, c).unsqueeze(-1)
+                square = lifted_square_distance(first, second, c).unsqueeze(-1)
                 total = hyperbolic.lifted_sum(total, hyperbolic.lift_tangent(square * direction))
             total = hyperbolic.lifted_sum(total, lift(self.bias.as_subclass(Tensor), c))
-            return hyperbolic.project(hyperbolic.point_of_lifted(total, c), c)
+            return project(hyperbolic.point_of_lifted(total, c), c)
 
 
 class EuclideanPairLayer(nn.Module):
