@@ -84,7 +84,7 @@ def product_library(device: torch.device | str = "cpu") -> str:
 
 
 @functools.cache
-def gpu_precision(precision: str) -> ContextDecorator:
+def gpu_precision(precision: str) -> _Allowing:
     """Return a context, or decorator, in which the float32 products of a GPU have torch's ``precision``.
 
     "highest" is float32, "high" TF32 with 10 bits of mantissa, "medium" bfloat16 with 7. The setting is torch's for the

@@ -137,10 +137,11 @@ def test_models_of_recbole_and_of_others(
     assert resumed["test"] == result_of(model, data, tmp_path / "whole", **keys, epochs=2)["test"]
 
 
+@pytest.mark.usefixtures("serial_sweeps")
 def test_a_sweep(data: Path, tmp_path: Path, foreign: torch.device) -> None:
     (tmp_path / "space.yaml").write_text("ema_decay: {grid: [0.5, 0.9]}\n")
     keys = small_keys("SASRecCE", data, output_dir=str(tmp_path / "sweep"))
-    result = sweep("SASRecCE", "random", space=str(tmp_path / "space.yaml"), executor="local", config_dict=keys)
+    result = sweep("SASRecCE", "random", space=str(tmp_path / "space.yaml"), config_dict=keys)
     assert result["trials"]["finished"] == 2
     assert all("device: foreign" in log.read_text() for log in (tmp_path / "sweep").rglob("run.log"))
 

@@ -90,12 +90,14 @@ def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch: pytest.Monkey
     assert COMPILING.place == ""
 
 
-def test_other_packages_keep_their_place(tmp_path: Path) -> None:
+def test_other_packages_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numba
 
-    before = numba.config.CACHE_DIR
-    with compiled._cached_in(str(tmp_path)):
-        assert str(tmp_path) == numba.config.CACHE_DIR
+    before, seen = numba.config.CACHE_DIR, []
+    monkeypatch.setattr(compiled, "folder", lambda: str(tmp_path))
+    monkeypatch.setattr(compiled, "njit", lambda *_, **__: seen.append(numba.config.CACHE_DIR))
+    compiled.compiled()(len)
+    assert seen == [str(tmp_path)]
     assert before == numba.config.CACHE_DIR
 
 
