@@ -17,8 +17,6 @@ from recbole_hyper.training.loggers import lent_loggers
 from recbole_hyper.training.loop import Loop
 
 
-
-
 @functools.cache
 def bridge_trainer(base: type) -> type:
     """Return ``base``, a trainer of RecBole, with the behaviour of :class:`HostedTrainer`."""
