@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recbole_hyper.data.prepare import public
+from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.pipeline import prepare
-from recbole_hyper.data.prepare.recipe import Recipe
 from recbole_hyper.errors import ConfigError, MissingDataError, NoSpaceError
 from recbole_hyper.files import file_digest, replaced_folder, write_json
 from recbole_hyper.recbole_files import recbole_folder
@@ -52,8 +52,8 @@ def with_data(bind: Callable[[], T]) -> T:
 @functools.cache
 def _say_which(name: str) -> None:
     """Say once that a name means this package's data where RecBole has other data of that name."""
-    entry = catalogue.entries().get(name)
-    if entry is not None and entry.recipe != Recipe() and name in read_yaml(ADDRESSES):
+    entry = public.entries().get(name)
+    if entry is not None and entry.cleaning != Cleaning() and name in read_yaml(ADDRESSES):
         _say(f"{name}: this package's data, as 'recbole-hyper prepare {name}' makes them; RecBole's are recbole/{name}")
 
 
