@@ -35,11 +35,12 @@ def test_readme_says_how_the_default_model_and_the_hyperbolic_head_compare() -> 
     """README's words about results are true of the result files."""
     claims = script("claims")
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert "the best of them is above our mean and inside our 95 % interval on all three" in text
+    assert "are a little lower" in text
+    assert "and inside our 95 % intervals" in text
     for dataset in claims.TABLE:
         runs, best = claims.seeds_of(dataset), claims.published(dataset)[0]["ndcg@10"]
-        assert statistics.fmean(run["test"]["ndcg@10"] for run in runs) < best
-        assert best <= runs[0]["test_intervals"]["ndcg@10"][1]
+        assert statistics.fmean(run["test"]["ndcg@10"] for run in runs) > best
+        assert best >= runs[0]["test_intervals"]["ndcg@10"][0]
     assert "no certain gain over a dot product of the same width, and on sparse data it costs accuracy" in text
     heads = {title: rows for title, rows in claims.claims().items() if title.startswith("Poincare head")}
     tested = [(title, row) for title, rows in heads.items() for row in rows if row["seeds"] > 1]
