@@ -123,7 +123,6 @@ class FeaturedEmbedding(nn.Embedding):
             part.values = torch.from_numpy(np.array(column.values)).to(self.weight.device)
 
     def forward(self, items: Tensor) -> Tensor:
-        """Return the vectors (..., width) of ``items`` (...)."""
         return self._fused(super().forward(items), self.trained[items], items)
 
     def matrix(self) -> Tensor:
