@@ -52,6 +52,8 @@ def main(arguments: argparse.Namespace) -> int:
     of_files: dict[str, str] = {}
     settings = settings_per_model(models, arguments.config_files, arguments.keys, of_files)
     configs = check_all(models, arguments.dataset, settings, folder, of_files)
+    items = Path(configs[models[0]]["data_path"]) / f"{arguments.dataset}.item"
+    check_segments(arguments.segments, items)
     # all of them before the first is trained
     plans = {
         (name, seed): keys
@@ -75,7 +77,7 @@ def main(arguments: argparse.Namespace) -> int:
     print(f"\n{table.caption}\n\n{table.text()}\n\n{note}")
     if arguments.segments:
         runs = {name: list(by_seed.values()) for name, by_seed in places.items()}
-        paths += _segments(runs, arguments.segments, metric, first, part, folder)
+        paths += _segments(runs, arguments.segments, metric, items, part, folder)
     print(*paths, sep="\n")
     return 1 if failed else 0
 
@@ -84,7 +86,7 @@ def _segments(
     runs: Mapping[str, Sequence[Path]],
     names: Sequence[str],
     metric: str,
-    result: Mapping[str, Any],
+    items: Path,
     part: str,
     folder: Path,
 ) -> list[Path]:
@@ -92,10 +94,9 @@ def _segments(
     from recbole_hyper.evaluation.segments import segments_of_models
     from recbole_hyper.report.figures import save, segment_figure
 
-    items = Path(result["config"]["data_path"]) / f"{result['dataset']}.item"
     table = segments_of_models(runs, names, metric, items=items, part=part)
     print(f"\n{table.text()}\n\n{table.note}")
-    figure = segment_figure(table, metric, f"{result['dataset']}: {metric} by segment")
+    figure = segment_figure(table, metric, f"{items.stem}: {metric} by segment")
     return [*table.save(folder, "compare_segments"), save(figure, folder, "compare_segments")]
 
 

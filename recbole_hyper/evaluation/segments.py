@@ -86,9 +86,11 @@ def segments_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ("
     return Table(texts, [*columns, *heads], forms=dict.fromkeys(shown, ".4f"))
 
 
-def check_segments(names: Sequence[str]) -> None:
-    """Raise ConfigError for a name that is no segment."""
+def check_segments(names: Sequence[str], items: Path | None = None) -> None:
+    """Raise ConfigError for an unknown segment, and for a column of items if the file ``items`` does not exist."""
     for name in names:
+        if name.startswith("item.") and items is not None and not items.is_file():
+            raise ConfigError(f"segment {name}: {items} does not exist")
         if name not in SEGMENTS and not (name.startswith("item.") and len(name) > 5):
             raise ConfigError(
                 f"segment {name!r} is unknown; known: {', '.join(SEGMENTS)}, item.<column of the .item file>"

@@ -146,7 +146,8 @@ def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequ
         if not runs:
             continue
         metric = str(part["selected by"].iloc[0])
-        items = Path(results[part["folder"].iloc[0]]["config"].get("data_path", "")) / f"{dataset}.item"
+        root = results[part["folder"].iloc[0]]["config"].get("data_path", "")
+        items = Path(root, str(dataset), f"{dataset}.item")
         table = segments_of_models(runs, names, metric, items=items)
         table.save(page.folder, re.sub(r"[^A-Za-z0-9._-]+", "-", f"segments-{dataset}-{protocol}"))
         page.heading(f"{dataset}: {protocol}")

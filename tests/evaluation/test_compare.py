@@ -411,6 +411,13 @@ def test_mistakes_show_before_anything_runs(
     assert calls == []
 
 
+def test_a_missing_item_file_shows_before_anything_runs(random_data: Path, tmp_path: Path) -> None:
+    asked = arguments("Pop,EASER", tmp_path, data_path=str(random_data), use_gpu=False)
+    asked.segments = ["item.class"]
+    with pytest.raises(ConfigError, match=r"segment item.class: .*random/random.item does not exist"):
+        compare.main(asked)
+
+
 def bound(random_data: Path, models: str, **keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     names = models.split(",")
     settings = compare.settings_per_model(names, [], {"data_path": str(random_data), "use_gpu": False, **keys})

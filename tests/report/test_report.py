@@ -310,9 +310,12 @@ def with_cases(folder: Path, ranks: list[int], **more: Any) -> Path:
 
 
 def test_segments_of_tested_runs(tmp_path: Path) -> None:
-    with_cases(tmp_path / "a", [1, 2, 3] * 10, model="ModelA")
-    with_cases(tmp_path / "b", [2, 4, 9] * 10, model="ModelB")
-    names = ["history_length", "item_popularity", "user.new"]
+    (tmp_path / "data" / "tiny").mkdir(parents=True)
+    (tmp_path / "data" / "tiny" / "tiny.item").write_text("item_id:token\tkind:token\ni\tx\n")
+    keys = {"data_path": str(tmp_path / "data")}
+    with_cases(tmp_path / "a", [1, 2, 3] * 10, model="ModelA", config=keys)
+    with_cases(tmp_path / "b", [2, 4, 9] * 10, model="ModelB", config=keys)
+    names = ["history_length", "item_popularity", "user.new", "item.kind"]
     text = build_report([tmp_path], tmp_path / "report", segments=names).read_text()
     assert "Segments</h2>" in text
     assert "Accuracy against coverage: ndcg@10, itemcoverage@10." in text
@@ -324,6 +327,7 @@ def test_segments_of_tested_runs(tmp_path: Path) -> None:
     own = 1 / np.log2(1 + np.array(([1, 2, 3] * 10)[::2]))
     assert part["ndcg@10"] == pytest.approx(own.mean())
     assert part["ndcg@10 low"] < own.mean() < part["ndcg@10 high"]
+    assert set(rows[rows.by == "item.kind"].segment) == {"x"}
     assert set(rows[rows.by == "history_length"].segment) == {"1 to 4", "5 to 9", "10 to 19"}
     assert set(rows[rows.by == "item_popularity"].segment) == {
         "not trained on", "5 to 19", "20 to 99", "100 to 499",
