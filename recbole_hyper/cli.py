@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from recbole_hyper import commands
-from recbole_hyper.outputs import printable
 from recbole_hyper.settings import COMMON, COMMON_OF_RANKING
 from recbole_hyper.threads import limit_cached_kernels, limit_spinning
 
@@ -43,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, FloatingPointError) as error:
         if getattr(arguments, "traceback", False):
             raise
+        from recbole_hyper.outputs import printable
+
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
 

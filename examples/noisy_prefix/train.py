@@ -18,7 +18,7 @@ from recbole_hyper.errors import ConfigError, check_above_zero
 from recbole_hyper.files import replaced, write_json, write_text
 from recbole_hyper.hyperbolic.riemannian import restore_training_state, riemannian_optimizer, training_state
 from recbole_hyper.runs.folder import alone_in
-from recbole_hyper.training.checkpoint import STATE, fitting, load_state, save_state
+from recbole_hyper.training.checkpoint import STATE, checkpoint_errors, load_state, save_state
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -191,7 +191,7 @@ def _continued(
     if not checkpoint.exists():
         return [], None
     stored = load_state(checkpoint, {"model", "optimizer", "settings", "curve", "best"})
-    with fitting(checkpoint):
+    with checkpoint_errors(checkpoint):
         before = stored["settings"]
         changed = sorted(key for key in settings | before if before.get(key) != settings.get(key))
         if not changed:

@@ -28,8 +28,16 @@ OTHER = {"epochs": 7, "train_batch_size": 33, "learning_rate": 0.5, "eval_step":
          "curvature": 0.5, "curvature_init": 0.5, "curvature_learning_rate": 0.5, "manifold_learning_rate": 0.5,
          "stabilize": 3, "memory_limit": 1 << 40, "worker": 3, "train_windows": "last",
          "train_neg_sample_args": {"distribution": "popularity"}}  # fmt: skip
-# read by RecBole where data or a device ask for it: with sequence columns, with wandb, by the choice of the device
-READ_ELSEWHERE = {"seq_len", "seq_separator", "wandb_project", "gpu_id", "use_gpu", "enable_scaler"}
+# read by RecBole where data or a device ask for it: with sequence columns, files of users or items, wandb, a device
+READ_ELSEWHERE = {
+    "filter_inter_by_user_or_item",
+    "seq_len",
+    "seq_separator",
+    "wandb_project",
+    "gpu_id",
+    "use_gpu",
+    "enable_scaler",
+}
 
 
 def documented() -> set[str]:

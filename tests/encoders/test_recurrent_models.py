@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recbole_hyper import encoders, run
+from recbole_hyper import run
 from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.training.optim import build_optimizer
@@ -29,11 +29,6 @@ def test_a_learned_curvature_starts_where_it_is_told(random_data: Path) -> None:
     config = Config("HGRU4Rec", "random", config_dict=keys)
     encoder = config.model_class.build_encoder(config, torch.nn.Embedding(5, config["hidden_size"], padding_idx=0))
     assert encoder.gru.curvature.item() == pytest.approx(0.25)
-
-
-def test_the_public_names_are_there() -> None:
-    for name in encoders.__all__:
-        assert getattr(encoders, name).__name__ == name
 
 
 def made(random_data: Path, **keys: object) -> tuple[Config, torch.nn.Module]:

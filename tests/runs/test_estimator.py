@@ -148,11 +148,11 @@ def test_what_fails_leaves_what_was_fitted(
 def test_a_model_of_ones_own_has_it_too(frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registry, "models", dict(registry._registry["models"]))
 
-    class Mine(HyperRecommender):
+    class OwnNetwork(HyperRecommender):
         parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}
 
-    model = Mine(**{**SMALL, "epochs": 1}).fit(frame)
-    assert model.result["model"] == "Mine"
+    model = OwnNetwork(**{**SMALL, "epochs": 1}).fit(frame)
+    assert model.result["model"] == "OwnNetwork"
     assert len(model.similar_items(["i3"], k=2)) == 2
 
 
