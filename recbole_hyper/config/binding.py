@@ -329,6 +329,11 @@ class Config(RecBoleConfig):
             final["train_neg_sample_args"] = {"distribution": "uniform", "sample_num": 1}
         metrics = [final["metrics"]] if isinstance(final["metrics"], str) else final["metrics"]
         final["metrics"] = [name for name in metrics if name.lower() not in OWN_METRICS] or ["NDCG"]
+        if not hasattr(self.model_class, "input_type") and "loss_type" not in final:
+            raise ConfigError(
+                f"{self.model} needs loss_type, CE or BPR, since its class has no input_type: set it, or put the "
+                f"model's own {self.model}.yaml beside its file"
+            )
         try:
             super()._set_default_parameters()
         except (TypeError, KeyError, AttributeError) as error:

@@ -209,6 +209,13 @@ def test_a_leak_in_recbole_itself_is_reported(place: Path, monkeypatch: pytest.M
     assert result["leak_check"].startswith("SASRec reads item_id of the case while it ranks")
 
 
+def test_a_model_without_its_yaml_says_which_key_it_needs(tmp_path: Path) -> None:
+    imported = "from recbole.model.abstract_recommender import SequentialRecommender"
+    (tmp_path / "alone.py").write_text(f"{imported}\n\n\nclass Alone(SequentialRecommender):\n    pass\n")
+    with pytest.raises(ConfigError, match=r"Alone needs loss_type, CE or BPR.* or put the model's own Alone\.yaml"):
+        Config("Alone", "ml-100k", config_dict={"plugins": [str(tmp_path / "alone.py")]})
+
+
 def test_folders_with_files_of_one_name_do_not_meet(place: Path) -> None:
     other = place / "other"
     other.mkdir()
