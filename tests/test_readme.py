@@ -20,7 +20,7 @@ MORE = {
     "compare": ["--dataset=shop"],
     "sweep": ["--model=EASER", "--dataset=ml-100k", "--space=easer", "--budget=small"],
     "recommend": ["--k=3", "--output=three.csv"],
-    "export": ["--format=vectors", "--output=items.parquet"],
+    "export": ["--format=program", "--output=encoder.pt2"],
     "report": ["saved"],
     "reproduce": ["sce-table4-beauty", "--data_path=nowhere"],
     "delta": ["--dataset=ml-100k", "--ranks", "16", "--sample_sizes", "100", "--repeats=2", "--no_figures", "--quiet"],
