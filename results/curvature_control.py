@@ -20,11 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import recbole
-import torch
 
 import recbole_hyper
-from recbole_hyper.data.histories import history_matrix
-from recbole_hyper.evaluation.scorers import state_scorer
+from recbole_hyper.evaluation.ranking import rank_cases
+from recbole_hyper.models.contract import make_scorer
 from recbole_hyper.runs.load import load_model, read_finished, read_run
 
 FILE = Path(__file__).parent / "curvature_control.csv"
@@ -84,14 +83,10 @@ def mistakes(folder: Path, likeness: Callable[[str, str], float]) -> float:
     """Return the mean likeness to the target of the wrong items among the ten best, over at most 2,000 test cases."""
     config, dataset, split = read_finished(folder, read_run(folder), data_set=False)
     model, _ = load_model(config, dataset, split)
+    model.eval()
     cases = split.test[: min(2000, len(split.test))]
-    with torch.no_grad():
-        scores = state_scorer(model, int(config["MAX_ITEM_LIST_LENGTH"]), config["device"])(cases)
-    seen = history_matrix(cases).tocoo()
-    scores[torch.from_numpy(seen.row).long(), torch.from_numpy(seen.col).long()] = -torch.inf
-    scores[:, 0] = -torch.inf
+    best = rank_cases(make_scorer(model, config), cases, n_items=split.store.n_items, k=10).top_items
     names = [str(token) for token in split.store.item_tokens]
-    best = scores.topk(10, dim=1).indices.numpy()
     pairs = ((names[item], names[target]) for items, target in zip(best, cases.targets, strict=True) for item in items)
     return float(np.mean([likeness(item, target) for item, target in pairs if item != target]))
 

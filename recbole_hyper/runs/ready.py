@@ -35,7 +35,7 @@ def require_fitting(config: Config, split: Split) -> None:
 
 
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace every ``auto`` of ``config`` by a number; return what result.json says of these.
+    """Replace every ``auto`` of ``config`` by a number, and return the entries of result.json about them.
 
     Where there is an ``output_dir``, it keeps where the numbers came from, for a resumed run that has them in its
     configuration.
@@ -45,7 +45,7 @@ def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir
 
 
 def _features(data: SequenceDataset) -> dict[str, Any]:
-    """Return what result.json says of the features of items: type and size of each, and the digest of all."""
+    """Return the entry of result.json about item features: type and size of each, and the digest of all."""
     found = data.item_features
     if found is None:
         return {}
@@ -76,7 +76,7 @@ def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None 
 def estimate_auto_curvature(
     config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None
 ) -> dict[str, Any]:
-    """Replace ``curvature: auto`` by the estimate from the training data; return what result.json says of it."""
+    """Replace ``curvature: auto`` by the estimate from the training data; return the entries of result.json on it."""
     if not issubclass(config.model_class, HyperRecommender) or not is_curved(config):
         return {}
     value, kept = config["curvature"], output_dir / CURVATURE if output_dir else None

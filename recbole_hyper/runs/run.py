@@ -237,9 +237,9 @@ def _train_and_test(
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
-    """Return what result.json says of a RecBole model that might read the target; ConfigError for one that does.
+    """Check that a RecBole model does not read the target while it ranks; return the entry of result.json about it.
 
-    Also for one that fails to rank a case.
+    ConfigError for a model that reads it, or that fails to rank a case.
     """
     if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
         return {}

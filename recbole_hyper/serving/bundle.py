@@ -90,9 +90,10 @@ class Served:
     about: dict[str, Any]
     places: dict[str, Any]
 
-    def __post_init__(self) -> None:
-        # most requests have the same rules
-        object.__setattr__(self, "_plans", lru_cache(32)(self._plan))
+    @cached_property
+    def _plans(self) -> Callable[..., Plan]:
+        """The newest plans: most requests have the same rules."""
+        return lru_cache(32)(self._plan)
 
     def _plan(self, k: int, exclude_seen: bool | None, items: tuple[str, ...] | None, rules: str) -> Plan:
         return self.recommender.catalogue.plan(k, exclude_seen, items, rules=json.loads(rules))
@@ -100,7 +101,7 @@ class Served:
     def plan(self, k: int, exclude_seen: bool | None, items: list[str] | None, rules: dict[str, Any]) -> Plan:
         """Return the plan of a request; ValueError as ``Catalogue.plan``."""
         only = None if items is None else tuple(items)
-        return self._plans(k, exclude_seen, only, json.dumps(rules, sort_keys=True))  # type: ignore[attr-defined]
+        return self._plans(k, exclude_seen, only, json.dumps(rules, sort_keys=True))
 
 
 def fingerprint(run: Path) -> str:

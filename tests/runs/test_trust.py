@@ -9,8 +9,8 @@ import yaml
 from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.files import file_digest, write_json
 from recbole_hyper.runs.plugin_files import trusting
+from tests.foreign_code import name_a_plugin
 
 
 @pytest.fixture
@@ -18,12 +18,7 @@ def foreign(random_data: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
     """Return the folder of a run that names a plugin, the plugin, and the file that is there when it has run."""
     keys = {"data_path": str(random_data), "output_dir": str(tmp_path / "run"), "topk": [5], "valid_metric": "NDCG@5"}
     run("Pop", "random", config_dict=keys)
-    marker, plugin = tmp_path / "it ran", tmp_path / "parts.py"
-    plugin.write_text(f"open({str(marker)!r}, 'a').close()\n")
-    config = tmp_path / "run" / "config.yaml"
-    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "plugins": [str(plugin)]}))
-    write_json(tmp_path / "run" / "plugins.json", {str(plugin): file_digest(plugin)})
-    return tmp_path / "run", plugin, marker
+    return name_a_plugin(tmp_path / "run")
 
 
 @pytest.mark.parametrize("command", ["recommend", "evaluate", "export", "inspect", "similar"])

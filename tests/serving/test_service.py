@@ -19,15 +19,14 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-import yaml
 
 from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.files import file_digest, write_json
 from recbole_hyper.serving.bundle import BUNDLE, Served, open_bundle
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.scorer import Scorer
+from tests.foreign_code import name_a_plugin
 from tests.serving.conftest import ask, free_port, keys, until
 
 pytest.importorskip("fastapi")
@@ -255,12 +254,7 @@ def test_a_model_with_a_vector_per_user_is_not_served(folder: Path, tmp_path: Pa
 def foreign(folder: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
     """The folder of a run without a bundle that names a plugin, the plugin, and the file that is there once it ran."""
     run("Pop", "small", config_dict=keys(folder.parent / "data", tmp_path / "run"))
-    marker, plugin = tmp_path / "it ran", tmp_path / "parts.py"
-    plugin.write_text(f"open({str(marker)!r}, 'a').close()\n")
-    config = tmp_path / "run" / "config.yaml"
-    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "plugins": [str(plugin)]}))
-    write_json(tmp_path / "run" / "plugins.json", {str(plugin): file_digest(plugin)})
-    return tmp_path / "run", plugin, marker
+    return name_a_plugin(tmp_path / "run")
 
 
 def test_a_bundle_is_written_by_no_code_that_a_folder_names(foreign: tuple[Path, Path, Path]) -> None:
