@@ -63,8 +63,10 @@ class Geometry(Part, ABC):
     Shapes: states (n, d), weight (m, d), offset (m,) or None, curvature a float or a 0-d tensor.
     """
 
-    #: whether ``curvature`` has an effect
+    #: whether ``curvature`` is the curvature of a space
     curved: bool = False
+    #: where a learned temperature starts; its value then comes as ``curvature``. None: the temperature is not learned
+    learns_from: float | None = None
     #: whether the geometry has a link; without one its slope is 1 and items have no scale
     has_link: bool = False
     #: True where link is asinh, items have a scale and lifts at most one extra column: there is a kernel for that
@@ -98,7 +100,7 @@ class Geometry(Part, ABC):
 
     def check_curvature(self, curvature: Curvature) -> None:
         """Raise ValueError if ``curvature`` is not a finite number above 0 (where it has an effect at all)."""
-        if not self.curved:
+        if not self.curved and self.learns_from is None:
             return
         if isinstance(curvature, Tensor):
             if curvature.dim() != 0:

@@ -19,29 +19,36 @@ class Cosine(Geometry):
     r"""logit = <F/|F|, z/|z|> / temperature + offset: A = [F/(temperature |F|), 1], B = [z/|z|, offset], scale 1.
 
     The head of NormFace (Wang et al. 2017; its scale is 1 / temperature), which HSTU's public configurations take with
-    a temperature of 0.05 (Zhai et al. 2024). A state or item of length 0 scores 0. ``curvature`` is ignored.
+    a temperature of 0.05 (Zhai et al. 2024). A state or item of length 0 scores 0. ``curvature`` is
+    ignored, or is the temperature where that is learned.
 
     Args:
-        temperature: above 0; logits without offsets lie in [-1 / temperature, 1 / temperature].
+        temperature: above 0; logits without offsets lie in [-1 / temperature, 1 / temperature]. "learn": the head
+            trains it, from .05.
 
     Raises:
-        ValueError: a temperature that is not a finite number above 0.
+        ValueError: a temperature that is neither a finite number above 0 nor "learn".
     """
 
     def __init__(
         self,
         *,
-        temperature: Annotated[float, Option("float > 0", "logits are cosines over it; HSTU's configurations")] = 0.05,
+        temperature: Annotated[
+            float | str,
+            Option("float > 0 or learn", "logits are cosines over it; learn trains it from .05; HSTU's configurations"),
+        ] = 0.05,
     ) -> None:
         super().__init__()
         check_options(Cosine, temperature=temperature)
-        self.temperature = temperature
+        self.learns_from = 0.05 if temperature == "learn" else None
+        self.temperature = self.learns_from or float(temperature)
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False
     ) -> LiftedStates:
         """Return [F/(temperature |F|), 1] (n, d + 1) with offsets, else without the last column (n, d)."""
-        vectors = states * (_inverse_norm(states) / self.temperature).unsqueeze(-1)
+        temperature = curvature if self.learns_from else self.temperature
+        vectors = states * (_inverse_norm(states) / temperature).unsqueeze(-1)
         return LiftedStates(torch.nn.functional.pad(vectors, (0, 1), value=1.0) if offset else vectors)
 
     def lift_items(
@@ -51,7 +58,7 @@ class Cosine(Geometry):
         return ItemTerms(_inverse_norm(weight), None if offset is None else offset.unsqueeze(-1))
 
     def search_query(self, *, offset: bool) -> str:
-        state = f"F/({self.temperature:g} |F|)"
+        state = f"F/({'temperature' if self.learns_from else f'{self.temperature:g}'} |F|)"
         return f"[{state}, 1]" if offset else state
 
 

@@ -14,35 +14,40 @@ from recbole_hyper.registry import register
 class Euclidean(Geometry):
     r"""logit = <F_i, M_j> / temperature + offset_j: A = [F / temperature, 1], B = [M, offset], scale 1, no link.
 
-    A temperature of 1/4 is the limit of the Poincare head as c -> 0, without offsets. ``curvature`` is ignored.
+    A temperature of 1/4 is the limit of the Poincare head as c -> 0, without offsets. ``curvature`` is ignored, or is
+    the temperature where that is learned.
 
     Args:
-        temperature: above 0; with 1 and without offsets the lifts are the states and the weights themselves.
+        temperature: above 0; with 1 and without offsets the lifts are the states and the weights themselves. "learn":
+            the head trains it, from 1.
 
     Raises:
-        ValueError: a temperature that is not a finite number above 0.
+        ValueError: a temperature that is neither a finite number above 0 nor "learn".
     """
 
     def __init__(
         self,
         *,
         temperature: Annotated[
-            float,
+            float | str,
             Option(
-                "float > 0", "logits are dot products over it; 0.25 is the Poincare head as its curvature goes to 0"
+                "float > 0 or learn",
+                "logits are dot products over it; learn trains it; 0.25 is the Poincare head as curvature goes to 0",
             ),
         ] = 1.0,
     ) -> None:
         super().__init__()
         check_options(Euclidean, temperature=temperature)
-        self.temperature = temperature
+        self.learns_from = 1.0 if temperature == "learn" else None
+        self.temperature = self.learns_from or float(temperature)
         self.lifts = temperature != 1
 
     def lift_states(
         self, states: Tensor, *, curvature: Curvature = 1.0, offset: bool, factored: bool = False
     ) -> LiftedStates:
         """Return [F / temperature, 1] (n, d + 1) with offsets, else without the last column (n, d)."""
-        states = states / self.temperature if self.lifts else states
+        if self.lifts:
+            states = states / (curvature if self.learns_from else self.temperature)
         return LiftedStates(torch.nn.functional.pad(states, (0, 1), value=1.0) if offset else states)
 
     def lift_items(
@@ -52,5 +57,5 @@ class Euclidean(Geometry):
         return ItemTerms(extra=None if offset is None else offset.unsqueeze(-1))
 
     def search_query(self, *, offset: bool) -> str:
-        state = f"F/{self.temperature:g}" if self.lifts else "F"
+        state = f"F/{'temperature' if self.learns_from else f'{self.temperature:g}'}" if self.lifts else "F"
         return f"[{state}, 1]" if offset else state

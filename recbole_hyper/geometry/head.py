@@ -13,7 +13,7 @@ from recbole_hyper.matmul import float32_products
 
 # items per candidate up to which a product with all items beats gathering the candidates' vectors, on a CPU
 _ALL_PER_CANDIDATE = 32
-# the least curvature that is learned: below it rounding in float32 is larger than the gradient
+# the least curvature or temperature that is learned: below it rounding in float32 is larger than the gradient
 LEAST_LEARNED = 1e-6
 
 
@@ -27,7 +27,8 @@ class OutputHead(nn.Module):
         offset: True for a trained offset per item, a Parameter (n_items,) to use that one, False for none. Euclidean:
             a bias; Poincare: the scalar r of the hyperplane.
         offset_init: where trained offsets start.
-        curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries.
+        curvature: a number > 0 (the ball's c, sectional curvature -c), or a 0-d tensor. Ignored by flat geometries;
+            those that learn their temperature have it in a parameter ``log_temperature``, in place of the curvature.
         learn_curvature: train the curvature, as exp of a parameter ``log_curvature`` that starts at ``curvature``. It
             ends at ``LEAST_LEARNED``: the head is flat by then, and in float32 its gradient would be noise.
         padding_idx: the item that is never scored by a loss or a ranking; None if there is none.
@@ -70,6 +71,9 @@ class OutputHead(nn.Module):
                 )
             self.offset = nn.Parameter(weight.new_full((weight.shape[0],), offset_init)) if offset else None
         self._curvature: Curvature = curvature
+        self.log_temperature: nn.Parameter | None = None
+        if geometry.learns_from is not None:
+            self.log_temperature = nn.Parameter(weight.new_tensor(math.log(geometry.learns_from)))
         self.log_curvature: nn.Parameter | None = None
         if learn_curvature and geometry.curved:
             if float(curvature) < LEAST_LEARNED:
@@ -85,13 +89,20 @@ class OutputHead(nn.Module):
 
     @property
     def curvature(self) -> Curvature:
-        """The curvature in use: a float, or a 0-d tensor through which gradient flows."""
-        return self._curvature if self.log_curvature is None else self.log_curvature.exp().clamp(min=LEAST_LEARNED)
+        """The curvature, or the learned temperature: a float, or a 0-d tensor through which gradient flows."""
+        learned = self.log_curvature if self.log_temperature is None else self.log_temperature
+        return self._curvature if learned is None else learned.exp().clamp(min=LEAST_LEARNED)
 
     @property
     def curvature_value(self) -> float:
-        """The curvature in use as a number, for records; no gradient flows through it."""
+        """:attr:`curvature` as a number, for records; no gradient flows through it."""
         return float(torch.as_tensor(self.curvature).detach())
+
+    @property
+    def learned(self) -> dict[str, float]:
+        """The number that the head learns, by its name: curvature, temperature, or none."""
+        parameters = {"curvature": self.log_curvature, "temperature": self.log_temperature}
+        return {name: self.curvature_value for name, parameter in parameters.items() if parameter is not None}
 
     @property
     def n_items(self) -> int:

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
-# how the names of learned curvatures end: a head's, and that of a ball which shares none
-CURVATURES = ("log_curvature", "isp_c")
+# how the names of learned curvatures end: a head's (or of its temperature), and that of a ball which shares none
+CURVATURES = ("log_curvature", "log_temperature", "isp_c")
 
 
 def manifold_parameters(model: nn.Module) -> dict[str, geoopt.ManifoldParameter]:

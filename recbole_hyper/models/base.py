@@ -127,10 +127,11 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         """Raise ConfigError where the device cannot hold the weights over ``n_items`` ids in training.
 
         Parts of this package are built without memory for their weights. Parts whose constructors may read values (from
-        outside, or with a learned curvature) are built over 4 ids. Raises whatever a constructor raises.
+        outside, or with a curvature or temperature to learn) are built over 4 ids. Raises what a constructor raises.
         """
         kinds = {key: registry.resolve(kind, config[key]) for kind, key in _KINDS.items()}
-        is_empty = all(map(is_ours, kinds.values())) and config["curvature"] != "learn"
+        learns = "learn" in (config["curvature"], config.final_config_dict.get("temperature"))
+        is_empty = all(map(is_ours, kinds.values())) and not learns
         # what auto will estimate is not known yet
         curvature = 1.0 if config["curvature"] == "auto" else resolve_curvature(config)
         with OwnDraws(seed=0), torch.device("meta" if is_empty else "cpu"):

@@ -256,7 +256,7 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
 def _of_parts(model: HyperRecommender) -> dict[str, Any]:
     """Return the curvature of the head, and that the encoder sees the future where it does."""
     seen = {} if type(model.encoder).causal else {"causal": False}
-    return {"curvature": model.head.curvature_value, **seen}
+    return {"curvature": model.head.curvature_value, **model.head.learned, **seen}
 
 
 def _prepared(

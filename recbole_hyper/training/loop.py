@@ -113,8 +113,8 @@ class Loop(Training):
         give_back_freed()
         self.under_way = UnderWay()
         means = {name: value / max(1, now.step) for name, value in now.sums.items()}
-        if isinstance(self.model, HyperRecommender) and self.model.head.log_curvature is not None:
-            means["curvature"] = self.model.head.curvature_value
+        if isinstance(self.model, HyperRecommender):
+            means |= self.model.head.learned
         self._note_epoch({"train_loss": 0.0, **means}, spent + watch.seconds(), memory.bytes)
         loss, decimals = self.history[-1]["train_loss"], self.config["loss_decimal_place"] or 4
         logger.info(

@@ -1,0 +1,60 @@
+"""A temperature that the head learns: its gradient in every loss, its record, a run that trains and serves with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from recbole_hyper import load, run
+from recbole_hyper.config import ConfigError
+from recbole_hyper.geometry.cosine import Cosine
+from recbole_hyper.geometry.euclidean import Euclidean
+from recbole_hyper.geometry.head import OutputHead
+from recbole_hyper.losses.ce import exact_cross_entropy
+from recbole_hyper.serving.vectors import vectors_of
+from tests.conftest import LEARN
+
+
+@pytest.mark.parametrize("geometry", [Euclidean, Cosine])
+@pytest.mark.parametrize("offset", [True, False])
+def test_the_gradient_is_that_of_logits_over_a_temperature(geometry: type, offset: bool) -> None:
+    torch.manual_seed(0)
+    states, weight, targets = torch.randn(6, 4), torch.randn(9, 4), torch.arange(1, 7)
+    head = OutputHead(geometry(temperature="learn"), weight, offset=offset, padding_idx=None)
+    curvature = head.curvature
+    exact_cross_entropy(states, targets, weight, head.offset, head.geometry, curvature=curvature).backward()
+    temperature = torch.tensor(head.curvature_value, requires_grad=True)
+    first, second = (
+        (states, weight)
+        if geometry is Euclidean
+        else (torch.nn.functional.normalize(vectors, dim=1) for vectors in (states, weight))
+    )
+    torch.nn.functional.cross_entropy(first @ second.t() / temperature, targets).backward()
+    assert head.log_temperature is not None
+    assert head.log_temperature.grad is not None
+    assert temperature.grad is not None
+    torch.testing.assert_close(head.log_temperature.grad, temperature.grad * temperature.detach(), rtol=1e-4, atol=1e-5)
+    assert head.learned == {"temperature": pytest.approx(geometry(temperature="learn").learns_from)}
+
+
+@pytest.mark.parametrize("name", ["euclidean", "cosine"])
+@pytest.mark.parametrize("loss", ["ce", "sampled_ce"])
+def test_a_run_learns_it_and_serves_with_it(name: str, loss: str, tmp_path: Path) -> None:
+    keys = {**LEARN, "geometry": name, "temperature": "learn", "loss_type": loss, "output_dir": str(tmp_path / "run")}
+    result = run("SASRecCE", "ml-100k", config_dict={**keys, "epochs": 1, "MAX_ITEM_LIST_LENGTH": 10})
+    start = (
+        Euclidean(temperature="learn").learns_from if name == "euclidean" else Cosine(temperature="learn").learns_from
+    )
+    assert result["temperature"] != pytest.approx(start)
+    model = load(tmp_path / "run").model
+    states = torch.randn(3, model.head.weight.shape[1])
+    torch.testing.assert_close(model.head.frozen().scores(states), model.head.logits(states), rtol=1e-5, atol=1e-5)
+    assert "temperature" in vectors_of(model.head).description["query"]
+
+
+@pytest.mark.parametrize("value", ["learned", 0, -1.0, float("inf")])
+def test_what_is_neither_a_number_above_0_nor_learn_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"temperature=.*a number above 0 or learn is expected"):
+        Euclidean(temperature=value)  # type: ignore[arg-type]
