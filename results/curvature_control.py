@@ -1,11 +1,12 @@
-"""Does a hyperbolic head help? The same network under three heads, on ml-100k and on a tree: curvature_control.csv.
+"""Does a hyperbolic head help? The same network under several heads, on ml-100k and on a tree: curvature_control.csv.
 
     python results/curvature_control.py DATA [--seeds=2020,2021]     DATA: ml-100k or tree
+    python results/curvature_control.py DATA --table                 means and standard deviations over the seeds
+    python results/curvature_control.py figure                       curvature_control.png
 
 Each run is FMLPRecCE with its defaults but for the width (on the tree: ten epochs, no dropout), leave-one-out. A row of
 the file is a run; rows that are there are not run again. ``same_genre`` is the share of wrong items among the ten best
 that have a genre of the target (ml-100k); ``tree_distance`` their mean number of edges to the target (tree).
-``--table`` prints means over the seeds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import recbole
@@ -31,10 +36,17 @@ HEADS = {
     "poincare": {"geometry": "poincare", "curvature": "auto"},
     "euclidean": {"geometry": "euclidean"},
     "flat limit": {"geometry": "euclidean", "temperature": 0.25},
+    "poincare, learned": {"geometry": "poincare", "curvature": "learn"},
+    "euclidean, learned": {"geometry": "euclidean", "temperature": "learn"},
+}
+# what else widens the coverage: an offset for each item
+WITH_OFFSETS = {
+    "poincare, offsets": {"geometry": "poincare", "curvature": "auto", "item_bias": True},
+    "flat limit, offsets": {"geometry": "euclidean", "temperature": 0.25, "item_bias": True},
 }
 # on the tree also the curvature of the unit ball, and no dropout: few coordinates have none to spare
 DATA = {
-    "ml-100k": {"widths": (8, 16, 32, 64), "heads": HEADS, "keys": {}},
+    "ml-100k": {"widths": (8, 16, 32, 64), "heads": {**HEADS, **WITH_OFFSETS}, "keys": {}},
     "tree": {
         "widths": (2, 4, 8, 16),
         "heads": {**HEADS, "poincare, c = 1": {"geometry": "poincare", "curvature": 1.0}},
@@ -91,13 +103,38 @@ def mistakes(folder: Path, likeness: Callable[[str, str], float]) -> float:
     return float(np.mean([likeness(item, target) for item, target in pairs if item != target]))
 
 
+def figure(done: pd.DataFrame) -> None:
+    """Draw NDCG@10 against the width on both data sets, and against the coverage on ml-100k; bars: standard error."""
+    _, axes = plt.subplots(1, 3, figsize=(13, 4.2))
+    for axis, data in zip(axes, DATA, strict=False):
+        for n, (head, rows) in enumerate(done[done["data"] == data].groupby("head", sort=False)):
+            of = rows.groupby("d")["ndcg@10"]
+            axis.errorbar(
+                of.mean().index * 1.03 ** (n - 3), of.mean(), of.sem(), marker="o", ms=4, capsize=2, label=head
+            )
+        axis.set(title=data, xlabel="width d", ylabel="test NDCG@10", xscale="log")
+        axis.set_xticks(DATA[data]["widths"], DATA[data]["widths"])
+        axis.minorticks_off()
+    for head, rows in done[done["data"] == "ml-100k"].groupby("head", sort=False):
+        of = rows.groupby("d")[["coverage@10", "ndcg@10"]].mean()
+        axes[2].plot(of["coverage@10"], of["ndcg@10"], marker="o", ms=4, label=head)
+    axes[2].set(title="ml-100k, d from 8 to 64", xlabel="test item coverage@10", ylabel="test NDCG@10")
+    axes[0].legend(fontsize=7)
+    axes[1].legend(fontsize=7)
+    plt.tight_layout()
+    plt.savefig(FILE.with_suffix(".png"), dpi=110, metadata={"Software": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", choices=DATA)
+    parser.add_argument("data", choices=[*DATA, "figure"])
     parser.add_argument("--seeds", default="2020,2021,2022,2023,2024")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     done = pd.read_csv(FILE) if FILE.exists() else pd.DataFrame(columns=["data", "head", "d", "seed"])
+    if given.data == "figure":
+        figure(done)
+        return
     if given.table:
         values = done[done["data"] == given.data].drop(columns=["data", "seed", "curvature"]).dropna(axis=1, how="all")
         print(values.groupby(["d", "head"]).agg(["mean", "std"]).round(4).to_string())
@@ -123,7 +160,7 @@ def main() -> None:
             frame = {"interactions": walks(distances)} if by_tree else {}
             result = recbole_hyper.run("FMLPRecCE", given.data, config_dict=settings, **frame)
             like = mistakes(Path(folder), likeness)
-        row |= {"curvature": result["config"].get("curvature") if "poincare" in head else None}
+        row |= {"curvature": result["curvature"] if "poincare" in head else None}
         row |= {"valid": result["valid"]["ndcg@10"], "ndcg@10": result["test"]["ndcg@10"]}
         row |= {"coverage@10": result["test"]["itemcoverage@10"]}
         row |= {"same_genre": None if by_tree else round(like, 4), "tree_distance": round(like, 3) if by_tree else None}
