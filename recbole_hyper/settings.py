@@ -103,7 +103,7 @@ _declare(
 )
 _declare(
     "training grows",
-    ("epochs", OPEN, "int >= 0", "most epochs"),
+    ("epochs", OPEN, "int >= 0 or auto", "most epochs"),
     ("stopping_step", OPEN, "int >= 0", "validations without a better score before training stops"),
 )
 _declare(

@@ -19,7 +19,7 @@ from recbole_hyper.types import Split
 # the keys that may be ``auto``
 RULES = (
     *("hidden_dropout_prob", "attn_dropout_prob", "MAX_ITEM_LIST_LENGTH", "train_batch_size"),
-    *("learning_rate", "weight_decay", "hidden_size"),
+    *("learning_rate", "weight_decay", "hidden_size", "epochs"),
 )
 _WINDOWS = (50, 100, 200)
 # of the interactions, the share that a window of the newest items must keep
@@ -30,6 +30,9 @@ _SLOWEST, _FASTEST = 0.25, 4.0
 _SPARSE, _DENSE = 4.0, 8.0
 _STEPS_OF_AN_EPOCH = 100
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 512
+FEWEST_EPOCHS, MOST_EPOCHS = 2, 20
+# of a whole training, ten times what the data sets of the rules take; a large log needs fewer looks at each target
+_MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
     and the rate, which is the highest of a cosine, for Adam, from .005 to .002. The window is the least of 50, 100 and
     200 that keeps four fifths of the interactions (200 where none does), the batch the power of two, from 32 to 512,
     that makes an epoch about a hundred steps. For another ``batch``, that the user gives, the rate is multiplied by the
-    square root of how many times larger it is (Adam's rule, Malladi et al. 2022), a quarter to four times.
+    square root of how many times larger it is (Adam's rule, Malladi et al. 2022), a quarter to four times. There are
+    20 epochs, or as many as have 20,000 steps together, but at least 2.
     """
     # 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm
     share = (math.log2(max(statistics.interactions_per_item, 1.0)) - _SPARSE) / (_DENSE - _SPARSE)
@@ -69,6 +73,7 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
     windows = 2 ** round(math.log2(max(1.0, statistics.n_sequences / _STEPS_OF_AN_EPOCH)))
     windows = min(_LARGEST_BATCH, max(_SMALLEST_BATCH, windows))
     faster = 1.0 if batch is None else min(_FASTEST, max(_SLOWEST, math.sqrt(batch / windows)))
+    steps = math.ceil(max(1, statistics.n_sequences) / (batch or windows))
     kept = dict(zip(_WINDOWS, statistics.kept, strict=True))
     values = {
         "hidden_dropout_prob": dropout,
@@ -78,6 +83,7 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
         "learning_rate": round((0.005 - 0.003 * density) * faster, 6),
         "weight_decay": round(1e-4 * (1 - density), 6),
         "hidden_size": 64 if density < 0.5 else 128,
+        "epochs": min(MOST_EPOCHS, max(FEWEST_EPOCHS, _MOST_STEPS // steps)),
     }
     return {key: values[key] for key in keys}
 

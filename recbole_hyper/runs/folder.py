@@ -201,6 +201,8 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """
     begun = read_begun(folder)
     _require_same_run(config, begun, folder)
+    if config["epochs"] == AUTO:
+        config["epochs"] = begun.get("epochs")
     if schedule_keys(config) and begun.get("epochs") != config["epochs"]:
         raise ConfigError(
             f"{folder}: the learning rate follows a schedule over epochs={begun.get('epochs')}, and "
@@ -211,6 +213,8 @@ def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     for file, before in ((CONFIG, begun), (RESULT, result.get("config", {}))):
         for key in UPWARDS:
             value = before.get(key, config[key]) if isinstance(before, dict) else before
+            if key == "epochs" and value == AUTO == config[key]:
+                continue
             if not isinstance(value, int):
                 raise ConfigError(f"{folder / file} is damaged: {key}={value!r}")
             if config[key] < value and not config.ignores(key):

@@ -15,11 +15,12 @@ import pandas as pd
 from recbole_hyper.bridge import user_files
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.binding import parse_keys
+from recbole_hyper.data.data_defaults import MOST_EPOCHS
 from recbole_hyper.evaluation.compare import deviation
 from recbole_hyper.evaluation.results import commit, versions
 from recbole_hyper.evaluation.tables import table
 from recbole_hyper.files import plain, write_json, write_text
-from recbole_hyper.options import is_number
+from recbole_hyper.options import AUTO, is_number
 from recbole_hyper.sweep.checks import bind_base, bind_values
 from recbole_hyper.sweep.folder import OUTCOME, REQUEST, how_to_continue, opened, read_request
 from recbole_hyper.sweep.proposals import Listed, Optuna, Proposals, Trial, list_trials
@@ -196,7 +197,9 @@ class _Sweep:
         self.draws = int(base["seed"]), base.final_config_dict
         # other values fail when they are bound
         epochs = [value for domain in space.domains.get("epochs", ()) for value in domain.values if is_number(value)]
-        self.max_epochs = int(max([base["epochs"], *epochs]))
+        # where the data choose, at most so many
+        most = MOST_EPOCHS if base["epochs"] == AUTO else base["epochs"]
+        self.max_epochs = int(max([most, *epochs]))
         self.folder = Path(plan.folder)
         self.records = read_records(plan)
 

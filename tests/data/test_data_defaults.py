@@ -28,14 +28,15 @@ def statistics(sequences: int, per_item: float, *kept: float) -> TrainingStatist
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        (statistics(22_363, 12.7, 0.977, 0.996, 1.0), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Beauty
-        (statistics(35_598, 12.3, 0.993, 0.999, 1.0), (64, 0.5, 50, 256, 1e-4, 0.005)),  # Amazon Sports
-        (statistics(6_040, 268, 0.271, 0.446, 0.66), (128, 0.3, 200, 64, 0.0, 0.002)),  # MovieLens-1M
-        (statistics(3, 0.0, 1.0, 1.0, 1.0), (64, 0.5, 50, 32, 1e-4, 0.005)),
-        (statistics(10**7, 64, 0.6, 0.8, 0.9), (128, 0.4, 100, 512, 5e-5, 0.0035)),
+        (statistics(22_363, 12.7, 0.977, 0.996, 1.0), (64, 0.5, 50, 256, 1e-4, 0.005, 20)),  # Amazon Beauty
+        (statistics(35_598, 12.3, 0.993, 0.999, 1.0), (64, 0.5, 50, 256, 1e-4, 0.005, 20)),  # Amazon Sports
+        (statistics(6_040, 268, 0.271, 0.446, 0.66), (128, 0.3, 200, 64, 0.0, 0.002, 20)),  # MovieLens-1M
+        (statistics(3, 0.0, 1.0, 1.0, 1.0), (64, 0.5, 50, 32, 1e-4, 0.005, 20)),
+        (statistics(10**7, 64, 0.6, 0.8, 0.9), (128, 0.4, 100, 512, 5e-5, 0.0035, 2)),
+        (statistics(10**6, 64, 0.6, 0.8, 0.9), (128, 0.4, 100, 512, 5e-5, 0.0035, 10)),
     ],
 )
-def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, int, float, float]) -> None:
+def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, int, float, float, int]) -> None:
     found = choose_values(list(RULES), known)
     assert found["hidden_dropout_prob"] == found["attn_dropout_prob"]
     keys = (
@@ -45,6 +46,7 @@ def test_the_rules(known: TrainingStatistics, expected: tuple[int, float, int, i
         "train_batch_size",
         "weight_decay",
         "learning_rate",
+        "epochs",
     )
     assert tuple(found[key] for key in keys) == expected
 
@@ -61,6 +63,7 @@ def test_every_data_set_gets_values_that_the_keys_may_have(sequences: int, per_i
     assert found["train_batch_size"] in (32, 64, 128, 256, 512)
     assert 0 <= found["weight_decay"] <= 1e-4
     assert 0.002 <= found["learning_rate"] <= 0.005
+    assert 2 <= found["epochs"] <= 20
 
 
 def test_statistics_are_those_of_the_training_part(random_data: Path) -> None:
@@ -112,9 +115,12 @@ def test_a_run_is_that_with_the_numbers_and_says_them(random_data: Path, tmp_pat
     assert {key: found["config"][key] for key in RULES} == numbers
     assert found["valid"] == run("SASRecCE", "random", config_dict=keys("given", **numbers))["valid"]
     # a resumed run has the numbers in its folder, also where auto is asked for again
-    more = run("SASRecCE", "random", config_dict=keys("auto", **AUTO, epochs=3, resume=True))
-    assert more["data_defaults"] == found["data_defaults"]
-    assert read_json(tmp_path / "auto" / "result.json")["epochs"] == 3
+    again = run("SASRecCE", "random", config_dict=keys("auto", **AUTO, resume=True))
+    assert again["valid"] == found["valid"]
+    assert again["epochs"] == found["epochs"] <= numbers["epochs"] == 20
+    more = run("SASRecCE", "random", config_dict=keys("auto", **{**AUTO, "epochs": 21}, resume=True))
+    assert more["data_defaults"]["chosen"].items() < numbers.items()
+    assert read_json(tmp_path / "auto" / "result.json")["config"]["epochs"] == 21
     assert "data_defaults" not in run("SASRecCE", "random", config_dict=keys("plain"))
     with pytest.raises(ConfigError, match=r"hidden_dropout_prob: 0\.5 before, 0\.1 now"):
         run("SASRecCE", "random", config_dict=keys("auto", **{**AUTO, "hidden_dropout_prob": 0.1}, resume=True))
