@@ -39,8 +39,10 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at_most", default="", help="items with one value of a column, as {category: 2}")
     parser.add_argument("--at_least", default="", help="items that meet a condition, as {interactions = 0: 2}")
     parser.add_argument("--boost", type=Path, help="table of items and what is added to their scores (column boost)")
-    parser.add_argument("--diversity", type=float, default=0.0, help="0 to 1: weight of unlikeness in a list")
-    parser.add_argument("--diversity_by", default="", help="column that likeness compares; default: item vectors")
+    parser.add_argument(
+        "--diversity", type=float, default=0.0, help="0 to 1: how much the items of a list should differ"
+    )
+    parser.add_argument("--diversity_by", default="", help="column that similarity compares; default: item vectors")
 
 
 def switch(text: str) -> bool:
@@ -86,7 +88,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(frame_table(model.answer(query[:_SHOWN], plan)))
         print(f"{min(_SHOWN, n)} of {n} users; --output=FILE.parquet writes all")
-        stream.tell_skipped(query)
+        stream.warn_skipped(query)
         return 0
     options: dict[str, Any] = {"csv_safe": arguments.csv_safe}
     if arguments.num_workers != 1:

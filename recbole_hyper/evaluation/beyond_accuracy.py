@@ -16,20 +16,15 @@ Float64 = npt.NDArray[np.float64]
 
 # of all training interactions: what the most popular and the least popular items have together
 HEAD, TAIL = 0.2, 0.2
-_CHUNK = 1 << 20  # pairs of items, or items of histories, at one time
+_CHUNK = 1 << 20  # pairs of items, or items of histories, at once
 
 
 def novelty(items: Items, counts: Items, topk: Sequence[int]) -> dict[int, float]:
-    """Return the mean self-information in bits of the first k items of the lists, by k.
+    """Return the mean self-information in bits of the first k of ``items`` (n, K), 0 where a list is shorter, by k.
 
-    That of an item is -log2 of its share of the training interactions (Zhou et al., 2010; Vargas and Castells, 2011);
-    an item without one is taken as an item with one. Larger is better: the lists show less popular items. It is the
-    mean over the items of a list, then over the lists that have one.
-
-    Args:
-        items: (n, K) lists of item ids, 0 where a list is shorter.
-        counts: (n_items,) training interactions of each item.
-        topk: lengths k, at most K.
+    That of an item is -log2 of its share of the training interactions ``counts`` (n_items,), of at least one (Zhou et
+    al., 2010; Vargas and Castells, 2011). Larger is better: the lists show less popular items. It is the mean over the
+    items of a list, then over the lists that have one.
     """
     seen = np.maximum(counts, 1)
     information = -np.log2(seen / max(1, int(counts.sum())))
@@ -38,16 +33,11 @@ def novelty(items: Items, counts: Items, topk: Sequence[int]) -> dict[int, float
 
 
 def intra_list_diversity(items: Items, tokens: scipy.sparse.csr_matrix, topk: Sequence[int]) -> dict[int, float]:
-    """Return the mean distance of two items among the first k of a list, by k: 0 to 1, larger is more diverse.
+    """Return the mean distance of two items among the first k of a list (n, K), by k: 0 to 1, larger is more diverse.
 
-    The distance is 1 less the Jaccard similarity of the items' tokens, such as their genres; an item without tokens has
-    distance 1 to every other (Ziegler et al., 2005; Zhang and Hurley, 2008). It is the mean over the pairs of a list,
-    then over the lists with two items or more; 0 where there is none.
-
-    Args:
-        items: (n, K) lists of item ids, 0 where a list is shorter.
-        tokens: (n_items, T) binary matrix of the tokens of each item.
-        topk: lengths k, at most K.
+    The distance is 1 less the Jaccard similarity of their rows of ``tokens`` (n_items, T; binary), such as genres; an
+    item without tokens has distance 1 to every other (Ziegler et al., 2005; Zhang and Hurley, 2008). It is the mean
+    over the pairs of a list, then over the lists with two items or more; 0 where there is none.
     """
     first, second = np.triu_indices(items.shape[1], k=1)
     sums, pairs = ({k: np.zeros(len(items)) for k in topk} for _ in range(2))
@@ -68,18 +58,13 @@ def intra_list_diversity(items: Items, tokens: scipy.sparse.csr_matrix, topk: Se
 
 
 def popularity_miscalibration(items: Items, cases: Cases, counts: Items, topk: Sequence[int]) -> dict[int, float]:
-    """Return how far the popularity of the first k items is from that of the user's history, by k: 0 to 1, 0 is best.
+    """Return how far the first k of ``items`` (n, K) are in popularity from the user's history, by k: 0 (best) to 1.
 
-    The Jensen-Shannon divergence in bits of two distributions over head, middle and tail items: of the history and of
-    the list, meant over the cases that have both (user popularity deviation of Abdollahpouri et al., 2021; calibration
-    of Steck, 2018). The head are the most popular items that have together at most 20 % of the training interactions,
-    the tail the least popular ones; of equal counts the smaller id is the more popular.
-
-    Args:
-        items: (n, K) lists of item ids, 0 where a list is shorter.
-        cases: (n) cases with their histories.
-        counts: (n_items,) training interactions of each item.
-        topk: lengths k, at most K.
+    It is the Jensen-Shannon divergence in bits of two distributions over head, middle and tail items, of the
+    history and of the list, and its mean over the cases that have both (user popularity deviation of Abdollahpouri et
+    al., 2021; calibration of Steck, 2018). The head are the most popular items with together at most 20 % of the
+    training interactions ``counts`` (n_items,), the tail the least popular ones; of equal counts the smaller id is the
+    more popular.
     """
     group = popularity_groups(counts)
     lengths, history = history_items(cases)
@@ -96,7 +81,7 @@ def popularity_miscalibration(items: Items, cases: Cases, counts: Items, topk: S
 
 
 def popularity_groups(counts: Items) -> Items:
-    """Return the (n_items,) group of each item: 0 head, 1 middle, 2 tail; padding, item 0, is in the tail."""
+    """Return the (n_items,) group of each item: 0 head, 1 middle, 2 tail, where padding is too."""
     order = np.lexsort((np.arange(len(counts)), -counts))
     order = order[order > 0]
     reached = np.cumsum(counts[order])

@@ -27,10 +27,10 @@ def require_one_split(results: Mapping[str, Mapping[str, Any]]) -> None:
         pair = results[first], results[name]
         values = {f"{key} is": [one.get(key) for one in pair] for key in SAME}
         values["their candidates were drawn with candidate_seed"] = [_candidate_seed(one) for one in pair]
-        for what, (one, other) in values.items():
+        for fact, (one, other) in values.items():
             if one != other:
                 raise StatisticsError(
-                    f"{first} and {name} cannot be compared: {what} {one!r} and {other!r}; use another output_dir"
+                    f"{first} and {name} cannot be compared: {fact} {one!r} and {other!r}; use another output_dir"
                 )
 
 
@@ -53,15 +53,14 @@ def comparison(
 ) -> tuple[list[dict[str, Any]], list[Pair]]:
     """Return a row per model, in the order given, and the tested pairs of models.
 
-    ``results`` (content of result.json) and ``folders`` are by model and seed, None for the one run of a model;
-    all models have the same seeds. ``failed`` are the messages of models that gave no result.
+    ``results`` (content of result.json) and ``folders`` are by model and seed, None for the one run of a model; all
+    models have the same seeds. ``failed`` has the messages of models without a result.
 
-    A row has model, every metric of ``part`` ("test" or "valid"), train_seconds, total_seconds, peak_memory_mib,
-    parameters, best_epoch, and, where the cases were saved, difference (to the best), low, high, p_value and over (what
-    the p-value covers: other users, other seeds). The best is the model with the best ``metric``, such as "ndcg@10";
-    it has no p-value. The p-values are adjusted for all pairs of models, so that the choice of the best is covered
-    (:func:`recbole_hyper.evaluation.pairs.compare_models`). Over several seeds every number is a mean, and each metric
-    has a column ``<metric> std`` beside it.
+    A row has model, metrics of ``part``, train_seconds, total_seconds, peak_memory_mib, parameters and best_epoch; over
+    several seeds their means, and ``<metric> std`` beside each metric. Where the cases were saved, all rows but that of
+    the best by ``metric`` also have difference (to the best), low, high, p_value and over (what the p-value covers).
+    P-values are adjusted for all pairs of models, so that they cover the choice of the best
+    (:func:`recbole_hyper.evaluation.pairs.compare_models`).
     """
     labelled = {(name, seed): result for name, runs in results.items() for seed, result in runs.items()}
     require_one_split({name if seed is None else f"{name}, seed {seed}": r for (name, seed), r in labelled.items()})
@@ -75,14 +74,12 @@ def comparison(
             if None not in by_seed and column in next(iter(by_seed.values()))[part]:
                 rows[name][f"{column} std"] = deviation(values)
     pairs = add_tests(rows, metric, {name: list(by_seed.values()) for name, by_seed in folders.items()}, part)
-    return [
-        *rows.values(),
-        *({"model": name, "note": f"failed: {text}"} for name, text in (failed or {}).items()),
-    ], pairs
+    notes = [{"model": name, "note": f"failed: {text}"} for name, text in (failed or {}).items()]
+    return [*rows.values(), *notes], pairs
 
 
 def mean(values: Sequence[Any]) -> Any:
-    """Return the mean of numbers; what all share as it is; every text there is; None where a value is missing."""
+    """Return the mean of numbers, all different texts, or the one value of all; None if a value is missing."""
     if any(value is None for value in values):
         return None
     if len(set(values)) == 1:
@@ -91,7 +88,7 @@ def mean(values: Sequence[Any]) -> Any:
 
 
 def deviation(values: Sequence[Any]) -> float | None:
-    """Return the standard deviation with n - 1; None for one value, and where one is missing."""
+    """Return the standard deviation with n - 1; None for one value or if one is missing."""
     return None if len(values) < 2 or any(value is None for value in values) else statistics.stdev(values)
 
 
@@ -106,11 +103,10 @@ def _row(result: Mapping[str, Any], part: str) -> dict[str, Any]:
 def add_tests(
     rows: Mapping[str, dict[str, Any]], metric: str, folders: Mapping[str, Sequence[Path]], part: str = "test"
 ) -> list[Pair]:
-    """Add difference, low, high, p_value and over to the ``rows`` by name, for all but the best by ``metric``, and the
-    mark † to the metric of those with p < .05; return the tested pairs.
+    """Add difference, low, high, p_value and over to all ``rows`` (by name) but the best by ``metric``, and the mark †
+    to metrics with p < .05; return the tested pairs.
 
-    ``folders`` are the runs of each name, one for each seed. A name whose cases were not saved gets a note, and is no
-    part of the family that is tested.
+    ``folders`` are the runs of each name, one for each seed. A name without saved cases gets a note and is not tested.
     """
     scored = {name: row[metric] for name, row in rows.items() if row.get(metric) is not None}
     cases = {}
@@ -131,21 +127,19 @@ def add_tests(
     for pair in pairs:
         if best in (pair.first, pair.second):
             other = pair.turned() if pair.first == best else pair
-            rows[other.first].update(
-                difference=other.difference, low=other.low, high=other.high, p_value=other.p_value, over=other.over
-            )
-            rows[other.first][f"{metric} mark"] = MARK if other.p_value < LEVEL else ""
+            found = {name: getattr(other, name) for name in ("difference", "low", "high", "p_value", "over")}
+            rows[other.first] |= {**found, f"{metric} mark": MARK if other.p_value < LEVEL else ""}
     return pairs
 
 
 def p_value_text(metric: str, *, several: bool) -> str:
-    """Return what p-values and marks mean."""
+    """Return the note that explains p-values and marks."""
     text = (
         f"p_value: {metric} against the best model, adjusted for all pairs of models ({SEEDS if several else USERS}); "
-        f"{MARK} where it is below {LEVEL:g}"
+        f"{MARK} where it is below {LEVEL:g}."
     )
     covers = "covers other users of these trained models only: with other seeds the order may change, see --seeds=1,2,3"
-    return f"{text}." if several else f"{text}. One seed {covers}."
+    return text if several else f"{text} One seed {covers}."
 
 
 def comparison_table(
@@ -166,16 +160,12 @@ def pair_table(pairs: Sequence[Pair], metric: str) -> Table:
     rows = [{**vars(pair), "over": pair.over} for pair in pairs]
     columns = ["first", "second", "difference", "low", "high", "p_value", "over"]
     note = f"{metric} of the first less the second. low to high: simultaneous 95 % intervals of all pairs."
-    return Table(
-        rows, columns, forms={"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f"), note=note
-    )
+    forms = {"p_value": "p"} | dict.fromkeys(("difference", "low", "high"), "+.4f")
+    return Table(rows, columns, forms=forms, note=note)
 
 
 def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return on what seconds and memory of the rows of :func:`comparison` were measured, as a sentence; "" if unknown.
-
-    Of more than one device, each model is named with its own: their seconds do not compare.
-    """
+    """Return the device on which the rows of :func:`comparison` were measured, or each model's, in a sentence."""
     found = {str(row["model"]): str(row["device"]) for row in rows if row.get("device")}
     if len(set(found.values())) <= 1:
         return f" Seconds and memory: {next(iter(found.values()))}." if found else ""
@@ -184,7 +174,7 @@ def measured_on(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def comparison_caption(result: Mapping[str, Any], part: str = "test", seeds: Sequence[int] = ()) -> str:
-    """Return what a reader must know of the data: data set, protocol, candidates, cases, and the seeds."""
+    """Return the caption: data set, protocol, candidates, cases and seeds."""
     what = f"{result['dataset']}, {protocol_text(result, part)}, split {result['eval_args']['split']}, "
     what += f"{result[f'n_{part}_cases']:,} {part} cases{repeats_text(result, part)}, "
     if not seeds:
@@ -200,15 +190,14 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
     """
     require_one_split({f"seed {seed}": result for seed, result in results.items()})
     first = next(iter(results.values()))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in dict.fromkeys([*first["valid"], *first["test"]]):
-        row: dict[str, Any] = {"metric": name}
-        for part in ("valid", "test"):
-            values = [result[part].get(name) for result in results.values()]
-            row |= {part: mean(values), f"{part} std": deviation(values)}
-        for part in ("valid", "test"):
-            row |= {f"{part} seed {seed}": result[part].get(name) for seed, result in results.items()}
-        rows.append(row)
+        values = {part: [result[part].get(name) for result in results.values()] for part in ("valid", "test")}
+        rows.append({"metric": name})
+        for part, own in values.items():
+            rows[-1] |= {part: mean(own), f"{part} std": deviation(own)}
+        for part, own in values.items():
+            rows[-1] |= {f"{part} seed {seed}": value for seed, value in zip(results, own, strict=True)}
     note = (
         f"{headline(first)}, seeds {', '.join(map(str, results))}. Mean and standard deviation (n - 1) over the seeds; "
         "split and candidates are the same in all of them."

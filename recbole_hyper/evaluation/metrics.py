@@ -1,4 +1,4 @@
-"""RecBole's metrics, and those beyond accuracy, computed from ranks."""
+"""RecBole's metrics, those beyond accuracy, and whether everyone gets the same items, computed from ranks."""
 
 from __future__ import annotations
 
@@ -39,12 +39,9 @@ def compute_metrics(
     """Return ``{"ndcg@10": ...}`` of ``ranks``, as means over cases, by RecBole's own metric classes where it has one.
 
     Args:
-        metrics: RecBole's names, such as NDCG, Hit, MRR, ItemCoverage, or Novelty, IntraListDiversity and
-            PopularityMiscalibration (:mod:`recbole_hyper.evaluation.beyond_accuracy`).
+        metrics: names of RecBole, or of :mod:`recbole_hyper.evaluation.beyond_accuracy`.
         topk, decimals: cut-offs, and metric_decimal_place.
-        n_items: number of items that can be recommended, the denominator of coverage (RecBole's own run counts
-            padding as an item).
-        n_users: number of users.
+        n_items: items that can be recommended, the denominator of coverage (RecBole's own run counts padding).
         item_counts, user_counts: training interactions by id, for popularity metrics.
         tail_ratio: of TailPercentage: share of the items, or largest count above 1; None is RecBole's .1.
         cases: the ranked cases, for Novelty and PopularityMiscalibration.
@@ -115,3 +112,23 @@ def _without_placeholders(key: str, struct: DataStruct, settings: dict[str, Any]
         result[f"{key}@{k}"] = float(next(iter(metric.calculate_metric(struct).values())))
     struct.set("rec.items", items)
     return result
+
+
+# (share) .12 and less after two epochs of training on ml-100k, .38 to .98 before a model learns, and for popularity
+SAME = 0.3
+# of fewer cases, or fewer candidates for a place of the lists, the share is chance
+CASES, CANDIDATES = 100, 20
+
+
+def list_overlap(ranks: Ranks) -> float | None:
+    """Return which share of the best items of one case another case has among its best too, 0 to 1.
+
+    The mean over all pairs of different cases, sum_i c_i (c_i - 1) / (n (n - 1) k) with c_i lists that hold item i.
+    None where it would be chance: under 100 cases or 20 k candidates.
+    """
+    n, k = ranks.top_items.shape
+    if n < CASES or ranks.n_candidates.mean() < CANDIDATES * k:
+        return None
+    counts = np.bincount(ranks.top_items.ravel()).astype(float)
+    counts[0] = 0.0  # padding of short lists
+    return float((counts * (counts - 1.0)).sum() / (n * (n - 1.0) * k))

@@ -1,4 +1,4 @@
-"""What a protocol made of the data, as tables: counts, dates, and what was lost on the way."""
+"""What a protocol did with the data, as tables: counts, dates and losses."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ from recbole_hyper.types import Cases, Prefixes, Ranks
 
 # scores in float32 and one comparison of them
 _BYTES_PER_SCORE = 5
-# scores computed at one time, unless 256 rows are more
+# scores computed at once, unless 256 rows are more
 SCORES_PER_BLOCK = 6 << 20
 
 Scorer = Callable[[Prefixes], Tensor]
@@ -43,15 +43,15 @@ def rank_cases(
     scorer gets the last rank. The lists of best items order equal scores by item id.
 
     Args:
-        score: gives (n, n_items) scores of a slice of cases; column 0 is padding and ignored. Called with
-            consecutive slices whose scores fit ``memory_budget`` (at least one case).
-        cases: what is asked.
+        score: gives (n, n_items) scores of consecutive slices of cases that fit ``memory_budget`` (at least one case);
+            column 0, padding, is ignored.
+        cases: the cases.
         n_items: number of item ids, padding included.
         k: length of the lists of best items.
         exclude_seen: leave out the items of each case's history. A target that is in its own history, or not in
             the catalogue, then gets the last rank, below the lists of best items: a miss at every cut-off up to k.
         catalogue: (n_items,) True where an item may be recommended; None is every item.
-        memory_budget: bytes held at one time: four for a score, one for its comparison with that of the target.
+        memory_budget: bytes held at once: four for a score, one for its comparison with that of the target.
         progress: label of a progress bar, or None.
 
     Raises:
@@ -81,7 +81,7 @@ def rank_cases(
 
 
 def rows_of_a_block(n_items: int, memory_budget: int) -> int:
-    """Return how many rows of scores of ``n_items`` are computed at one time within ``memory_budget`` bytes."""
+    """Return how many rows of scores of ``n_items`` are computed at once within ``memory_budget`` bytes."""
     size = max(1, int(memory_budget) // (n_items * _BYTES_PER_SCORE))
     # small blocks stay in the cache and in memory that the allocator keeps; 256 rows are enough for a good product
     return min(size, max(256, SCORES_PER_BLOCK // n_items))

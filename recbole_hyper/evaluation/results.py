@@ -24,8 +24,8 @@ PACKAGES = ("recbole-hyper", "recbole", "torch", "numpy", "pandas", "scipy", "ge
 
 
 def cases_frame(cases: Cases, ranks: Ranks, item_counts: Counter, user_counts: Counter) -> pd.DataFrame:
-    """Return a row per case: user_id, item_id, position (length of history), timestamp, rank, n_candidates, and how
-    often the target and the user are in the training part (item_count, user_count)."""
+    """Return a row per case: user_id, item_id, position (length of history), timestamp, rank, n_candidates, and the
+    training interactions of its target and user (item_count, user_count)."""
     store = cases.store
     items, users = cases.targets, store.users[cases.rows]
     return pd.DataFrame(
@@ -57,10 +57,8 @@ def counted(counter: Counter, size: int) -> npt.NDArray[np.int64]:
 
 def versions() -> dict[str, str]:
     """Return the versions of python, platform and packages, and the library of CPU products: what decides a result."""
-    found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
-        found[name] = package_version(name)
-    return {**found, "cpu products": product_library()}
+    system = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    return {**system, **{name: package_version(name) for name in PACKAGES}, "cpu products": product_library()}
 
 
 def package_version(name: str = PACKAGES[0]) -> str:
@@ -72,10 +70,8 @@ def package_version(name: str = PACKAGES[0]) -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout that this package runs from ("+" when changed).
-
-    None outside a checkout, where git is missing, and for a copy of the package inside the checkout of something else.
-    """
+    """Return the commit of the checkout that this package runs from ("+" when changed); None outside one, and for a
+    copy of the package inside the checkout of something else."""
     folder = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -126,15 +122,14 @@ def epochs_text(result: Mapping[str, Any]) -> str:
 def metrics_table(result: Mapping[str, Any]) -> str:
     """Return the metrics of validation and test as a table, with their intervals where the result has some."""
     parts = [part for part in ("valid", "test") if result.get(part)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in dict.fromkeys(name for part in parts for name in result[part]):
-        row: dict[str, Any] = {"metric": name}
+        rows.append({"metric": name})
         for part in parts:
-            row[part] = result[part].get(name)
-            if result.get(f"{part}_intervals"):
-                interval = result[f"{part}_intervals"].get(name)
-                row[f"{part} interval"] = f"{interval[0]:.4f} to {interval[1]:.4f}" if interval else None
-        rows.append(row)
+            rows[-1][part] = result[part].get(name)
+            if bounds := result.get(f"{part}_intervals"):
+                pair = bounds.get(name)
+                rows[-1][f"{part} interval"] = "{:.4f} to {:.4f}".format(*pair) if pair else None
     return table(rows) if rows else ""
 
 

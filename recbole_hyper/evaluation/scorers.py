@@ -1,6 +1,6 @@
 """How a model scores the cases of a slice: this project's models by states, RecBole's by full_sort_predict, or predict.
 
-RecBole's general models get the histories folded in where they are functions of a history, and are refused where not.
+RecBole's general models read the history of a case if they are functions of one; others refuse unknown users.
 """
 
 import copy
@@ -24,7 +24,7 @@ from recbole_hyper.types import Prefixes, Split
 
 logger = logging.getLogger("recbole_hyper")
 
-# input positions encoded at one time: bounds activations whatever eval_batch_size and MAX_ITEM_LIST_LENGTH are
+# input positions encoded at once: bounds activations whatever eval_batch_size and MAX_ITEM_LIST_LENGTH are
 TOKENS_PER_BATCH = 1 << 16
 
 
@@ -68,11 +68,9 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
     """Return the scorer of a model of RecBole by its full_sort_predict, or where it has none by its predict."""
     length, device, n_items = int(config["MAX_ITEM_LIST_LENGTH"]), config["device"], model.n_items
     size = max(1, min(int(config["eval_batch_size"]), TOKENS_PER_BATCH // length))
-    rank_all = (
-        model.full_sort_predict
-        if has_full_ranking(model)
-        else _by_predict(model, config, max(1, TOKENS_PER_BATCH // length))
-    )
+    rank_all = model.full_sort_predict
+    if not has_full_ranking(model):
+        rank_all = _by_predict(model, config, max(1, TOKENS_PER_BATCH // length))
 
     @torch.no_grad()
     def score(cases: Prefixes) -> Tensor:
@@ -87,12 +85,12 @@ def full_sort_scorer(model: Any, config: Any) -> Scorer:
 
 
 def has_full_ranking(model: Any) -> bool:
-    """Return whether a model of RecBole scores all items at one time."""
+    """Return whether a model of RecBole scores all items at once."""
     return type(model).full_sort_predict is not AbstractRecommender.full_sort_predict
 
 
 def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
-    """Return what scores all items by ``predict``, ``size`` pairs of a row and an item at a time (NeuMF)."""
+    """Return what scores all items by ``predict`` (NeuMF), ``size`` pairs of a row and an item at a time."""
 
     def score(batch: Any) -> Tensor:
         found = []
@@ -109,8 +107,7 @@ def _by_predict(model: Any, config: Any, size: int) -> Callable[[Any], Tensor]:
 def fold_in_scorer(model: Any) -> Scorer | None:
     """Return a scorer that gives a model of RecBole the history of each case, None if the model cannot take one.
 
-    Without it EASE, ItemKNN and the autoencoders would score a user by the training part alone, whatever happened
-    since, and a new user not at all.
+    By itself EASE, ItemKNN or an autoencoder scores a user by the training part alone, and a new user not at all.
     """
     make = FOLD_IN.get(type(model).__name__)
     return None if make is None else make(model)

@@ -1,7 +1,4 @@
-"""The best items of rows of scores, exactly, for recommend, similar and the service.
-
-Imports no torch, so that a process that serves needs none.
-"""
+"""The best items of rows of scores, exactly, for recommend, similar and the service. Imports no torch."""
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +19,9 @@ def best_items(
 ) -> tuple[npt.NDArray[np.int32], Scores]:
     """Return the k best items (n, k) of each row and their scores (n, k), best first, equal scores in item order.
 
-    A row that has fewer items ends with item 0 and score -inf.
-
-    Args:
-        scores: (n, n_items) float32, column 0 padding; overwritten.
-        k: length of the lists.
-        offsets, excluded: items ``excluded[offsets[i]:offsets[i + 1]]`` are left out of row ``i``; None: none.
-        hidden: (n_items,) True where an item is left out of every row; None leaves out none.
-
-    Raises:
-        NonFiniteScoreError: NaN or an infinite score of an item that is not left out.
+    A row that has fewer items ends with item 0 and score -inf. ``scores`` (n, n_items) are overwritten; column 0 is
+    padding. Row i leaves out the items ``excluded[offsets[i]:offsets[i + 1]]``, and every row those that are True in
+    ``hidden`` (n_items,). NonFiniteScoreError for NaN or an infinite score of an item that is not left out.
     """
     from recbole_hyper.kernels.ranks import LOWEST, rank_rows  # numba is imported when something is searched
 

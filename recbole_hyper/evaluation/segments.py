@@ -18,7 +18,6 @@ from recbole_hyper.evaluation.tables import Table, is_metric
 Labels = npt.NDArray[np.str_]
 
 _LENGTHS, _COUNTS = (1, 5, 10, 20, 50, 100), (1, 5, 20, 100, 500)  # the first of each group
-_UNTRAINED = "not trained on"
 _SMALL = 30  # labels of a column with fewer cases are joined
 _OTHER = "other"
 
@@ -33,10 +32,10 @@ def segment_table(
         names: history_length; item_popularity (training interactions of the target); user.new; or item.COLUMN. A case
             whose item has several values of a column is in the segment of each.
         metrics: such as "ndcg@10"; those that are no mean over cases are left out.
-        items: the .item file of the data, for the columns of items.
+        items: the .item file of the data, for item.COLUMN.
 
     Raises:
-        ConfigError: an unknown segment, a column that is not there, or cases that were saved without their counts.
+        ConfigError: an unknown segment or column, or cases that were saved without their counts.
     """
     shown = [name for name in metrics if case_values(name, np.ones(1, dtype=np.int64)) is not None]
     rows = []
@@ -60,8 +59,7 @@ def segments_of_models(
 ) -> Table:
     """Return a row per segment and model by ``metric``; ``folders`` are the runs of each model, one for each seed.
 
-    Cases of several seeds are pooled, and the intervals are over users. ConfigError as of :func:`segment_table`, and
-    for runs that saved no cases.
+    The cases of all seeds are pooled; the intervals are over users. Raises as :func:`segment_table`.
     """
     rows = []
     for name, runs in folders.items():
@@ -78,12 +76,10 @@ def segments_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ("
     metrics = [name for name in rows[0] if is_metric(name)]
     cut = max((name.rpartition("@")[2] for name in metrics), key=int, default="")
     shown = [name for name in metrics if name.endswith(f"@{cut}")]
-    texts = [
-        {**row, **{f"{name}, 95 %": f"{row[f'{name} low']:.4f} to {row[f'{name} high']:.4f}" for name in shown}}
-        for row in rows
-    ]
+    for name in shown:
+        rows = [{**row, f"{name}, 95 %": f"{row[f'{name} low']:.4f} to {row[f'{name} high']:.4f}"} for row in rows]
     heads = [head for name in shown for head in (name, f"{name}, 95 %")]
-    return Table(texts, [*columns, *heads], forms=dict.fromkeys(shown, ".4f"))
+    return Table(rows, [*columns, *heads], forms=dict.fromkeys(shown, ".4f"))
 
 
 def check_segments(names: Sequence[str], items: Path | None = None) -> None:
@@ -116,19 +112,6 @@ def _binned(values: npt.NDArray[np.int64], firsts: Sequence[int], zero: str) -> 
     return np.array(order)[np.searchsorted(firsts, values, side="right")], order
 
 
-def _by_length(cases: pd.DataFrame) -> tuple[Labels, list[str]]:
-    return _binned(cases["position"].to_numpy(), _LENGTHS, "0")
-
-
-def _by_popularity(cases: pd.DataFrame) -> tuple[Labels, list[str]]:
-    return _binned(_column(cases, "item_count"), _COUNTS, _UNTRAINED)
-
-
-def _by_new_user(cases: pd.DataFrame) -> tuple[Labels, list[str]]:
-    order = ["known", "new"]
-    return np.array(order)[(_column(cases, "user_count") == 0).astype(int)], order
-
-
 def _column(cases: pd.DataFrame, name: str) -> npt.NDArray[np.int64]:
     if name not in cases:
         raise ConfigError(
@@ -158,7 +141,7 @@ def _by_column(cases: pd.DataFrame, items: Path | None, column: str) -> Iterator
 
 
 SEGMENTS: dict[str, Callable[[pd.DataFrame], tuple[Labels, list[str]]]] = {
-    "history_length": _by_length,
-    "item_popularity": _by_popularity,
-    "user.new": _by_new_user,
+    "history_length": lambda cases: _binned(cases["position"].to_numpy(), _LENGTHS, "0"),
+    "item_popularity": lambda cases: _binned(_column(cases, "item_count"), _COUNTS, "not trained on"),
+    "user.new": lambda cases: (np.where(_column(cases, "user_count") == 0, "new", "known"), ["known", "new"]),
 }

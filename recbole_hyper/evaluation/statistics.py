@@ -16,7 +16,7 @@ Float64 = npt.NDArray[np.float64]
 
 METHOD = "BCa bootstrap over users"
 RESAMPLES = 5000
-_CHUNK = 1 << 22  # drawn numbers at one time
+_CHUNK = 1 << 22  # drawn numbers at once
 
 
 class StatisticsError(ValueError):
@@ -49,9 +49,8 @@ def intervals(
 ) -> dict[str, list[float]]:
     """Return {metric: [low, high]} at the level ``confidence`` for the metrics that are means over cases.
 
-    Others, such as coverage, have no interval here: a resample holds about 63% of the distinct lists, so its coverage
-    says little about the coverage of other users' lists. ``ranks`` (n,) are from 1; ``users`` (n,), the user of each
-    case, are what is drawn ``resamples`` times by ``seed``.
+    ``users`` (n,), the user of each case with its rank from 1 (n,), are drawn ``resamples`` times by ``seed``. Coverage
+    and the like have no interval: a resample holds about 63 % of the distinct lists.
     """
     values = {metric: per_case for metric in metrics if (per_case := case_values(metric, ranks)) is not None}
     if not values or not len(ranks):

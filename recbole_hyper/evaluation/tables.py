@@ -3,9 +3,7 @@
 Every table that this package shows or saves is made here, so that a number is written in one way everywhere.
 """
 
-import csv
 import html
-import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +35,12 @@ class Cell:
     mark: str = ""
     best: bool = False
     raw: str = ""
+
+    def shown(self, escape: Any = str, bold: str = "{}", raised: str = "{}", deviation: str = " ± {}") -> str:
+        """Return the cell in a form, given by its words around the parts."""
+        text = bold.format(escape(self.text)) if self.best else escape(self.text)
+        text += raised.format(escape(self.mark)) if self.mark else ""
+        return text + (deviation.format(self.deviation) if self.deviation else "")
 
 
 @dataclass(frozen=True)
@@ -81,21 +85,19 @@ class Table:
         return self.heads.get(column, column)
 
     def is_number(self, column: str) -> bool:
-        """Return whether a column has numbers and nothing else."""
-        values = [row.get(column) for row in self.rows]
-        return any(_is_number(value) for value in values) and all(_is_number(v) or is_missing(v) for v in values)
+        """Return whether a column has no text."""
+        return all(_is_number(row.get(column)) or is_missing(row.get(column)) for row in self.rows)
 
-    def cells(self) -> Iterator[list[Cell]]:
+    def cells(self) -> Iterator[tuple[Cell, ...]]:
         """Yield the cells of each row."""
-        lines = [self._column(column) for column in self.columns]
-        yield from (list(row) for row in zip(*lines, strict=True)) if lines else ()
+        return zip(*map(self._column, self.columns), strict=True)
 
     def _column(self, column: str) -> list[Cell]:
         values = [row.get(column) for row in self.rows]
         texts = number_texts(values, self.forms.get(column, ""))
-        known: list[Any] = [value for value in values if not is_missing(value)]
+        known: set[Any] = {value for value in values if not is_missing(value)}
         top = None
-        if column in self.best and self.is_number(column) and len(set(known)) > 1:
+        if column in self.best and self.is_number(column) and len(known) > 1:
             top = min(known) if column in self.smaller else max(known)
         cells = []
         for row, value, text in zip(self.rows, values, texts, strict=True):
@@ -108,7 +110,7 @@ class Table:
 
     def text(self) -> str:
         """Return plain text, numbers right."""
-        joined = [[c.text + c.mark + (f" ± {c.deviation}" if c.deviation else "") for c in row] for row in self.cells()]
+        joined = [[cell.shown() for cell in row] for row in self.cells()]
         heads = [self.head(column) for column in self.columns]
         widths = [max(map(len, entries)) for entries in zip(heads, *joined, strict=True)]
         right = [self.is_number(column) for column in self.columns]
@@ -121,61 +123,45 @@ class Table:
 
     def csv(self) -> str:
         """Return all columns, with all digits, as csv."""
-        names = list(dict.fromkeys([*self.columns, *(name for row in self.rows for name in row)]))
-        file = io.StringIO()
-        writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows({name: "" if is_missing(row.get(name)) else row[name] for name in names} for row in self.rows)
-        return file.getvalue()
+        names = dict.fromkeys([*self.columns, *(name for row in self.rows for name in row)])
+        return pd.DataFrame(list(self.rows), columns=list(names), dtype=object).to_csv(index=False, lineterminator="\n")
 
     def markdown(self) -> str:
         """Return a table of markdown, between caption and note."""
         right = ["---:" if self.is_number(column) else "---" for column in self.columns]
         lines = [[markdown_text(self.head(column)) for column in self.columns], right]
         for row in self.cells():
-            lines.append([_joined(c, markdown_text(c.text), "**{}**", " ± {}") for c in row])
+            lines.append([cell.shown(markdown_text, "**{}**") for cell in row])
         shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join(filter(None, [self.caption, shown, self.note])) + "\n"
 
     def latex(self) -> str:
         """Return a table environment for the package booktabs."""
-        kinds = "".join("r" if self.is_number(column) else "l" for column in self.columns)
-        lines = [" & ".join(latex_text(self.head(column)) for column in self.columns)]
-        form = r"\textbf{{{}}}", r" $\pm$ {}", r"\textsuperscript{{{}}}"
-        for row in self.cells():
-            lines.append(" & ".join(_joined(c, latex_text(c.text), *form, latex_text(c.mark)) for c in row))
-        head, *body = (f"{line} \\\\" for line in lines)
-        parts = [r"% \usepackage{booktabs}", r"\begin{table}[t]", r"\centering"]
-        parts += [f"\\caption{{{latex_text(self.caption)}}}"] if self.caption else []
-        parts += [
-            f"\\begin{{tabular}}{{{kinds}}}",
-            r"\toprule",
-            head,
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-        parts += [f"\\par\\smallskip\\footnotesize {latex_text(self.note)}"] if self.note else []
-        return "\n".join([*parts, r"\end{table}"]) + "\n"
+        form = r"\textbf{{{}}}", r"\textsuperscript{{{}}}", r" $\pm$ {}"
+        rows = [[cell.shown(latex_text, *form) for cell in row] for row in self.cells()]
+        body = pd.DataFrame(rows, columns=[latex_text(self.head(column)) for column in self.columns]).to_latex(
+            index=False, column_format="".join("r" if self.is_number(column) else "l" for column in self.columns)
+        )
+        caption = f"\\caption{{{latex_text(self.caption)}}}\n" if self.caption else ""
+        note = f"\\par\\smallskip\\footnotesize {latex_text(self.note)}\n" if self.note else ""
+        return f"% \\usepackage{{booktabs}}\n\\begin{{table}}[t]\n\\centering\n{caption}{body}{note}\\end{{table}}\n"
 
     def html(self) -> str:
         """Return an HTML table; the raw value of each cell is in ``data-value``, for sorting."""
-        numeric = {column: self.is_number(column) for column in self.columns}
-        heads = [(' class="number"' if numeric[c] else "", _breakable(self.head(c))) for c in self.columns]
-        lines = []
+        kinds = ["number" if self.is_number(c) else "long" if c in LONG else "" for c in self.columns]
+        head = "".join(
+            f"<th{_classes('number' if kind == 'number' else '')}>{_breakable(self.head(column))}</th>"
+            for column, kind in zip(self.columns, kinds, strict=True)
+        )
+        body = ""
         for row in self.cells():
-            parts = []
-            for column, cell in zip(self.columns, row, strict=True):
-                classes = ["number"] if numeric[column] else ["long"] if column in LONG else []
-                classes += ["best"] if cell.best else []
-                label = f' class="{" ".join(classes)}"' if classes else ""
-                content = html.escape(cell.text) + (f"<sup>{html.escape(cell.mark)}</sup>" if cell.mark else "")
-                content += f'<span class="deviation">± {cell.deviation}</span>' if cell.deviation else ""
-                parts.append(f'<td{label} data-value="{html.escape(cell.raw)}">{content}</td>')
-            lines.append(f"<tr>{''.join(parts)}</tr>")
-        head = "".join(f"<th{label}>{name}</th>" for label, name in heads)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+            body += "<tr>"
+            for kind, cell in zip(kinds, row, strict=True):
+                label = _classes(kind, "best" if cell.best else "")
+                text = cell.shown(html.escape, "{}", "<sup>{}</sup>", '<span class="deviation">± {}</span>')
+                body += f'<td{label} data-value="{html.escape(cell.raw)}">{text}</td>'
+            body += "</tr>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def save(self, folder: Path, name: str) -> list[Path]:
         """Write csv, markdown and LaTeX; return their paths."""
@@ -188,16 +174,7 @@ class Table:
 def table(rows: Rows, columns: Sequence[str] | None = None) -> str:
     """Return rows as plain text; every number has its own digits, for columns of unlike values."""
     columns = list(columns or rows[0])
-    texts = [{name: _plain(row.get(name)) for name in columns} for row in rows]
-    right = {name for name in columns if all(_is_number(row.get(name)) or row.get(name) is None for row in rows)}
-    widths = {name: max([len(name), *(len(text[name]) for text in texts)]) for name in columns}
-
-    def line(cells: Mapping[str, str]) -> str:
-        parts = [cells[n].rjust(widths[n]) if n in right else cells[n].ljust(widths[n]) for n in columns]
-        return "  ".join(parts).rstrip()
-
-    heads = [line({name: name for name in columns}), line({name: "-" * widths[name] for name in columns})]
-    return printable("\n".join([*heads, *map(line, texts)]))
+    return printable(Table(rows, columns, forms=dict.fromkeys(columns, "own")).text())
 
 
 def frame_table(frame: pd.DataFrame) -> str:
@@ -215,11 +192,14 @@ def number_texts(values: Sequence[Any], form: str = "") -> list[str]:
     """Return the values of a column as a reader wants them, by ``form`` or with as many digits as tell most apart.
 
     A number that these digits would make 0 or round by much, such as a rate of 1e-5 beside one of 1e-3, has its own.
-    The form "p" is that of p-values.
+    The form "p" is that of p-values; "own" gives each number four digits, or one from 100 on.
     """
+    if form == "own":
+        return [_own_digits(value) for value in values]
+    if form == "p":
+        return ["" if is_missing(v) else "< 0.0001" if v < 1e-4 else f"{v:.4f}" for v in values]
     if form:
-        return [("< 0.0001" if value < 1e-4 else f"{value:.4f}") if form == "p" and not is_missing(value)
-                else "" if is_missing(value) else format(value, form) for value in values]  # fmt: skip
+        return ["" if is_missing(value) else format(value, form) for value in values]
     numbers = [float(value) for value in values if _is_number(value) and not is_missing(value)]
     floats = any(isinstance(value, float | np.floating) and not is_missing(value) for value in values)
     if not floats or not numbers or any(abs(n) == math.inf for n in numbers):
@@ -272,11 +252,8 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def _joined(cell: Cell, text: str, bold: str, deviation: str, raised: str = "{}", mark: str = "") -> str:
-    """Return a cell with the words of a format around its parts."""
-    text = bold.format(text) if cell.best else text
-    text += raised.format(mark or cell.mark) if cell.mark else ""
-    return text + (deviation.format(cell.deviation) if cell.deviation else "")
+def _classes(*names: str) -> str:
+    return f' class="{" ".join(filter(None, names))}"' if any(names) else ""
 
 
 def _breakable(text: str) -> str:
@@ -284,12 +261,10 @@ def _breakable(text: str) -> str:
     return re.sub(r"(?<=_)|(?<=\w{9})(?=@)", "<wbr>", html.escape(text))
 
 
-def _plain(value: Any) -> str:
-    if value is None:
-        return "-"
+def _own_digits(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4f}" if abs(float(value)) < 100 else f"{value:.1f}"
-    return str(value)
+    return "-" if value is None else str(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,17 +14,8 @@ from recbole_hyper.evaluation.compare import p_value_text
 from recbole_hyper.evaluation.segments import segments_of_models
 from recbole_hyper.evaluation.tables import Table, cell, is_metric
 from recbole_hyper.files import write_text
+from recbole_hyper.report import figures
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry, ReportError, collect
-from recbole_hyper.report.figures import (
-    cost_figure,
-    coverage_figure,
-    curve_figure,
-    parameter_figure,
-    save,
-    segment_figure,
-    series_figure,
-    size_figure,
-)
 from recbole_hyper.report.page import Page
 from recbole_hyper.report.tables import (
     cost_table,
@@ -37,8 +28,7 @@ from recbole_hyper.report.tables import (
 )
 from recbole_hyper.sweep.trial import FINISHED
 
-METRIC = "ndcg@10"
-PAGE, FIGURES = "report.html", "figures"
+METRIC, CASES = "ndcg@10", "cases_test.parquet"
 SEGMENT_CAPTION = "Segments of at least 30 cases, with 95 % intervals; the table has all."
 # columns of a leaderboard that are written above its table where they are constant
 _ONCE = ("selected by", "seeds", "epochs", "curvature", "over")
@@ -55,8 +45,11 @@ class _Report(Page):
     def draw(self, figure: Figure | None, caption: str, *name: object) -> None:
         """Write a figure to the folder and add it to the page; nothing for None."""
         if figure is not None:
-            file = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, name))).strip("-")
-            self.figure(save(figure, self.folder / FIGURES, file), caption)
+            self.figure(figures.save(figure, self.folder / "figures", _file_name(*name)), caption)
+
+
+def _file_name(*words: object) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, words))).strip("-")
 
 
 def build_report(
@@ -65,17 +58,13 @@ def build_report(
     """Write a report over the runs and sweeps in and below ``folders`` into ``output``; return the path of report.html.
 
     ``metric`` is the validation metric of the cost and size figures; ``segments`` add a section, see
-    :func:`recbole_hyper.evaluation.segments.segment_table`. ReportError where there is nothing to report on,
-    and for a metric that no run has.
+    :func:`recbole_hyper.evaluation.segments.segment_table`. ReportError if there is no run, or none has ``metric``.
     """
     found = collect(folders)
     _require_metric(found, metric)
-    target = Path(output)
-    counts = (
-        f"{_count(found.of(RUN, FINAL), 'tested run')}, {_count(found.sweeps, 'sweep')} with "
-        f"{_count(found.of(TRIAL), 'trial')}"
-    )
-    page = _Report("Runs and sweeps", counts, target)
+    tested, sweeps, trials = found.of(RUN, FINAL), found.sweeps, found.of(TRIAL)
+    counts = f"{_count(tested, 'tested run')}, {_count(sweeps, 'sweep')} with {_count(trials, 'trial')}"
+    page = _Report("Runs and sweeps", counts, Path(output))
     for problem in found.problems:
         print(f"warning: {problem}", file=sys.stderr)
     page.notes(warnings_of(found))
@@ -87,8 +76,8 @@ def build_report(
     _parameters(page, found)
     _curves(page, found)
     _environment(page, found)
-    write_text(target / PAGE, page.render())
-    return target / PAGE
+    write_text(page.folder / "report.html", page.render())
+    return page.folder / "report.html"
 
 
 def _require_metric(found: Collection, metric: str) -> None:
@@ -121,12 +110,12 @@ def _leaderboard(page: _Report, frame: pd.DataFrame) -> None:
         words = {"over": "p_value over"}
         texts = [f"{words.get(name, name)}: {cell(part[name].dropna().iloc[0])}" for name in once]
         texts += ["\u00b1 is the standard deviation over seeds"] if part["seeds"].max() > 1 else []
-        page.small("; ".join(texts).capitalize() + "." if texts else "")
+        page.text("; ".join(texts).capitalize() + "." if texts else "", small=True)
         page.table(_board(part.drop(columns=once), part["selected by"], part["seeds"]))
         metric = str(part["selected by"].iloc[0])
         covered = f"itemcoverage@{metric.rpartition('@')[2]}"
         if {metric, covered} <= set(part) and part[[metric, covered]].dropna().shape[0] > 1:
-            figure = coverage_figure(part, metric, covered, f"{dataset}: {protocol}")
+            figure = figures.coverage_figure(part, metric, covered, f"{dataset}: {protocol}")
             page.draw(figure, f"Accuracy against coverage: {metric}, {covered}.", "coverage", dataset, protocol)
 
 
@@ -138,20 +127,17 @@ def _segments(page: _Report, board: pd.DataFrame, found: Collection, names: Sequ
     results = {str(entry.folder): entry.result for entry in found.of(RUN, FINAL)}
     for (dataset, protocol), part in board.groupby(["dataset", "protocol"], sort=False):
         label = part["model"].where(part["settings"] == "", part["model"] + ", " + part["settings"])
-        runs = {
-            name: [Path(folder)]
-            for name, folder in zip(label, part["folder"], strict=True)
-            if (Path(folder) / "cases_test.parquet").is_file()
-        }
+        folders = map(Path, part["folder"])
+        runs = {n: [folder] for n, folder in zip(label, folders, strict=True) if (folder / CASES).is_file()}
         if not runs:
             continue
         metric = str(part["selected by"].iloc[0])
         root = results[part["folder"].iloc[0]]["config"].get("data_path", "")
         items = Path(root, str(dataset), f"{dataset}.item")
         table = segments_of_models(runs, names, metric, items=items)
-        table.save(page.folder, re.sub(r"[^A-Za-z0-9._-]+", "-", f"segments-{dataset}-{protocol}"))
+        table.save(page.folder, _file_name("segments", dataset, protocol))
         page.heading(f"{dataset}: {protocol}")
-        page.draw(segment_figure(table, metric, str(dataset)), SEGMENT_CAPTION, "segments", dataset, protocol)
+        page.draw(figures.segment_figure(table, metric, str(dataset)), SEGMENT_CAPTION, "segments", dataset, protocol)
         page.table(table, folded="As a table")
 
 
@@ -167,28 +153,21 @@ def _new_data(page: _Report, found: Collection, metric: str) -> None:
         return
     page.section("New data", "Finished runs on interactions after their training ('evaluate RUN --data=').")
     rows = []
-    for name, results in series.items():
-        for counts, test in ((result["protocol_counts"], result["test"]) for result in results):
-            # a Unix time, or any other number
-            end = counts["until"]
-            until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
-            cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
-            rows.append({"run": name, "until": until, **test, **cases})
+    for name, result in ((name, result) for name, results in series.items() for result in results):
+        counts, end = result["protocol_counts"], result["protocol_counts"]["until"]
+        # a Unix time, or any other number
+        until = str(pd.Timestamp(end, unit="s").floor("s")) if end > 1e6 else f"{end:g}"
+        cases = {"cases": counts["test cases"], "of new users": counts["cases of new users"]}
+        rows.append({"run": name, "until": until, **result["test"], **cases})
     table = Table.of(pd.DataFrame(rows))
     table.save(page.folder, "new_data")
-    page.draw(
-        series_figure(series, metric, ""),
-        f"{metric} over time, with the intervals that were computed.",
-        "new",
-    )
+    caption = f"{metric} over time, with the intervals that were computed."
+    page.draw(figures.series_figure(series, metric, ""), caption, "new")
     page.table(table)
 
 
 def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Table:
-    """Return the table of rows of a leaderboard that can be compared.
-
-    Of the metrics it has those at one cut-off, that of the metric that selected.
-    """
+    """Return the table of comparable rows of a leaderboard, with metrics at the cut-off of the one that selected."""
     selected = selected_by.unique()
     cut = str(selected[0]).rpartition("@")[2]
     heads: dict[str, str] = dict(_UNITS)
@@ -200,8 +179,8 @@ def _board(part: pd.DataFrame, selected_by: pd.Series, seeds: pd.Series) -> Tabl
     dropped = {"dataset", "protocol", "folder", *metrics} - set(shown)
     first = ["model", "settings", "epochs", "selected by", "valid", *shown, "p_value", "over"]
     usual = Table.of(part)
-    shown_columns = [name for name in usual.columns if name not in dropped]
-    columns = sorted(shown_columns, key=lambda name: first.index(name) if name in first else len(first))
+    columns = [name for name in usual.columns if name not in dropped]
+    columns.sort(key=lambda name: first.index(name) if name in first else len(first))
     smaller = [name for name in shown if is_smaller_better(name)]
     smaller += ["valid"] if len(selected) == 1 and is_smaller_better(str(selected[0])) else []
     note = p_value_text(str(selected[0]), several=bool(seeds.min() > 1)) if "p_value" in part else ""
@@ -226,7 +205,7 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
     fronts = []
     for number, ((dataset, protocol), part) in enumerate(costs.groupby(["dataset", "protocol"])):
         if len(part) > 1:
-            page.draw(cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
+            page.draw(figures.cost_figure(part, metric, f"{dataset}: {protocol}"), caption, "pareto", dataset, number)
         fronts += [pareto(part, cost, metric).assign(front=cost) for cost in ("peak MiB", "train seconds")]
     front = pd.concat(fronts, ignore_index=True)
     Table.of(front).save(page.folder, "pareto")
@@ -240,7 +219,7 @@ def _costs(page: _Report, found: Collection, metric: str) -> None:
     )
     Table.of(sizes).save(page.folder, "embedding_size")
     for number, ((dataset, protocol), part) in enumerate(sizes.groupby(["dataset", "protocol"])):
-        figure = size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
+        figure = figures.size_figure(part, f"valid {metric}", f"{dataset}: {protocol}")
         page.draw(figure, "The ring marks the optimum of a curve.", "embedding_size", dataset, number)
     page.table(Table.of(sizes[sizes["optimum"]].drop(columns=["optimum", "protocol"])))
 
@@ -256,14 +235,13 @@ def _parameters(page: _Report, found: Collection) -> None:
     Table.of(table).save(page.folder, "trials")
     for sweep in found.sweeps:
         counts = ", ".join(f"{count} {status}" for status, count in sweep.outcome.get("trials", {}).items())
-        page.heading(f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')} ({sweep.folder.name})")
+        page.heading(f"{sweep.request.get('model')} on {sweep.request.get('dataset')} ({sweep.folder.name})")
         page.text(f"Trials: {counts or 'the sweep is not finished'}.")
-        page.draw(parameter_figure(sweep), "Validation score by setting.", "parameters", sweep.folder.name)
+        page.draw(figures.parameter_figure(sweep), "Validation score by setting.", "parameters", sweep.folder.name)
         part = table[table["sweep"] == sweep.folder.name].drop(columns=["sweep", "model"])
         part = part.sort_values("score", ascending=not sweep.bigger, kind="stable").dropna(axis="columns", how="all")
-        page.table(
-            Table.of(part, best=["score"], smaller=[] if sweep.bigger else ["score"]), folded=f"All {len(part)} trials"
-        )
+        shown = Table.of(part, best=["score"], smaller=[] if sweep.bigger else ["score"])
+        page.table(shown, folded=f"All {len(part)} trials")
 
 
 def _curves(page: _Report, found: Collection) -> None:
@@ -276,12 +254,11 @@ def _curves(page: _Report, found: Collection) -> None:
     drawn |= {model: entries for model, entries in groups.items() if len(entries) > 1}
     for sweep in found.sweeps:
         own = [entry for entry in sweep.trials if entry.status == FINISHED and entry.score is not None]
-        best = sorted(own, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
-        drawn[sweep.folder.name] = best
-    figures = {title: curve_figure(entries, title) for title, entries in drawn.items()}
-    if any(figures.values()):
+        drawn[sweep.folder.name] = sorted(own, key=lambda entry: float(entry.score or 0.0), reverse=sweep.bigger)
+    curves = {title: figures.curve_figure(entries, title) for title, entries in drawn.items()}
+    if any(curves.values()):
         page.section("Training curves", "At most six of each. The loss is the mean over the steps of an epoch.")
-    for title, figure in figures.items():
+    for title, figure in curves.items():
         page.draw(figure, f"{title}: training loss and validation by epoch.", "curves", title)
 
 
@@ -291,6 +268,6 @@ def _environment(page: _Report, found: Collection) -> None:
     Table.of(frame).save(page.folder, "environment")
     versions = list(frame)[list(frame).index("commit") + 1 :]
     alike = [name for name in versions if frame[name].map(str).nunique() == 1 and frame[name].notna().all()]
-    page.small(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike))
+    page.text(", ".join(f"{name} {frame[name].iloc[0]}" for name in alike), small=True)
     prints = frame["data fingerprint"].map(lambda text: str(text)[:12])
     page.table(Table.of(frame.assign(**{"data fingerprint": prints}).drop(columns=alike)))

@@ -28,7 +28,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
 
 
 class ReportError(ValueError):
-    """Folders that cannot be reported on; the message says what was looked for."""
+    """Folders without anything to report on; the message says what was looked for."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Sweep:
     """The request of a sweep, its outcome (empty before its end), and its trials."""
 
     folder: Path
-    asked: dict[str, Any]
+    request: dict[str, Any]
     outcome: dict[str, Any]
     trials: list[Entry]
     keys: list[str]  # that the space varies
@@ -120,7 +120,9 @@ def collect(folders: Sequence[str | Path]) -> Collection:
                 elif "result.json" in files and "config.yaml" in files:
                     below.clear()
                     found.entries.append(run_entry(folder))
-                    _add_new_data(folder, found)
+                    new = [read_result(path) for path in sorted(folder.glob("evaluation_new_data-*.json"))]
+                    if new:
+                        found.new_data[folder] = sorted(new, key=lambda result: result["protocol_counts"]["until"])
     entries = list({entry.folder.resolve(): entry for entry in found.entries}.values())
     if not entries:
         raise ReportError(
@@ -140,13 +142,6 @@ def _noted(problems: list[str]) -> Iterator[None]:
         problems.append(f"left out: {' '.join(str(error).split())[:300]}")
 
 
-def _add_new_data(folder: Path, found: Collection) -> None:
-    """Add the evaluations of a run on new data, by the end of their periods."""
-    results = [read_result(path) for path in sorted(folder.glob("evaluation_new_data-*.json"))]
-    if results:
-        found.new_data[folder] = sorted(results, key=lambda result: result["protocol_counts"]["until"])
-
-
 def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = None) -> Entry:
     """Return the finished run in ``folder``; ValueError, which names the file, where its result cannot be read."""
     result = read_result(folder / "result.json")
@@ -155,28 +150,24 @@ def run_entry(folder: Path, kind: str = RUN, settings: dict[str, Any] | None = N
 
 def _add_sweep(folder: Path, found: Collection) -> None:
     """Add the sweep in ``folder``, its trials and the tested runs of its winner; ValueError where it is damaged."""
-    asked, outcome = read_request(folder), _outcome(folder / OUTCOME)
-    _, varied = parse_space(asked["space"], str(folder / REQUEST)).split_constants()
+    request, outcome = read_request(folder), _outcome(folder / OUTCOME)
+    _, varied = parse_space(request["space"], str(folder / REQUEST)).split_constants()
     trials: list[Entry] = []
     for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
         with _noted(found.problems):
-            trials.append(_trial_entry(path.parent))
-    found.sweeps.append(Sweep(folder, asked, outcome, trials, list(varied.domains)))
+            record, file = read_record(path.parent), path.with_name("result.json")
+            if record is None:
+                raise ValueError(f"{path} is no record of a trial")
+            # a trial that did not finish has no result
+            result = read_result(file) if file.is_file() else {}
+            own = record.status, dict(record.settings), record.reason
+            trials.append(Entry(path.parent, TRIAL, result, record.score, read_history(path.parent), *own))
+    found.sweeps.append(Sweep(folder, request, outcome, trials, list(varied.domains)))
     found.entries.extend(trials)
     best = (outcome.get("best") or {}).get("settings", {})
     for path in sorted((folder / "best").glob("*/result.json")):
         with _noted(found.problems):
             found.entries.append(run_entry(path.parent, FINAL, dict(best)))
-
-
-def _trial_entry(folder: Path) -> Entry:
-    record = read_record(folder)
-    if record is None:
-        raise ValueError(f"{folder / RECORD} is no record of a trial")
-    # a trial that did not finish has no result
-    result = read_result(folder / "result.json") if (folder / "result.json").is_file() else {}
-    own = record.status, dict(record.settings), record.reason
-    return Entry(folder, TRIAL, result, record.score, read_history(folder), *own)
 
 
 def _outcome(path: Path) -> dict[str, Any]:

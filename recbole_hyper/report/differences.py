@@ -1,4 +1,4 @@
-"""What tells runs apart: the configuration keys that a model reads and whose values differ."""
+"""How runs differ: the configuration keys that a model reads and that have different values."""
 
 import functools
 import json

@@ -15,8 +15,7 @@ from recbole_hyper.evaluation.tables import Table
 from recbole_hyper.files import replaced
 from recbole_hyper.report.collect import Entry, Sweep
 from recbole_hyper.report.differences import canonical, legend_text
-from recbole_hyper.report.labels import entry_labels
-from recbole_hyper.report.tables import pareto
+from recbole_hyper.report.tables import entry_labels, pareto
 from recbole_hyper.sweep.trial import FINISHED
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart
@@ -55,6 +54,18 @@ def canvas(width: float, height: float, title: str, rows: int = 1, columns: int 
     return figure, figure.subplots(rows, columns, **more)
 
 
+def _panels(n: int, columns: int, width: float, height: float, title: str, label: str) -> tuple[Figure, Any]:
+    """Return a figure of ``n`` panels of that size, ``columns`` a line, and their axes; ``label`` is that of y."""
+    columns = min(columns, n)
+    lines = math.ceil(n / columns)
+    figure, axes = canvas(width * columns, height * lines, title, lines, columns, sharey=True, squeeze=False)
+    for axis in axes.ravel()[n:]:
+        axis.set_visible(False)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(label)
+    return figure, axes.ravel()[:n]
+
+
 @mpl.rc_context(STYLE)
 def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
     """Draw validation ``metric`` against memory and time of training, as Figure 6 of the SCE paper.
@@ -91,12 +102,10 @@ def parameter_figure(sweep: Sweep) -> Figure | None:
     keys = [key for key in sweep.keys if len({str(trial.settings.get(key)) for trial in done}) > 1]
     if not done or not keys:
         return None
-    columns = min(3, len(keys))
-    lines = math.ceil(len(keys) / columns)
-    title = f"{sweep.asked.get('model')} on {sweep.asked.get('dataset')}: {sweep.folder.name}"
-    figure, axes = canvas(3.4 * columns, 2.9 * lines, title, lines, columns, sharey=True, squeeze=False)
-    axes = axes.ravel()
-    for axis, key in zip(axes, keys, strict=False):
+    title = f"{sweep.request.get('model')} on {sweep.request.get('dataset')}: {sweep.folder.name}"
+    label = f"validation {sweep.outcome.get('valid_metric', 'score')}"
+    figure, axes = _panels(len(keys), 3, 3.4, 2.9, title, label)
+    for axis, key in zip(axes, keys, strict=True):
         points = []
         for trial in done:
             # equal for trials that differ in the key and the seed alone
@@ -104,10 +113,6 @@ def parameter_figure(sweep: Sweep) -> Figure | None:
             points.append((trial.settings.get(key), float(trial.score or 0.0), canonical(others)))
         _score_by_value(axis, points)
         axis.set_xlabel(legend_text(key))
-    for axis in axes[len(keys) :]:
-        axis.set_visible(False)
-    for axis in axes[::columns]:
-        axis.set_ylabel(f"validation {sweep.outcome.get('valid_metric', 'score')}")
     return figure
 
 
@@ -162,11 +167,9 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
     kinds: dict[str, list[Any]] = {}
     for row in [row for row in table.rows if row["cases"] >= FEW] or table.rows:
         kinds.setdefault(row["by"], []).append(row)
-    columns = min(2, len(kinds))
-    lines = math.ceil(len(kinds) / columns)
-    figure, axes = canvas(5.4 * columns, 3.4 * lines, title, lines, columns, sharey=True, squeeze=False)
+    figure, axes = _panels(len(kinds), 2, 5.4, 3.4, title, f"test {metric}")
     models = sorted({row["model"] for row in table.rows})
-    for axis, (kind, rows) in zip(axes.ravel(), kinds.items(), strict=False):
+    for axis, (kind, rows) in zip(axes, kinds.items(), strict=True):
         labels = list(dict.fromkeys(row["segment"] for row in rows))
         for number, model in enumerate(models):
             own = [row for row in rows if row["model"] == model]
@@ -178,18 +181,10 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
                 places, value, np.maximum(0, [value - low, high - value]), fmt=marker, color=colour, markersize=5,
                 capsize=2, linewidth=1.2, label=legend_text(model),
             )  # fmt: skip
-        axis.set_xticks(
-            range(len(labels)),
-            labels,
-            rotation=30 if len(labels) > 3 else 0,
-            ha="right" if len(labels) > 3 else "center",
-        )
+        turned = {"rotation": 30, "ha": "right"} if len(labels) > 3 else {}
+        axis.set_xticks(range(len(labels)), labels, **turned)
         axis.set_xlabel(kind)
-    for axis in axes.ravel()[len(kinds) :]:
-        axis.set_visible(False)
-    for axis in axes[:, 0]:
-        axis.set_ylabel(f"test {metric}")
-    _legend(figure, axes[0, 0])
+    _legend(figure, axes[0])
     return figure
 
 

@@ -1,4 +1,4 @@
-"""A look at one finished run: model, data, metrics and curves, and the norms of its item vectors."""
+"""Describe one finished run: model, data, metrics and curves, and the norms of its item vectors."""
 
 import contextlib
 import itertools
@@ -42,25 +42,16 @@ def inspect_run(folder: str | Path, output: str | Path | None = None, *, n_items
     entry = run_entry(folder)
     result = entry.result
     found = load(folder)
-    curvature = ball_of(found.model)
+    head = found.model.head if isinstance(found.model, HyperRecommender) else None
+    # of a ball of radius 1 / sqrt(c)
+    curvature = head.curvature_value if head is not None and isinstance(head.geometry, Poincare) else None
     items = items_table(found, curvature)
     title = f"{result['model']} on {result['dataset']}"
-    figures = {"curves": curve_figure([entry], title)}
-    if "norm" in items:
-        figures["norms"] = norm_figure(items, title)
-    if "radius" in items and curvature is not None:
-        figures["ball"] = ball_figure(items, curvature, title)
+    figures = {"curves": curve_figure([entry], title), **item_figures(items, curvature, title)}
     texts = [facts(result, curvature), metrics_table(result), groups_table(items), neighbours(found, items, n_items, k)]
     write_text(place / "items.csv", items.to_csv(index=False))
     files = [place / "items.csv", *(save(figure, place, name) for name, figure in figures.items() if figure)]
     return "\n\n".join([title, *filter(None, texts), "\n".join(map(str, files))])
-
-
-def ball_of(model: Any) -> float | None:
-    """Return the curvature c of the ball of a model with a Poincare head, of radius 1 / sqrt(c); None for any other."""
-    if isinstance(model, HyperRecommender) and isinstance(model.head.geometry, Poincare):
-        return model.head.curvature_value
-    return None
 
 
 def items_table(found: Any, curvature: float | None) -> pd.DataFrame:
@@ -138,21 +129,18 @@ def neighbours(found: Any, items: pd.DataFrame, n_items: int, k: int) -> str:
 
 
 @mpl.rc_context(STYLE)
-def norm_figure(items: pd.DataFrame, title: str) -> Figure:
-    """Draw the norm of each item's vector against its popularity."""
-    figure, axis = canvas(6.2, 3.8, title)
-    _against_popularity(axis, items, "norm", "norm of the item vector")
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def ball_figure(items: pd.DataFrame, curvature: float, title: str) -> Figure:
-    """Draw how far the items lie from the origin of the ball, against popularity and as a share of its radius."""
-    figure, (left, right) = canvas(10, 3.8, title, columns=2)
-    _against_popularity(left, items, "distance", "distance from the origin")
-    right.hist(items["radius"], bins=60, color=COLOURS[0])
-    right.set(xlabel=f"share of the ball's radius (c = {curvature:.4g})", ylabel="items", xlim=(0, None))
-    return figure
+def item_figures(items: pd.DataFrame, curvature: float | None, title: str) -> dict[str, Figure]:
+    """Draw the norms of item vectors against popularity, and how far items lie from the origin of a ball."""
+    figures = {}
+    if "norm" in items:
+        figures["norms"], axis = canvas(6.2, 3.8, title)
+        _against_popularity(axis, items, "norm", "norm of the item vector")
+    if "radius" in items:
+        figures["ball"], (left, right) = canvas(10, 3.8, title, columns=2)
+        _against_popularity(left, items, "distance", "distance from the origin")
+        right.hist(items["radius"], bins=60, color=COLOURS[0])
+        right.set(xlabel=f"share of the ball's radius (c = {curvature:.4g})", ylabel="items", xlim=(0, None))
+    return figures
 
 
 def _against_popularity(axis: Any, items: pd.DataFrame, column: str, label: str) -> None:

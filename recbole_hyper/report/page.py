@@ -32,15 +32,11 @@ class Page:
         """Add a heading inside a section."""
         self._parts.append(f"<h3>{html.escape(title)}</h3>")
 
-    def text(self, text: str) -> None:
-        """Add a paragraph."""
+    def text(self, text: str, *, small: bool = False) -> None:
+        """Add a paragraph, or a small one, such as the note of a table."""
         if text:
-            self._parts.append(f"<p>{html.escape(text)}</p>")
-
-    def small(self, text: str) -> None:
-        """Add a small paragraph, such as the note of a table."""
-        if text:
-            self._parts.append(f'<p class="soft small">{html.escape(text)}</p>')
+            kind = ' class="soft small"' if small else ""
+            self._parts.append(f"<p{kind}>{html.escape(text)}</p>")
 
     def notes(self, notes: Sequence[str]) -> None:
         """Add a box of warnings."""
@@ -54,7 +50,7 @@ class Page:
         if folded:
             content = f"<details><summary>{html.escape(folded)}</summary>{content}</details>"
         self._parts.append(content)
-        self.small(table.note)
+        self.text(table.note, small=True)
 
     def figure(self, path: Path, caption: str) -> None:
         """Add an image file, with its bytes inside the page."""

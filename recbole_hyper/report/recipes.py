@@ -12,9 +12,8 @@ from typing import Any
 from recbole_hyper.errors import ConfigError, did_you_mean
 from recbole_hyper.yaml_files import config_file, merged, properties_file, properties_folder, read_yaml
 
-# the file of a table; "dataset" and "prepare" where it has one data set, else "datasets"
+# keys of a table's file, beside "dataset" and "prepare" for one data set or "datasets" for several
 TABLE_KEYS = {"about", "protocol", "settings", "tolerance", "small", "short", "rows", "published_only"}
-RECIPE_KEYS = {*TABLE_KEYS, "dataset", "prepare"}
 DATASET_KEYS = {"title", "dataset", "prepare", "settings", "short", "rows", "published_only"}
 
 
@@ -43,7 +42,7 @@ class Recipe:
     dataset: str
     prepare: str  # command that prepares it
     settings: Mapping[str, Any]  # keys of every row: protocol, metrics, training
-    rows: Mapping[str, Row]  # rows that are made again, by their printed name
+    rows: Mapping[str, Row]  # rows to reproduce, by their printed name
     tolerance: float = 0.05  # relative difference up to which a value counts as reproduced
     small: Mapping[str, Any] = field(default_factory=dict)  # keys of every row under the small budget
     short: Mapping[str, Any] = field(default_factory=dict)  # and under the short one: a quicker way of training
@@ -103,24 +102,24 @@ def _of_dataset(table: Mapping[str, Any], name: str, own: Mapping[str, Any], pat
     common, others = table.get("rows") or {}, own.get("rows") or {}
     if unknown := [title for title in others if title not in common]:
         raise ConfigError(f"{where}: row {unknown[0]!r} is none of {', '.join(common)}")
+    rows = {}
+    for title, row in common.items():
+        # the settings of a data set are added to those of a row, all else is replaced
+        added, row = others.get(title) or {}, row or {}
+        keys = [key for key in ("settings", "small", "short") if key in added]
+        rows[title] = {**row, **added, **{key: merged(row.get(key) or {}, added[key] or {}) for key in keys}}
     return {
         **table,
         "about": str(table.get("about", "")).replace("{title}", str(own.get("title", name))),
         "dataset": name,
         **{key: own[key] for key in ("dataset", "prepare", "published_only") if key in own},
         **{key: merged(table.get(key) or {}, own.get(key) or {}) for key in ("settings", "short")},
-        "rows": {title: _over(row or {}, others.get(title) or {}) for title, row in common.items()},
+        "rows": rows,
     }
 
 
-def _over(row: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as a data set has it: its settings are added to, all else is replaced."""
-    added = {key: merged(row.get(key) or {}, own[key] or {}) for key in ("settings", "small", "short") if key in own}
-    return {**row, **own, **added}
-
-
 def _recipe(content: Mapping[str, Any], name: str, path: Path) -> Recipe:
-    _refuse(content, RECIPE_KEYS, path)
+    _refuse(content, {*TABLE_KEYS, "dataset", "prepare"}, path)
     for key in ("about", "dataset", "rows"):
         if not content.get(key):
             raise ConfigError(f"{path}: {key} is missing")

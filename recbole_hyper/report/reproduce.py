@@ -1,4 +1,4 @@
-"""Make a published table again: run or sweep every row of a recipe, and set ours beside the published value."""
+"""Reproduce a published table: run or sweep every row of a recipe, and print our values beside the published ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,9 +39,9 @@ def reproduce(
 
     Args:
         name: recipe.
-        budget: "full" for the paper's way; "short" for the rows' own quicker settings, chosen on validation, where a
-            recipe has them; "small" for a few epochs that show that everything runs: small values get no verdict.
-        rows: printed names of the rows to run; none for all (that have short settings, under that budget).
+        budget: "full" for the paper's way; "short" for the rows' own quicker settings, chosen on validation; "small"
+            for a few epochs that show that everything runs, without verdicts.
+        rows: printed names of the rows to run; none for all (with short settings, under that budget).
         output_dir: folder of the runs and of table.csv, table.md, table.tex and table.html.
         data_path: folder that holds the data set's folder.
         n_seeds: seeds of every row.
@@ -151,28 +151,22 @@ def compare(
         known = [value for value in values if value is not None]
         ours = float(np.mean(known)) if len(known) == len(values) else None
         low, high = bounds.get(metric, (None, None))
-        cells.append(
-            {
-                "row": title,
-                "metric": metric,
-                "seeds": len(folders),
-                "ours": ours,
-                "low": low,
-                "high": high,
-                "published": published,
-                "difference": None if ours is None or published is None else ours - published,
-                "relative": None if ours is None or published is None else (ours - published) / published,
-                "verdict": verdict(ours, low, high, published, tolerance) if comparable else "small budget: none",
-                "note": row.note,
-            }
-        )
+        difference = relative = None
+        if ours is not None and published is not None:
+            difference, relative = ours - published, (ours - published) / published
+        cells.append({
+            "row": title, "metric": metric, "seeds": len(folders), "ours": ours, "low": low, "high": high,
+            "published": published, "difference": difference, "relative": relative,
+            "verdict": verdict(ours, low, high, published, tolerance) if comparable else "small budget: none",
+            "note": row.note,
+        })  # fmt: skip
     return cells
 
 
 def verdict(
     ours: float | None, low: float | None, high: float | None, published: float | None, tolerance: float
 ) -> str:
-    """Say in words whether a published value is reproduced, by tolerance or by interval."""
+    """Return in words whether a published value is reproduced, by tolerance or by interval."""
     if published is None:
         return "not published"
     if ours is None:
@@ -208,13 +202,14 @@ def _write(recipe: Recipe, budget: str, frame: pd.DataFrame, folder: Path) -> No
     table.save(folder, "table")
     page = Page(recipe.about, f"recipe {recipe.name}, {budget} budget, data set {recipe.dataset}")
     page.section("Ours beside the published values")
-    if budget == "small":
-        page.notes(["The small budget shows that the recipe runs; its values cannot be compared with published ones."])
-    if budget == "short":
-        page.notes(["The short budget trains by quicker settings than the paper's, chosen on validation."])
+    notes = {
+        "small": "The small budget shows that the recipe runs; its values cannot be compared with published ones.",
+        "short": "The short budget trains by quicker settings than the paper's, chosen on validation.",
+    }
+    page.notes([notes[budget]] if budget in notes else [])
     page.table(table)
     if recipe.published_only:
-        page.section("Published rows that are not made again")
+        page.section("Published rows that are not reproduced")
         rows = [{"row": title, **values} for title, values in recipe.published_only.items()]
         page.table(Table.of(pd.DataFrame(rows)))
     write_text(folder / "table.html", page.render())

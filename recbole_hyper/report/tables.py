@@ -1,7 +1,7 @@
-"""The tables of a report, from the files of runs and sweeps."""
+"""The tables of a report, from the files of runs and sweeps, and what an entry is called in them and in figures."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,46 @@ import pandas as pd
 from recbole_hyper.evaluation.compare import add_tests
 from recbole_hyper.evaluation.results import protocol_text
 from recbole_hyper.report.collect import FINAL, RUN, TRIAL, Collection, Entry
-from recbole_hyper.report.labels import settings_texts
+from recbole_hyper.report.differences import differing, in_words
 from recbole_hyper.sweep.trial import FINISHED
+
+
+def settings_texts(entries: Sequence[Entry], without: str = "") -> dict[Path, str]:
+    """Return in words, by folder, what sets each entry apart from the others of its model, data and protocol.
+
+    The key ``without`` is never named: equal texts are then runs that differ in nothing but that key and the seed.
+    """
+    found = {}
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        place = *(str(entry.result.get(key)) for key in ("model", "dataset")), protocol_text(entry.result)
+        groups.setdefault(place, []).append(entry)
+    for group in groups.values():
+        settings = [{**e.settings, **e.read, "data": str(e.result.get("data_fingerprint"))[:8]} for e in group]
+        keys = [key for key in differing(settings) if key != without]
+        for entry, own in zip(group, settings, strict=True):
+            found[entry.folder] = in_words({key: own[key] for key in keys if key in own})
+    return found
+
+
+def entry_labels(entries: Sequence[Entry]) -> list[str]:
+    """Return a label for each entry of a figure: model, what sets it apart from others of its model, and data, protocol
+    and seed where they differ; no label twice."""
+    places = {entry.folder: (str(entry.result.get("dataset")), protocol_text(entry.result)) for entry in entries}
+    apart = [number for number, values in enumerate(zip(*places.values(), strict=True)) if len(set(values)) > 1]
+    labels = []
+    for entry in entries:
+        alike = [other for other in entries if other.model == entry.model]
+        values = {**entry.settings, **entry.read}
+        keys = dict.fromkeys([*entry.settings, *differing([other.read for other in alike])])
+        words = in_words({key: values[key] for key in keys if key in values})
+        seeds = {other.result.get("seed") for other in alike if other.kind != TRIAL}
+        seed = f"seed {entry.result.get('seed')}" if len(seeds) > 1 and entry.kind != TRIAL else ""
+        labels.append(", ".join(filter(None, [entry.model, words, seed, *(places[entry.folder][n] for n in apart)])))
+    return [
+        f"{label} ({entry.folder.name})" if labels.count(label) > 1 else label
+        for label, entry in zip(labels, entries, strict=True)
+    ]
 
 
 def leaderboard(collection: Collection) -> pd.DataFrame:
@@ -57,24 +95,19 @@ def leaderboard(collection: Collection) -> pd.DataFrame:
                 "_data": first.get("data_fingerprint"),
             }
         )
-    _add_tests(rows, folders)
+    comparable: dict[Any, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        # neither validation scores of different metrics nor other data of one name compare
+        of_row = tuple(str(row[name]) for name in ("dataset", "protocol", "_data", "selected by"))
+        comparable.setdefault(of_row, {})[row["folder"]] = row
+    for key, same in comparable.items():
+        add_tests(same, key[-1], folders)
+        for row in same.values():
+            for name in ("difference", "low", "high", "note"):
+                row.pop(name, None)
     frame = pd.DataFrame(rows)
     frame["epochs"] = frame["epochs"].convert_dtypes()
     return frame.sort_values(["dataset", "protocol", "_order"], kind="stable").drop(columns=["_order", "_data"])
-
-
-def _add_tests(rows: list[dict[str, Any]], folders: dict[str, list[Path]]) -> None:
-    """Add the tests against the best to the rows of each group that can be compared."""
-    groups: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        # validation scores of different metrics do not compare, nor other data of one name
-        key = (*(str(row[name]) for name in ("dataset", "protocol", "_data", "selected by")),)
-        groups.setdefault(key, {})[row["folder"]] = row
-    for (*_, metric), group in groups.items():
-        add_tests(group, metric, folders)
-        for row in group.values():
-            for name in ("difference", "low", "high", "note"):
-                row.pop(name, None)
 
 
 def _mean(values: Iterable[float | None]) -> float:
@@ -110,11 +143,8 @@ def cost_table(collection: Collection, metric: str = "ndcg@10") -> pd.DataFrame:
     def value(entry: Entry) -> float | None:
         return (entry.result.get("valid") or {}).get(metric)
 
-    found = [
-        entry
-        for entry in collection.of(RUN, TRIAL)
-        if entry.status == FINISHED and value(entry) is not None and None not in entry.costs.values()
-    ]
+    done = [entry for entry in collection.of(RUN, TRIAL) if entry.status == FINISHED]
+    found = [entry for entry in done if value(entry) is not None and None not in entry.costs.values()]
     words, curves = settings_texts(found), settings_texts(found, without="hidden_size")
     rows = [
         {
@@ -180,7 +210,7 @@ def environment_table(collection: Collection) -> pd.DataFrame:
 
 
 def warnings_of(collection: Collection) -> list[str]:
-    """Return what a reader must know before comparing rows."""
+    """Return warnings that a reader needs before comparing rows."""
     notes = [*collection.problems]
     results = [entry.result for entry in collection.entries if entry.result]
     prints: dict[str, set[str]] = {}

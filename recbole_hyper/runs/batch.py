@@ -12,10 +12,9 @@ from recbole_hyper.cluster import cluster
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.runs.load import identity, load
 from recbole_hyper.runs.plugin_files import trusting
-from recbole_hyper.serving.parts import write_part
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.rules import Plan
-from recbole_hyper.serving.stream import Part, all_users, require_output, write_recommendations
+from recbole_hyper.serving.stream import Part, all_users, require_output, write_part, write_recommendations
 from recbole_hyper.threads import processors
 
 logger = logging.getLogger("recbole_hyper")

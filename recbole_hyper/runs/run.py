@@ -19,6 +19,7 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.evaluation import statistics
+from recbole_hyper.evaluation.metrics import SAME, list_overlap
 from recbole_hyper.evaluation.protocol_report import protocol_report
 from recbole_hyper.evaluation.results import (
     cases_frame,
@@ -29,7 +30,6 @@ from recbole_hyper.evaluation.results import (
     versions,
     write_cases,
 )
-from recbole_hyper.evaluation.same_lists import SAME, list_overlap
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, has_full_ranking, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch

@@ -24,10 +24,9 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError, require
 from recbole_hyper.files import digest, read_json
 from recbole_hyper.serving.catalogue import unit_vectors
-from recbole_hyper.serving.query import Query
+from recbole_hyper.serving.query import Query, Scorer
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Plan
-from recbole_hyper.serving.scorer import Scorer
 
 BUNDLE, ABOUT, MAP = "serving", "about.json", "map.json"
 GRAPH, ARRAYS, SEQUENCES = "scores.onnx", "arrays.npz", "sequences"
@@ -69,7 +68,7 @@ class GraphScorer(Scorer):
     def _unit(self) -> Scores:
         return unit_vectors(self._vectors)
 
-    def likeness(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores]:
+    def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores]:
         """Return cosines, on a ball minus the geodesic distances (see ``Poincare.similarity``)."""
         cosine = self._unit[numbers] @ self._unit.T
         if self._curvature is None:
@@ -92,16 +91,13 @@ class Served:
 
     @cached_property
     def _plans(self) -> Callable[..., Plan]:
-        """The newest plans: most requests have the same rules."""
-        return lru_cache(32)(self._plan)
-
-    def _plan(self, k: int, exclude_seen: bool | None, items: tuple[str, ...] | None, rules: str) -> Plan:
-        return self.recommender.catalogue.plan(k, exclude_seen, items, rules=json.loads(rules))
+        plan = self.recommender.catalogue.plan
+        # most requests have the same rules
+        return lru_cache(32)(lambda k, seen, items, rules: plan(k, seen, items, rules=json.loads(rules)))
 
     def plan(self, k: int, exclude_seen: bool | None, items: list[str] | None, rules: dict[str, Any]) -> Plan:
         """Return the plan of a request; ValueError as ``Catalogue.plan``."""
-        only = None if items is None else tuple(items)
-        return self._plans(k, exclude_seen, only, json.dumps(rules, sort_keys=True))
+        return self._plans(k, exclude_seen, None if items is None else tuple(items), json.dumps(rules, sort_keys=True))
 
 
 def fingerprint(run: Path) -> str:
@@ -118,7 +114,7 @@ def open_bundle(run: Path, load: Callable[[Path], Recommender], threads: int = 1
     """
     folder = run / BUNDLE
     if not (folder / ABOUT).is_file():
-        raise ConfigError(f"{folder} holds nothing to serve; 'recbole-hyper serve {run}' makes it")
+        raise ConfigError(f"{folder} does not exist; run 'recbole-hyper serve {run}' first")
     about = read_json(folder / ABOUT)
     if (folder / GRAPH).is_file():
         with np.load(folder / ARRAYS, allow_pickle=False) as content:

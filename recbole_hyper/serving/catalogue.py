@@ -31,7 +31,7 @@ logger = logging.getLogger("recbole_hyper")
 
 
 def column_of_items(table: pa.Table, item_column: str | None, own: Collection[str]) -> str:
-    """Return ``item_column``, or a column with one of the run's ``own`` names or a usual one; ConfigError for none."""
+    """Return ``item_column``, or a column with an ``own`` name of the run or a usual one; ConfigError for none."""
     names = [item_column] if item_column else matching_names("item_id", table.column_names, own)
     if not names or names[0] not in table.column_names:
         named = repr(item_column) if item_column else "of item ids"
@@ -64,10 +64,10 @@ class Catalogue:
         self.columns: dict[str, pa.Array] = {INTERACTIONS: pa.array(np.asarray(counts, dtype=np.int64))}
 
     def with_columns(self, table: pa.Table, item_column: str | None = None, own: Collection[str] = ()) -> Catalogue:
-        """Return a catalogue that also has the columns of ``table``; of two rows of one item the first counts.
+        """Return a catalogue with the columns of ``table`` too; the first of two rows of an item counts.
 
-        Original ids are in ``item_column``, else in a column with one of the run's ``own`` names or a usual one. Items
-        without a row have no value. ConfigError for a table without that column, or without an item of the model.
+        ``item_column`` and ``own`` are those of :func:`column_of_items`. Items without a row have no value. ConfigError
+        for a table without ids, or without an item of the model.
         """
         column = column_of_items(table, item_column, own)
         ids = as_text(table[column].combine_chunks())
@@ -103,8 +103,7 @@ class Catalogue:
     def numbers(self, name: str, values: Any, unknown: str = "skip") -> Int64:
         """Return the (m,) numbers of original ids, in any iterable; 0 for unknown ids, which a warning counts.
 
-        ValueError for an unknown id if ``unknown`` is "error", and if more than half are unknown: such a list rarely
-        holds ids of items.
+        ValueError for an unknown id if ``unknown`` is "error", and if more than half are unknown: probably no item ids.
         """
         given = read_ids(name, values)
         numbers = self.ids.find(given)
@@ -136,26 +135,27 @@ class Catalogue:
         rules = Rules.of(rules)
         allowed = np.ones(self.n_items, dtype=bool) if self.allowed is None else self.allowed.copy()
         allowed[0] = False
+
+        def keep(mask: Bools, fault: str) -> None:
+            np.logical_and(allowed, mask, out=allowed)
+            if not allowed.any():
+                raise ValueError(fault)
+
         if items is not None:
-            only = np.zeros_like(allowed)
-            only[self.numbers("items", items, unknown)] = True
-            allowed &= only
-            if not allowed.any():
-                raise ValueError("items: none of them is an item that may be recommended")
+            only = np.bincount(self.numbers("items", items, unknown), minlength=self.n_items) > 0
+            keep(only, "items: none of them is an item that may be recommended")
         if rules.where:
-            allowed &= self._meets(rules.where)
-            if not allowed.any():
-                raise ValueError(f"where={rules.where!r}: no item that may be recommended meets this condition")
+            where = f"where={rules.where!r}: no item that may be recommended meets this condition"
+            keep(self._meets(rules.where), where)
         own: dict[str, Any] = {}
         if isinstance(exclude, Mapping):
             own = self._exclusions(exclude, unknown)
         elif exclude is not None:
-            allowed[self.numbers("exclude", exclude, unknown)] = False
-            if not allowed.any():
-                raise ValueError("exclude: no item is left that may be recommended")
+            never = np.bincount(self.numbers("exclude", exclude, unknown), minlength=self.n_items) > 0
+            keep(~never, "exclude: no item is left that may be recommended")
         return Plan(
             k=int(k), exclude_seen=bool(exclude_seen), hidden=None if allowed[1:].all() else ~allowed,
-            boost=self._boost(rules.boost, unknown), **self._limits(rules, int(k)), **self._likeness(rules), **own,
+            boost=self._boost(rules.boost, unknown), **self._limits(rules, int(k)), **self._similarity(rules), **own,
         )  # fmt: skip
 
     def _meets(self, condition: str) -> Bools:
@@ -191,7 +191,7 @@ class Catalogue:
             return {}
         return {"codes": np.stack(codes), "limits": np.minimum(limits, k).astype(np.int32)}
 
-    def _likeness(self, rules: Rules) -> dict[str, Any]:
+    def _similarity(self, rules: Rules) -> dict[str, Any]:
         if not rules.diversity:
             return {}
         by = rules.diversity_by
@@ -202,7 +202,7 @@ class Catalogue:
         if not boost:
             return None
         result = np.zeros(self.n_items, dtype=np.float32)
-        result[self.numbers("boost", list(boost), unknown)] = np.array(list(boost.values()), dtype=np.float32)
+        result[self.numbers("boost", list(boost), unknown)] = list(boost.values())
         result[0] = 0.0
         return result
 

@@ -10,41 +10,40 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch.export import ExportedProgram
 
 from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.evaluation.results import versions
 from recbole_hyper.files import file_digest, read_json, replaced, write_json
+from recbole_hyper.geometry.base import Geometry
+from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.outputs import is_written_by, require_own
 from recbole_hyper.serving.graph import Graph, make_graph, trace
-from recbole_hyper.serving.vectors import vectors_of, write_vectors
 
 OPSET = 20
 WRITTEN_BY = "recbole-hyper export"
 Tokens = Sequence[str] | npt.NDArray[Any]
 #: ending of the file, by format
-SUFFIXES = {"onnx": (".onnx",), "program": (".pt2",), "vectors": (".parquet",)}
+SUFFIXES = {"onnx": ".onnx", "program": ".pt2", "vectors": ".parquet"}
 # a protobuf file ends at 2 GiB
 _LARGEST = (1 << 31) - (64 << 20)
 
 
 def check_request(format: str, output: str | Path, *, top_k: int | None = None, exclude_seen: bool = False) -> Path:
-    """Return the file that an export will write, before the model is loaded.
-
-    ConfigError for an unknown format, an option or a file name of another format, a missing extra, a file that is no
-    export, or a folder without permission to write.
-    """
+    """Return the file that an export will write, before the model is loaded; ConfigError for what cannot be written."""
     if format not in SUFFIXES:
         raise ConfigError(f"--format={format} is unknown; known: {', '.join(SUFFIXES)}")
     path = Path(output)
-    if path.suffix not in SUFFIXES[format]:
-        endings = " or ".join(SUFFIXES[format])
-        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {endings}")
+    if path.suffix != SUFFIXES[format]:
+        raise ConfigError(f"--output={output}: --format={format} needs a file that ends in {SUFFIXES[format]}")
     if format == "vectors" and (top_k is not None or exclude_seen):
         raise ConfigError("--format=vectors takes neither --top_k nor --exclude_seen: they belong to onnx and program")
     if exclude_seen and top_k is None:
@@ -115,7 +114,7 @@ def export(
         model = copy.deepcopy(model).cpu()
     n_items = model.head.n_items
     if len(item_tokens) != n_items:
-        raise ConfigError(f"{len(item_tokens)} item ids came for a model of {n_items} (padding included)")
+        raise ConfigError(f"{len(item_tokens)} item ids do not fit a model of {n_items} (padding included)")
     if top_k is not None and top_k >= n_items:
         raise ConfigError(f"--top_k={top_k} asks for more items than the {n_items - 1} there are")
     named = {
@@ -139,10 +138,7 @@ def export(
 
 
 def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, format: str) -> dict[str, Any]:
-    """Write the graph that ``make`` returns for ``model`` in evaluation mode; returns its description.
-
-    ConfigError for a graph that torch cannot export, or that is too large for a file.
-    """
+    """Write the graph that ``make`` returns for ``model``, and return its description; ConfigError if torch cannot."""
     training = model.training
     model.eval()
     try:
@@ -164,7 +160,7 @@ def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, 
         return described
     except (ConfigError, OSError):
         raise
-    except Exception as error:  # torch has many for a graph that it cannot export
+    except Exception as error:  # torch raises many kinds for a graph that it cannot export
         encoder = type(model.encoder).__name__
         raise ConfigError(
             f"{encoder} cannot be exported: its last() must be traceable for every batch and length while "
@@ -212,3 +208,56 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         return op.Where(exact, x, op.Mul(op.Log(above), op.Div(x, op.Where(exact, one, rounded))))
 
     return {torch.ops.aten.log1p.default: log1p}
+
+
+Floats = npt.NDArray[np.float32]
+
+
+class ItemVectors(NamedTuple):
+    """Vectors (n, width) for a search by inner product; row j is item number j + 1, without padding.
+
+    ``factors`` are numbers per item, by name (n,), if the product is not the score. ``description`` has metric, query
+    and score in words and formulas.
+    """
+
+    vectors: Floats
+    factors: dict[str, Floats]
+    description: dict[str, Any]
+
+
+def vectors_of(head: OutputHead) -> ItemVectors:
+    """Return the item vectors of ``head``; ConfigError for a geometry whose link does not say how its score follows."""
+    geometry, curvature = head.geometry, head.curvature_value
+    if geometry.has_link and geometry.search_score == Geometry.search_score:
+        raise ConfigError(f"{type(geometry).__name__} has a link and no search_score: how its vectors score is unknown")
+    weight, offset = head.weight.detach().cpu().float(), head.offset
+    offset = None if offset is None else offset.detach().cpu().float()
+    vectors = geometry.search_items(weight, offset, curvature=curvature)[1:].numpy()
+    factors = geometry.search_factors(weight, offset, curvature=curvature)
+    description = {
+        "metric": "inner_product",
+        "query": f"q = {geometry.search_query(offset=offset is not None)}, F the state (d,) that the encoder gives",
+        "score": geometry.search_score,
+        "exact": not geometry.has_link,
+    }
+    if geometry.curved:
+        description["curvature"] = curvature
+    if geometry.has_link:
+        description["note"] = (
+            "the order of <q, vector> is near that of the score, not equal: take more candidates than needed and order "
+            "them by the score"
+        )
+    return ItemVectors(vectors, {name: values[1:].float().numpy() for name, values in factors.items()}, description)
+
+
+def write_vectors(found: ItemVectors, item_tokens: Sequence[str] | npt.NDArray[Any], path: Path) -> dict[str, Any]:
+    """Write item_id, vector and factors as parquet; return what the JSON beside the file says."""
+    flat = pa.array(np.ascontiguousarray(found.vectors).ravel())
+    columns = {
+        "item_id": pa.array([str(token) for token in item_tokens[1:]]),
+        "vector": pa.FixedSizeListArray.from_arrays(flat, found.vectors.shape[1]),
+        **{name: pa.array(values) for name, values in found.factors.items()},
+    }
+    with replaced(path) as part:
+        pq.write_table(pa.table(columns), part)
+    return {**found.description, "dimension": found.vectors.shape[1], "first_item_number": 1}

@@ -96,8 +96,7 @@ class TopItemsGraph(nn.Module):
     def forward(self, *given: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best items after the histories of the ``inputs``."""
         read = len(self.scores.inputs)
-        padding = torch.zeros_like(given[1]).unsqueeze(1)
-        excluded = torch.cat((padding, *given[read:]), dim=1)
+        excluded = torch.cat((torch.zeros_like(given[1]).unsqueeze(1), *given[read:]), dim=1)
         scores = self.scores(*given[:read]).scatter(1, excluded, -torch.inf)
         values, found = scores.topk(self.k, dim=1)
         return torch.where(values == -torch.inf, 0, found), values
@@ -108,9 +107,7 @@ Graph = StateGraph | ScoresGraph | TopItemsGraph
 
 def make_graph(model: HyperRecommender, max_length: int, top_k: int | None, exclude_seen: bool) -> Graph:
     """Return the module that an export traces: the encoder alone without ``top_k``."""
-    if top_k is None:
-        return StateGraph(model, max_length)
-    return TopItemsGraph(model, max_length, top_k, exclude_seen)
+    return TopItemsGraph(model, max_length, top_k, exclude_seen) if top_k else StateGraph(model, max_length)
 
 
 def trace(graph: Graph) -> ExportedProgram:

@@ -17,9 +17,9 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.evaluation.ranking import rows_of_a_block, scores_of
 from recbole_hyper.evaluation.scorers import learns_users
-from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer, similarity
-from recbole_hyper.serving.query import Query
-from recbole_hyper.serving.scorer import Scorer
+from recbole_hyper.models.contract import OwnModel, item_vectors, make_scorer
+from recbole_hyper.models.contract import similarity as model_similarity
+from recbole_hyper.serving.query import Query, Scorer
 from recbole_hyper.types import Prefixes
 
 Scores = npt.NDArray[np.float32]
@@ -29,7 +29,7 @@ class ModelScorer(Scorer):
     """A trained model in evaluation mode, with the configuration of its run, and its users and items.
 
     ``item_features`` are those that the model reads. ``ranking_memory_budget`` of the configuration bounds the scores
-    that are in memory at one time.
+    that are in memory at once.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ModelScorer(Scorer):
         self.score = make_scorer(self.model, self.config)
 
     @torch.no_grad()
-    def likeness(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
-        alike = similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
+    def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
+        alike = model_similarity(self.model, torch.from_numpy(numbers).to(self.config["device"]), self.config)
         return None if alike is None else (alike[0], _writable(alike[1]))
 
     @torch.no_grad()

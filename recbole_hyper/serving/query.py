@@ -1,4 +1,4 @@
-"""Histories as a recommender reads them: numbers of known items, and their users."""
+"""Histories as a recommender reads them, and the interface of a model to it, in numpy. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from recbole_hyper.data.sequences import ranges
+from recbole_hyper.errors import ConfigError
 
 Int64 = npt.NDArray[np.int64]
 
@@ -64,12 +66,10 @@ def plain_query(histories: Sequence[list[int]], times: Sequence[list[float]] | N
 
 def joined(queries: Sequence[Query]) -> Query:
     """Return the histories of several queries as one; their names are the numbers from 0."""
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name) for one in queries]) for name in ("owners", "items", "warm")
-    }
-    lengths = np.concatenate([np.diff(one.offsets) for one in queries])
+    owners, items, warm = (np.concatenate([getattr(q, name) for q in queries]) for name in ("owners", "items", "warm"))
+    offsets = np.cumsum([0, *np.concatenate([np.diff(one.offsets) for one in queries])])
     times = None if any(one.times is None for one in queries) else np.concatenate([one.times for one in queries])
-    return Query(np.arange(len(lengths)), offsets=np.concatenate([[0], np.cumsum(lengths)]), times=times, **columns)
+    return Query(np.arange(len(owners)), owners, offsets, items, warm, times)
 
 
 def array_digest(value: Any) -> str:
@@ -92,3 +92,50 @@ def require_all(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], fault: st
 def first_of(values: npt.NDArray[Any]) -> str:
     """Return the first of some values as Python writes it."""
     return repr(values[0].item() if isinstance(values[0], np.generic) else values[0])
+
+
+Scores = npt.NDArray[np.float32]
+
+
+class Scorer:
+    """Scores of histories, similarity of items, states and vectors of a model.
+
+    Attributes:
+        model: the torch model; None in a process that serves a graph.
+        features: names of the item features that the model reads.
+        reads_times: whether scores depend on when the items of a history were chosen.
+        learns_users: whether the model has a vector per user, and answers for no one else.
+    """
+
+    model: Any = None
+    features: tuple[str, ...] = ()
+    reads_times = False
+    learns_users = False
+
+    @property
+    def block(self) -> int:
+        """Number of histories that are scored at once."""
+        return 256
+
+    def scores(self, query: Query) -> Scores:
+        """Return the scores (n, n_items) after the histories of ``query``, an array that may be written over."""
+        raise NotImplementedError
+
+    def vectors(self) -> Scores | None:
+        """Return the vectors (n_items, d) of all items, padding included; None for a model without."""
+        return None
+
+    def similarity(self, numbers: npt.NDArray[np.int64]) -> tuple[str, Scores] | None:
+        """Return (what is measured, similarity (q, n_items) of the items ``numbers`` (q,)); None without vectors."""
+        return None
+
+    def add_items(self, tokens: npt.NDArray[np.str_], table: pa.Table) -> None:
+        """Append items with the ids ``tokens`` (m,), by their features in ``table``.
+
+        ConfigError for a model that does not score items by features; DataError for features that cannot be used.
+        """
+        raise ConfigError("this model reads no features of items, so it takes no new ones")
+
+    def states(self, query: Query) -> Scores:
+        """Return the states (n, d) behind histories; ConfigError for a model without."""
+        raise ConfigError("this model has no states: it scores histories as a whole")

@@ -20,9 +20,8 @@ from recbole_hyper.data.times import unit_of_times
 from recbole_hyper.errors import ConfigError, positive_int
 from recbole_hyper.evaluation.search import best_items
 from recbole_hyper.serving.catalogue import Catalogue, column_of_items
-from recbole_hyper.serving.query import Query, plain_query, require_all
+from recbole_hyper.serving.query import Query, Scorer, plain_query, require_all
 from recbole_hyper.serving.rules import Plan, Rules, select
-from recbole_hyper.serving.scorer import Scorer
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -35,18 +34,17 @@ class Recommender:
     """Answers for original ids; all that calls share is computed once.
 
     Args:
-        scorer: what the model gives.
+        scorer: the model.
         config: configuration of its run, or the part of it that answers depend on.
         store: ids of users and items, and the history of each user.
         counts: (n_items,) training interactions of each item.
         allowed: (n_items,) True where the run's protocol allows an item; None for all.
         trained: numbers of the users that were trained on, for models with a vector per user.
-        changed: what has changed since the run, in words.
+        changed: what has changed since the run, in words; ``differences``.
 
     Attributes:
         catalogue: the items, with the columns that rules name.
         popularity: (n_items,) share of the training interactions; 0 for padding.
-        differences: what has changed since the run, in words.
         names, unit: names of columns by field, and unit of times, in tables that continue the run's data.
     """
 
@@ -76,6 +74,8 @@ class Recommender:
         self.popularity = (counts / max(1, int(counts.sum()))).astype(np.float32)
         exclude_seen = bool(self.config["exclude_seen"])
         self.catalogue = Catalogue(store.item_tokens, counts, allowed, self.scorer.vectors, exclude_seen)
+        self._may_be_read = np.arange(store.n_items) > 0 if allowed is None else np.array(allowed)
+        self._may_be_read[0] = False
 
     def __repr__(self) -> str:
         known = f"{len(self.user_ids):,} users, {self.n_recommendable:,} items to recommend"
@@ -148,27 +148,22 @@ class Recommender:
     def use_catalogue(self, table: Any, item_column: str | None = None) -> None:
         """Give the items columns for rules, such as category, price and stock.
 
-        Args:
-            table: a pandas, polars or Arrow table with a row per item; it replaces an earlier one.
-            item_column: its column of original item ids; None takes the name in the data, or a usual one.
-
-        Raises:
-            ConfigError: no such column, or no row of an item of the model.
+        ``table`` (pandas, polars or Arrow) has a row per item and replaces an earlier one. ``item_column`` names its
+        column of original ids; None takes the name in the data, or a usual one. ConfigError for a table without ids, or
+        without an item of the model.
         """
         self.catalogue = self.catalogue.with_columns(_arrow(table), item_column, self.names["item_id"])
 
     def add_items(self, table: Any, item_column: str | None = None) -> Recommender:
-        """Take in items that the run did not know. Their features alone score them; nothing is trained or written.
+        """Take in items that the run did not know, and return this object. Nothing is trained or written.
 
-        Call it before :meth:`use_catalogue`, whose columns are of the items at that time.
+        Their features alone score them. Call it before :meth:`use_catalogue`, whose columns are of the items at that
+        time.
 
         Args:
             table: a pandas, polars or Arrow table with a row per item: its id, and all ``selected_features`` of the
                 run. Rows of known items are skipped; of two rows of one new item the first counts.
             item_column: its column of original item ids; None takes the name in the data, or a usual one.
-
-        Returns:
-            This object.
 
         Raises:
             ConfigError: a model that does not score items by their features, or no column of ids.
@@ -229,18 +224,18 @@ class Recommender:
         if not items.all():
             columns = {name: column[items.ravel() > 0] for name, column in columns.items()}
         frame = pd.DataFrame(columns)
+        cold = int((~query.warm).sum())
         frame.attrs = {
-            "unknown_items": query.unknown_items,
-            "unknown_users": query.unknown_users,
-            "popular_users": int((~query.warm).sum()),
-        }
+            "unknown_items": query.unknown_items, "unknown_users": query.unknown_users, "popular_users": cold
+        }  # fmt: skip
         return frame
 
     @cached_property
     def _data(self) -> Query:
-        """All histories of the data, a row each."""
+        """All histories of the data, a row each, and an empty one."""
         store = self.store
-        return Query(store.users, store.users, store.offsets, store.items, store.lengths > 0, store.times)
+        owners, offsets = np.append(store.users, 0), np.append(store.offsets, store.offsets[-1])
+        return Query(owners, owners, offsets, store.items, np.diff(offsets) > 0, store.times)
 
     @cached_property
     def _row_of(self) -> Int64:
@@ -255,18 +250,15 @@ class Recommender:
         rows = np.where(owners > 0, self._row_of[owners], -1)
         if unknown == "error":
             require_all(rows >= 0, given, "users are not in the data")
-        known = self._data[rows[rows >= 0]]
-        lengths = np.zeros(len(rows), dtype=np.int64)
-        lengths[rows >= 0] = np.diff(known.offsets)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        missing = int((rows < 0).sum())
-        return self._known(replace(known, names=given, owners=owners, offsets=offsets, unknown_users=missing))
+        query = replace(self._data[rows], names=given, owners=owners, unknown_users=int((rows < 0).sum()))
+        return self._known(query)
 
     def _of_histories(self, histories: Any, unknown: str, times: Any) -> Query:
-        given = isinstance(histories, Histories)
-        read = histories if given else read_histories(histories, self.names, times, self.unit)
+        read = histories
+        if not isinstance(read, Histories):
+            read = read_histories(histories, self.names, times, self.unit)
         numbers = self.catalogue.ids.find(read.tokens)
-        known = self._is_known(numbers)
+        known = self._may_be_read[numbers]
         if unknown == "error":
             require_all(known, read.tokens, "items are not in the data")
         items = np.where(known, numbers, 0)[read.codes]
@@ -285,13 +277,9 @@ class Recommender:
         warm, missing = np.diff(read.offsets) > 0, int((items == 0).sum())
         return self._known(Query(read.names, owners, read.offsets, items, warm, read.times, missing))
 
-    def _is_known(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        allowed = self.catalogue.allowed
-        return numbers > 0 if allowed is None else (numbers > 0) & allowed[numbers]
-
     def _known(self, query: Query) -> Query:
         """Return histories without unknown items, and which of them the model can answer."""
-        known, offsets, items = self._is_known(query.items), query.offsets, query.items
+        known, offsets, items = self._may_be_read[query.items], query.offsets, query.items
         times = query.times if self.scorer.reads_times else None
         if not known.all():
             offsets = np.concatenate([[0], np.cumsum(known)])[offsets]
@@ -331,16 +319,11 @@ class Recommender:
         return pd.DataFrame(vectors[1:], index=pd.Index(self.item_ids, name="item_id"))
 
     def similar_items(self, items: Any, k: int = 10) -> pd.DataFrame:
-        """Return the k items most like each of ``items``.
+        """Return the k items most similar to each of ``items``: item_id, position from 1, similar_id, score.
 
         ``attrs["measure"]`` names the measure: the cosine of the item vectors, or minus their geodesic distance for a
         Poincare head; for models without item vectors (EASER, ItemKNN) the score after a history of that item alone.
-
-        Returns:
-            A row per neighbour: item_id, position from 1, similar_id, score; larger is more alike.
-
-        Raises:
-            ValueError: an unknown item, or a k above the other items.
+        ValueError for an unknown item, or a k above the number of other items.
         """
         given = read_ids("items", [items] if isinstance(items, str) else items)
         measure, lists, scores = self.neighbours(self.catalogue.numbers("items", given, "error"), k)
@@ -358,20 +341,20 @@ class Recommender:
     def neighbours(self, numbers: Int64, k: int) -> tuple[str, Int32, Scores]:
         """Return (what is measured, the items (q, k) most like ``numbers`` (q,), how much); raises ValueError for k."""
         if positive_int("k", k) >= self.n_recommendable:
-            raise ValueError(f"k={k}: between 1 and {self.n_recommendable - 1} items can be alike")
+            raise ValueError(f"k={k}: between 1 and {self.n_recommendable - 1} neighbours can be listed")
         measure, lists, values = "", [np.empty((0, k), dtype=np.int32)], [np.empty((0, k), dtype=np.float32)]
         hidden = None if self.catalogue.allowed is None else ~self.catalogue.allowed
-        size = max(1, self.scorer.block // 8)  # likeness on a ball takes 8 times the memory of scores
+        size = max(1, self.scorer.block // 8)  # similarity on a ball takes 8 times the memory of scores
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
-            measure, alike = self._likeness(some)
+            measure, alike = self._similarity(some)
             top, best = best_items(alike, k, offsets=np.arange(len(some) + 1), excluded=some, hidden=hidden)
             lists.append(top)
             values.append(best)
         return measure, np.concatenate(lists), np.concatenate(values)
 
-    def _likeness(self, numbers: Int64) -> tuple[str, Scores]:
-        if (alike := self.scorer.likeness(numbers)) is not None:
+    def _similarity(self, numbers: Int64) -> tuple[str, Scores]:
+        if (alike := self.scorer.similarity(numbers)) is not None:
             return alike
         if self._trained is not None:
             raise ConfigError(f"{self.config['model']} has no item vectors and scores no history")

@@ -36,9 +36,9 @@ class Rules:
         at_least: {condition: n}, at least n items that meet the condition: the other items get at most k - n places.
         boost: {item id: number}, added to the score of the item.
         diversity: 0 to 1. Above 0 the list is chosen among the 100 best items (10 k if that is more) by maximal
-            marginal relevance (Carbonell and Goldstein 1998): (1 - diversity) * relevance - diversity * likeness.
-            Relevance is the score, scaled to 0 .. 1 over these items; likeness is the largest to an item of the list.
-        diversity_by: a column, whose equal values have likeness 1; "" takes the cosine of the item vectors.
+            marginal relevance (Carbonell and Goldstein 1998): (1 - diversity) * relevance - diversity * similarity.
+            Relevance is the score, scaled to 0 .. 1 over these items; similarity is the largest to an item of the list.
+        diversity_by: a column, whose equal values have similarity 1; "" takes the cosine of the item vectors.
     """
 
     where: str = ""
@@ -89,7 +89,7 @@ class Plan:
         hidden: (n_items,) True for an item that is in no list; None for no such item.
         boost: (n_items,) added to the scores; None for nothing.
         codes, limits: (g, n_items) and (g,): at most ``limits[j]`` items with one code of ``codes[j]``; -1 is free.
-        diversity, vectors, kinds: weight, and what likeness compares: unit vectors (n_items, d) or codes (n_items,).
+        diversity, vectors, kinds: weight, and what similarity compares: unit vectors (n_items, d) or codes (n_items,).
         owners, offsets, excluded: sorted names of users with exclusions, and the item numbers of each.
     """
 

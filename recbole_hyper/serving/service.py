@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field, FiniteFloat
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -60,7 +60,7 @@ class ListRequest(BaseModel, extra="forbid"):
 
 
 class BatchRequest(BaseModel, extra="forbid"):
-    """Several lists at one time."""
+    """Several lists at once."""
 
     requests: list[ListRequest] = Field(max_length=BATCH)
 
@@ -109,10 +109,7 @@ class Job:
 class Service:
     """A model in use, and the requests that wait for it.
 
-    Args:
-        open_run: returns the current model.
-        state: returns a value that changes with the model.
-        every: seconds between two calls of ``state``.
+    ``open_run`` returns the current model. ``state``, called ``every`` so many seconds, changes with the model.
     """
 
     def __init__(self, open_run: Callable[[], Served], state: Callable[[], Hashable], every: float = 1.0) -> None:
@@ -162,12 +159,9 @@ class Service:
                 except Exception as error:  # each waits for an answer
                     lists = [error] * len(own)
                 for job, pairs in zip(own, lists, strict=True):
-                    if job.pairs.done():
-                        continue
-                    if isinstance(pairs, Exception):
-                        job.pairs.set_exception(pairs)
-                    else:
-                        job.pairs.set_result(pairs)
+                    if not job.pairs.done():
+                        done = job.pairs.set_exception if isinstance(pairs, Exception) else job.pairs.set_result
+                        done(pairs)
 
     async def _watch(self) -> None:
         while True:
@@ -258,8 +252,20 @@ def make_app(service: Service) -> FastAPI:
     async def refused(_: Request, error: ValueError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 422)
 
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        """Say which model answers."""
+        return {"status": "ok", **service.served.about}
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        """Return counts and times of requests for Prometheus, of all workers together."""
+        registry = None
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            multiprocess.MultiProcessCollector(registry := CollectorRegistry())
+        return Response(generate_latest(registry or REGISTRY), media_type=CONTENT_TYPE_LATEST)
+
     _add_questions(app, service)
-    _add_state(app, service)
     return app
 
 
@@ -309,19 +315,3 @@ def known_item(recommender: Recommender, item: str) -> npt.NDArray[np.int64]:
     if not numbers[0]:
         raise HTTPException(404, f"item {item!r} is unknown")
     return numbers
-
-
-def _add_state(app: FastAPI, service: Service) -> None:
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        """Say which model answers."""
-        return {"status": "ok", **service.served.about}
-
-    @app.get("/metrics")
-    def metrics() -> Response:
-        """Return counts and times of requests for Prometheus, of all workers together."""
-        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-            return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-        registry = CollectorRegistry()
-        multiprocess.MultiProcessCollector(registry)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -11,15 +11,79 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
 from tqdm import tqdm
 
 from recbole_hyper.evaluation.results import package_version
-from recbole_hyper.files import digest, locked
+from recbole_hyper.files import digest, locked, replaced
 from recbole_hyper.outputs import require_own
-from recbole_hyper.serving.parts import is_complete, is_recommendations, join, write_part
 from recbole_hyper.serving.query import Query, array_digest
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.serving.rules import Plan
+
+_TYPES = (pa.string(), pa.int32(), pa.string(), pa.float32(), pa.bool_())
+_SCHEMA = pa.schema(zip(("user_id", "position", "item_id", "score", "popular"), _TYPES, strict=True))
+_HEADER = (",".join(_SCHEMA.names) + "\n").encode()
+# what spreadsheets take for the start of a formula
+_FORMULA = r"^([=+\-@\t\r])"
+
+
+def is_recommendations(path: Path) -> bool:
+    """Return whether a file has the columns of recommendations and no others, so that it may be written anew."""
+    if path.suffix == ".csv":
+        with path.open("rb") as file:
+            return file.readline(len(_HEADER) + 1) == _HEADER
+    try:
+        return bool(pa.parquet.read_schema(path).names == _SCHEMA.names)
+    except (pa.ArrowInvalid, OSError):
+        return False
+
+
+def write_part(frame: pd.DataFrame, part: Path) -> None:
+    """Write some answers as a parquet file."""
+    ids = {name: frame[name].astype(str) for name in ("user_id", "item_id")}
+    table = pa.Table.from_pandas(frame.assign(**ids), schema=_SCHEMA, preserve_index=False).replace_schema_metadata()
+    with replaced(part) as file:
+        pa.parquet.write_table(table, file, write_page_checksum=True)
+
+
+def is_complete(part: Path) -> bool:
+    """Return whether a part is there as it was written."""
+    try:
+        _read(part)
+    except (pa.ArrowInvalid, OSError):
+        return False
+    return True
+
+
+def join(parts: Sequence[Path], output: Path, *, csv_safe: bool = False) -> None:
+    """Write the rows of all parts, one after another, into one file, .parquet or .csv.
+
+    With ``csv_safe`` an id in a csv file that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    with replaced(output) as whole:
+        if output.suffix == ".parquet":
+            with pa.parquet.ParquetWriter(whole, _SCHEMA) as writer:
+                for part in parts:
+                    writer.write_table(_read(part))
+            return
+        with whole.open("wb") as file:
+            file.write(_HEADER)
+            for part in parts:
+                table = _read(part)
+                for name in ("user_id", "item_id") if csv_safe else ():
+                    safe = pa.compute.replace_substring_regex(table[name], _FORMULA, r"'\1")
+                    table = table.set_column(table.column_names.index(name), name, safe)
+                pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False, quoting_style="needed"))
+
+
+def _read(part: Path) -> pa.Table:
+    return pa.parquet.read_table(part, schema=_SCHEMA, page_checksum_verification=True)
+
 
 logger = logging.getLogger("recbole_hyper")
 
@@ -60,20 +124,19 @@ def write_recommendations(
     csv_safe: bool = False,
     compute: Compute | None = None,
 ) -> int:
-    """Write the recommendations for ``query`` into ``output``; continue an earlier call that was stopped.
-
-    A file of recommendations is replaced when the new one is complete.
+    """Write the recommendations for ``query`` under ``plan``; return the number of parts that an earlier call computed.
 
     Args:
-        model, query, plan: the model, the histories, and the rules of their lists.
-        output: file that ends in .parquet or .csv.
+        output: file that ends in .parquet or .csv; recommendations in it are replaced when the new ones are complete.
         identity: plain values that tell this model and its data from others.
-        csv_safe: see ``join``.
+        csv_safe: see :func:`join`.
         compute: writes the parts that are missing; None computes them in this process.
 
-    Returns the number of parts that an earlier call had computed. ConfigError for a file with other content; ValueError
-    for another ending; NoSpaceError for a full disk, where the parts stay and the same call can continue; LockedError
-    if another process writes this file.
+    Raises:
+        ConfigError: a file with other content.
+        ValueError: another ending.
+        NoSpaceError: a full disk; the parts stay, and the same call can continue.
+        LockedError: another process writes this file.
     """
     require_output(output)
     content = {**identity, "query": array_digest(query), "plan": array_digest(plan), "size": USERS_OF_A_PART}
@@ -95,13 +158,13 @@ def write_recommendations(
                 write_part(model.answer(query[part.rows], plan), part.file)
         elif missing:
             compute(query, plan, missing)
-        tell_skipped(query)
+        warn_skipped(query)
         join([part.file for part in parts], output, csv_safe=csv_safe)
         shutil.rmtree(place, ignore_errors=True)
     return len(parts) - len(missing)
 
 
-def tell_skipped(query: Query) -> None:
+def warn_skipped(query: Query) -> None:
     """Warn of unknown ids that were skipped."""
     if query.unknown_items or query.unknown_users:
         logger.warning(

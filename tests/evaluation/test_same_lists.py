@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recbole_hyper import run
-from recbole_hyper.evaluation.same_lists import CANDIDATES, CASES, list_overlap
+from recbole_hyper.evaluation.metrics import CANDIDATES, CASES, list_overlap
 from recbole_hyper.types import Ranks
 from tests.conftest import SMALL, write_inter
 

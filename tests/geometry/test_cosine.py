@@ -14,7 +14,7 @@ from recbole_hyper.config import ConfigError
 from recbole_hyper.functional import cross_entropy
 from recbole_hyper.geometry.cosine import Cosine
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.serving.vectors import vectors_of
+from recbole_hyper.serving.export import vectors_of
 from tests.conftest import LEARN
 
 

@@ -11,8 +11,7 @@ from recbole_hyper.report.build import build_report
 from recbole_hyper.report.collect import collect
 from recbole_hyper.report.differences import differing, legend_text, read_settings
 from recbole_hyper.report.figures import cost_figure, curve_figure, parameter_figure, size_figure
-from recbole_hyper.report.labels import entry_labels
-from recbole_hyper.report.tables import cost_table, embedding_sizes, leaderboard
+from recbole_hyper.report.tables import cost_table, embedding_sizes, entry_labels, leaderboard
 from tests.report.conftest import write_run, write_sweep
 
 CONFIG = {"n_layers": 2, "train_batch_size": 32, "curvature": 1.0, "epochs": 9, "topk": [10]}

@@ -24,8 +24,7 @@ from recbole_hyper import load, run
 from recbole_hyper.cli import main
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.serving.bundle import BUNDLE, Served, open_bundle
-from recbole_hyper.serving.query import Query
-from recbole_hyper.serving.scorer import Scorer
+from recbole_hyper.serving.query import Query, Scorer
 from tests.foreign_code import name_a_plugin
 from tests.serving.conftest import ask, free_port, keys, until
 

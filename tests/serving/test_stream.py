@@ -23,9 +23,9 @@ from recbole_hyper.data.inputs import read_history_file, read_id_file
 from recbole_hyper.errors import NoSpaceError
 from recbole_hyper.files import locked
 from recbole_hyper.serving import stream
-from recbole_hyper.serving.parts import join, write_part
 from recbole_hyper.serving.query import Query
 from recbole_hyper.serving.recommender import Recommender
+from recbole_hyper.serving.stream import join, write_part
 
 
 @pytest.fixture(autouse=True)

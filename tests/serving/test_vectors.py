@@ -8,7 +8,7 @@ from torch import Tensor
 from recbole_hyper.config import ConfigError
 from recbole_hyper.geometry.base import Geometry, ItemTerms, LiftedStates
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.serving.vectors import vectors_of
+from recbole_hyper.serving.export import vectors_of
 
 
 class Doubled(Geometry):
