@@ -76,11 +76,10 @@ def cost_figure(costs: pd.DataFrame, metric: str, title: str) -> Figure:
     words = {"peak MiB": "peak memory, MiB", "train seconds": "training time, s"}
     for axis, (cost, label) in zip(axes, words.items(), strict=True):
         for number, (model, part) in enumerate(costs.groupby("model")):
-            colour, marker = _look(number)
-            style = {"color": colour, "marker": marker, "alpha": 0.75, "label": legend_text(str(model))}
-            axis.scatter(part[cost], part[metric], s=34, **style)
+            look = _look(number)
+            axis.scatter(part[cost], part[metric], s=34, alpha=0.75, label=legend_text(str(model)), **look)
             front = pareto(part, cost, metric)
-            axis.step(front[cost], front[metric], where="post", color=colour, linewidth=1.5)
+            axis.step(front[cost], front[metric], where="post", color=look["color"], linewidth=1.5)
         if costs[cost].min() > 0 and costs[cost].max() / costs[cost].min() > 10:
             _plain_log(axis, costs[cost].max() / costs[cost].min())
         else:
@@ -143,12 +142,12 @@ def size_figure(sizes: pd.DataFrame, value: str, title: str) -> Figure:
     """
     figure, axis = canvas(6.2, 3.8, title)
     for number, ((model, curve), part) in enumerate(sizes.groupby(["model", "curve"], sort=True)):
-        colour, marker = _look(number)
-        part = part.sort_values("hidden_size")
+        look, part = _look(number), part.sort_values("hidden_size")
         label = legend_text(f"{model}{', ' if curve else ''}{curve}")
-        axis.plot(part["hidden_size"], part[value], color=colour, marker=marker, label=label)
+        axis.plot(part["hidden_size"], part[value], label=label, **look)
         top = part[part["optimum"]].iloc[0]
-        axis.scatter([top["hidden_size"]], [top[value]], s=170, facecolors="none", edgecolors=colour, linewidths=1.5)
+        ring = {"facecolors": "none", "edgecolors": look["color"], "linewidths": 1.5}
+        axis.scatter([top["hidden_size"]], [top[value]], s=170, **ring)
     axis.set_xscale("log", base=2)
     ticks = sorted(sizes["hidden_size"].unique())
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -176,11 +175,9 @@ def segment_figure(table: Table, metric: str, title: str) -> Figure:
             places = [labels.index(row["segment"]) + 0.6 * ((number + 0.5) / len(models) - 0.5) for row in own]
             names = (metric, f"{metric} low", f"{metric} high")
             value, low, high = (np.array([row[name] for row in own]) for name in names)
-            colour, marker = _look(number)
-            axis.errorbar(
-                places, value, np.maximum(0, [value - low, high - value]), fmt=marker, color=colour, markersize=5,
-                capsize=2, linewidth=1.2, label=legend_text(model),
-            )  # fmt: skip
+            bounds, look = np.maximum(0, [value - low, high - value]), _look(number)
+            line = {"fmt": look["marker"], "color": look["color"], "markersize": 5, "capsize": 2, "linewidth": 1.2}
+            axis.errorbar(places, value, bounds, label=legend_text(model), **line)
         turned = {"rotation": 30, "ha": "right"} if len(labels) > 3 else {}
         axis.set_xticks(range(len(labels)), labels, **turned)
         axis.set_xlabel(kind)
@@ -193,8 +190,7 @@ def coverage_figure(board: pd.DataFrame, metric: str, coverage: str, title: str)
     """Draw test ``metric`` against the share of the catalogue that is recommended, a point for each row of a board."""
     figure, axis = canvas(6.2, 3.8, title)
     for number, (model, part) in enumerate(board.groupby("model")):
-        colour, marker = _look(number)
-        axis.scatter(part[coverage], part[metric], s=40, color=colour, marker=marker, label=legend_text(str(model)))
+        axis.scatter(part[coverage], part[metric], s=40, label=legend_text(str(model)), **_look(number))
     axis.set(xlabel=f"{coverage}: share of the items in some list", ylabel=f"test {metric}", xlim=(0, None))
     _legend(figure, axis)
     return figure
@@ -205,14 +201,13 @@ def series_figure(series: Mapping[str, Sequence[Mapping[str, Any]]], metric: str
     """Draw ``metric`` of evaluations on new data over time: a line for each run, a point at the end of each period."""
     figure, axis = canvas(7.2, 3.6, title)
     for number, (name, results) in enumerate(series.items()):
-        colour, marker = _look(number)
+        look = _look(number)
         ends = [result["protocol_counts"]["until"] for result in results]
         times: Any = pd.to_datetime(ends, unit="s") if min(ends) > 1e6 else ends
-        values = [result["test"][metric] for result in results]
-        axis.plot(times, values, color=colour, marker=marker, label=legend_text(name))
+        axis.plot(times, [result["test"][metric] for result in results], label=legend_text(name), **look)
         bounds = [entry for entry in ((r.get("test_intervals") or {}).get(metric) for r in results) if entry]
         if len(bounds) == len(results):
-            axis.fill_between(times, [low for low, _ in bounds], [high for _, high in bounds], color=colour, alpha=0.15)
+            axis.fill_between(times, *zip(*bounds, strict=True), color=look["color"], alpha=0.15)
     axis.set(xlabel="end of the period", ylabel=f"{metric} on new data")
     figure.autofmt_xdate()
     _legend(figure, axis)
@@ -253,9 +248,10 @@ def _over_epochs(axis: Any, entries: list[Entry], column_of: Callable[[Entry], s
     return drawn
 
 
-def _look(number: int) -> tuple[str, str]:
+def _look(number: int) -> dict[str, str]:
     """Return colour and marker of the line or point number ``number``; no two of 64 are equal."""
-    return COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
+    marker = MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]
+    return {"color": COLOURS[number % len(COLOURS)], "marker": marker}
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,6 @@ from recbole_hyper.runs.plugin_files import trusting
 from recbole_hyper.runs.saved_data import DATA
 from recbole_hyper.serving.bundle import ABOUT, ARRAYS, BUNDLE, GRAPH, MAP, SEQUENCES, fingerprint
 from recbole_hyper.serving.export import write_graph
-from recbole_hyper.serving.graph import ScoresGraph
 from recbole_hyper.serving.page.map import item_map
 
 WRITTEN_BY = "recbole-hyper serve"
@@ -59,7 +58,7 @@ def write_bundle(run: Path) -> Path:
     with replaced_folder(folder) as part:
         if head is not None and model.scores_by_head:
             try:
-                write_graph(model, lambda: ScoresGraph(model, about["max_length"]), part / GRAPH, "onnx")
+                write_graph(model, part / GRAPH, "onnx", about["max_length"], scores=True)
             except ConfigError as error:
                 logger.warning("%s; served by torch", error)
         if (part / GRAPH).is_file():

@@ -26,7 +26,7 @@ from recbole_hyper.geometry.base import Geometry
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.outputs import is_written_by, require_own
-from recbole_hyper.serving.graph import Graph, make_graph, trace
+from recbole_hyper.serving.graph import Graph, trace
 
 OPSET = 20
 WRITTEN_BY = "recbole-hyper export"
@@ -129,7 +129,7 @@ def export(
     if format == "vectors":
         content = named | write_vectors(vectors_of(model.head), item_tokens, path)
     else:
-        described = write_graph(model, lambda: make_graph(model, int(max_length), top_k, exclude_seen), path, format)
+        described = write_graph(model, path, format, int(max_length), top_k=top_k, exclude_seen=exclude_seen)
         content = named | described | {"top_k": top_k}
     content["sha256"] = file_digest(path)
     content["item_ids"] = [str(token) for token in item_tokens[1:]]
@@ -137,12 +137,12 @@ def export(
     return content
 
 
-def write_graph(model: HyperRecommender, make: Callable[[], Graph], path: Path, format: str) -> dict[str, Any]:
-    """Write the graph that ``make`` returns for ``model``, and return its description; ConfigError if torch cannot."""
+def write_graph(model: HyperRecommender, path: Path, format: str, max_length: int, **options: Any) -> dict[str, Any]:
+    """Write the :class:`Graph` of ``model``, and return its description; ConfigError if torch cannot."""
     training = model.training
     model.eval()
     try:
-        graph = make()
+        graph = Graph(model, max_length, **options)
         size = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
         if format == "onnx" and size > _LARGEST:
             raise ConfigError(

@@ -5,6 +5,8 @@ encoder that reads times, and seen_items (B, S). Histories have any length: the 
 as the model was trained on.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
@@ -12,31 +14,6 @@ from torch.export import Dim, ExportedProgram
 from recbole_hyper.geometry.base import ItemTerms
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.models.base import HyperRecommender
-
-
-class StateGraph(nn.Module):
-    """The encoder alone: histories, and times where it reads them, to states (B, d)."""
-
-    outputs = ("states",)
-
-    def __init__(self, model: HyperRecommender, max_length: int) -> None:
-        super().__init__()
-        # the encoder holds the table without owning it
-        self.item_embedding, self.encoder = model.item_embedding, model.encoder
-        self.max_length = max_length
-        times = ("timestamp_list",) if model.encoder.reads_times else ()
-        self.inputs: tuple[str, ...] = ("item_id_list", "item_length", *times)
-
-    def forward(self, *given: Tensor) -> Tensor:
-        """Return the states (B, d) at the newest items of the ``inputs``."""
-        items, lengths, *times = given
-        # always as wide as the model's longest history: torch can trace no encoder whose width is a minimum
-        positions = torch.arange(self.max_length, device=items.device)
-        kept = lengths.clamp(max=self.max_length)
-        places = ((lengths - kept)[:, None] + positions).clamp(max=items.shape[1] - 1)
-        padding = positions >= kept[:, None]
-        newest, *moments = (column.gather(1, places).masked_fill(padding, 0) for column in (items, *times))
-        return self.encoder.last(newest, kept, *moments)
 
 
 class ScoreTable(nn.Module):
@@ -64,50 +41,53 @@ class ScoreTable(nn.Module):
         return self.geometry.combine(lifted, terms, self.vectors)
 
 
-class ScoresGraph(nn.Module):
-    """Encoder and head: histories to the scores of all items (B, n_items); column 0 is padding."""
+class Graph(nn.Module):
+    """Histories, and times where the encoder reads them, to what the newest items of the ``inputs`` give.
 
-    outputs = ("scores",)
-
-    def __init__(self, model: HyperRecommender, max_length: int) -> None:
-        super().__init__()
-        self.states, self.table = StateGraph(model, max_length), ScoreTable(model.head)
-        self.inputs = self.states.inputs
-
-    def forward(self, *given: Tensor) -> Tensor:
-        """Return the scores after the histories of the ``inputs``."""
-        return self.table(self.states(*given))
-
-
-class TopItemsGraph(nn.Module):
-    """Encoder, head and selection: histories to the best items (B, k) and their scores (B, k), best first.
-
-    Padding is never among them, nor, with ``exclude_seen``, the items of a last input. If fewer than k items are left,
-    the list ends with item 0 and score -inf.
+    Args:
+        model: the model.
+        max_length: newest items of a history that the encoder reads.
+        scores: give the scores (B, n_items) of all items, column 0 padding; else the states (B, d).
+        top_k: give the best items (B, k), best first, and their scores (B, k); item 0 and -inf where fewer are left.
+        exclude_seen: with ``top_k``, leave out the items of a last input, as padding is.
     """
 
-    outputs = ("items", "scores")
-
-    def __init__(self, model: HyperRecommender, max_length: int, k: int, exclude_seen: bool) -> None:
+    def __init__(
+        self,
+        model: HyperRecommender,
+        max_length: int,
+        *,
+        scores: bool = False,
+        top_k: int | None = None,
+        exclude_seen: bool = False,
+    ) -> None:
         super().__init__()
-        self.scores, self.k = ScoresGraph(model, max_length), k
-        self.inputs = (*self.scores.inputs, *(("seen_items",) if exclude_seen else ()))
+        # the encoder holds the table without owning it
+        self.item_embedding, self.encoder = model.item_embedding, model.encoder
+        self.table = ScoreTable(model.head) if scores or top_k else None
+        self.max_length, self.top_k = max_length, top_k
+        self.read = ("item_id_list", "item_length", *(("timestamp_list",) if model.encoder.reads_times else ()))
+        self.inputs: tuple[str, ...] = (*self.read, *(("seen_items",) if top_k and exclude_seen else ()))
+        self.outputs = ("items", "scores") if top_k else ("scores",) if scores else ("states",)
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the best items after the histories of the ``inputs``."""
-        read = len(self.scores.inputs)
-        excluded = torch.cat((torch.zeros_like(given[1]).unsqueeze(1), *given[read:]), dim=1)
-        scores = self.scores(*given[:read]).scatter(1, excluded, -torch.inf)
-        values, found = scores.topk(self.k, dim=1)
-        return torch.where(values == -torch.inf, 0, found), values
-
-
-Graph = StateGraph | ScoresGraph | TopItemsGraph
-
-
-def make_graph(model: HyperRecommender, max_length: int, top_k: int | None, exclude_seen: bool) -> Graph:
-    """Return the module that an export traces: the encoder alone without ``top_k``."""
-    return TopItemsGraph(model, max_length, top_k, exclude_seen) if top_k else StateGraph(model, max_length)
+    def forward(self, *given: Tensor) -> Any:
+        """Return the ``outputs`` for the ``inputs``."""
+        items, lengths, *times = given[: len(self.read)]
+        # always as wide as the model's longest history: torch can trace no encoder whose width is a minimum
+        positions = torch.arange(self.max_length, device=items.device)
+        kept = lengths.clamp(max=self.max_length)
+        places = ((lengths - kept)[:, None] + positions).clamp(max=items.shape[1] - 1)
+        padding = positions >= kept[:, None]
+        newest, *moments = (column.gather(1, places).masked_fill(padding, 0) for column in (items, *times))
+        states = self.encoder.last(newest, kept, *moments)
+        if self.table is None:
+            return states
+        scores = self.table(states)
+        if self.top_k is None:
+            return scores
+        excluded = torch.cat((torch.zeros_like(lengths).unsqueeze(1), *given[len(self.read) :]), dim=1)
+        values, best = scores.scatter(1, excluded, -torch.inf).topk(self.top_k, dim=1)
+        return torch.where(values == -torch.inf, 0, best), values
 
 
 def trace(graph: Graph) -> ExportedProgram:

@@ -29,7 +29,7 @@ from recbole_hyper.geometry.poincare import Poincare
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.serving.export import OPSET, export
-from recbole_hyper.serving.graph import ScoreTable, make_graph, trace
+from recbole_hyper.serving.graph import Graph, ScoreTable, trace
 from recbole_hyper.training.build import build
 from tests.conftest import SMALL
 
@@ -185,7 +185,7 @@ def test_a_program_gives_the_packages_scores(name: str, made: Made, tmp_path: Pa
 def test_every_option_of_an_encoder_is_traced(name: str, keys: dict[str, Any], made: Made) -> None:
     model, _ = made(name, **keys)
     length = keys.get("MAX_ITEM_LIST_LENGTH", LENGTH)
-    program = trace(make_graph(model, length, None, False)).module()
+    program = trace(Graph(model, length)).module()
     for batch, width in ((1, 1), (5, length)):
         given = asked_of(model, batch, width)
         with torch.no_grad():
