@@ -52,13 +52,11 @@ class Page:
         self._parts.append(content)
         self.text(table.note, small=True)
 
-    def figure(self, path: Path, caption: str) -> None:
-        """Add an image file, with its bytes inside the page."""
-        kind = "svg+xml" if path.suffix == ".svg" else "png"
-        data = base64.b64encode(path.read_bytes()).decode()
-        text = html.escape(caption)
+    def figure(self, svg: Path, caption: str) -> None:
+        """Add an SVG file, with its bytes inside the page."""
+        data, text = base64.b64encode(svg.read_bytes()).decode(), html.escape(caption)
         self._parts.append(
-            f'<figure><img alt="{text}" src="data:image/{kind};base64,{data}"><figcaption>{text}</figcaption></figure>'
+            f'<figure><img alt="{text}" src="data:image/svg+xml;base64,{data}"><figcaption>{text}</figcaption></figure>'
         )
 
     def render(self) -> str:
