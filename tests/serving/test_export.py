@@ -290,7 +290,7 @@ def test_what_a_model_cannot_give_is_named(made: Made, tmp_path: Path) -> None:
     n_items = len(tokens) - 1
     with pytest.raises(ConfigError, match=rf"--top_k={n_items + 1} asks for more items than the {n_items} there are"):
         export(model, tokens, LENGTH, tmp_path / "model.onnx", top_k=n_items + 1)
-    with pytest.raises(ConfigError, match=f"{n_items} item ids came for a model of {n_items + 1}"):
+    with pytest.raises(ConfigError, match=f"{n_items} item ids do not fit a model of {n_items + 1}"):
         export(model, tokens[1:], LENGTH, tmp_path / "model.onnx")
     with pytest.raises(ConfigError, match="Linear has no encoder with a head"):
         export(nn.Linear(2, 2), tokens, LENGTH, tmp_path / "model.onnx")
