@@ -16,12 +16,10 @@ from recbole_hyper.yaml_files import config_file, merged
 logger = logging.getLogger("recbole_hyper")
 
 # options of RecBole's scripts; no settings of a model
-SCRIPT_OPTIONS = frozenset(
-    (
-        *("config_files", "params_file", "output_file", "display_file", "tool", "model_list", "valid_metric_bigger"),
-        *("nproc", "ip", "port", "world_size", "group_offset", "run_times"),
-    )
-)
+SCRIPT_OPTIONS = {
+    *("config_files", "params_file", "output_file", "display_file", "tool", "model_list", "valid_metric_bigger"),
+    *("nproc", "ip", "port", "world_size", "group_offset", "run_times"),
+}
 # keys that only recbole_hyper.run reads, and why
 _FOLDER = "RecBole's functions keep one file in checkpoint_dir; recbole_hyper.run keeps a folder"
 _REPORT = "only recbole_hyper.run writes it"
@@ -42,9 +40,9 @@ REFUSED = {
 class BridgeConfig(Config):
     """This package's configuration behind RecBole's ``Config(...)``: the same keys, defaults and checks.
 
-    As in RecBole, words ``--key=value`` of the command line win over the dictionary, which wins over the files. A word
-    that is no key gives a warning, because a script may have its own options. A name that both packages have means
-    RecBole's model. ConfigError for a key that only ``recbole_hyper.run`` supports.
+    As in RecBole, words ``--key=value`` of the command line win over the dictionary, which wins over the files. An
+    unknown word gives a warning, because a script may have its own options. ConfigError for a key that only
+    ``recbole_hyper.run`` supports.
     """
 
     # the patches look at it
@@ -82,9 +80,10 @@ class BridgeConfig(Config):
 
     def _check_keys(self) -> None:
         known = self.known_keys()
-        for key in [key for key in self._typed if key not in known]:
-            logger.warning("--%s of the command line is no key of this configuration, and is not read", key)
-            self.external_config_dict.pop(key, None)
+        for key in self._typed:
+            if key not in known:
+                logger.warning("--%s of the command line is no key of this configuration, and is not read", key)
+                self.external_config_dict.pop(key, None)
         super()._check_keys()
 
 

@@ -31,10 +31,10 @@ def create_dataset(config: Any) -> SequenceDataset:
 
 
 def data_preparation(config: Any, dataset: Any) -> tuple[TrainingData, CaseData, CaseData]:
-    """Split ``dataset`` as ``eval_args`` says; what is ``auto`` in ``config`` becomes a number here.
+    """Split ``dataset`` as ``eval_args`` says, and resolve what is ``auto`` in ``config``.
 
-    ConfigError for a dataset that is not :func:`create_dataset`'s, or is too small for ``topk``, and for a model that
-    needs more memory than there is; ProtocolError for a split that cannot be made.
+    ConfigError for a dataset that is not :func:`create_dataset`'s or is too small for ``topk``, or a model that is too
+    large for the memory; ProtocolError for a split that cannot be made.
     """
     if not isinstance(dataset, SequenceDataset):
         raise ConfigError(
@@ -76,8 +76,7 @@ class TrainingData:
 class CaseData:
     """The validation or the test part: what RecBole's scripts take for an evaluation loader.
 
-    The trainer ranks ``evaluation``. For everything else, such as RecBole's case study, RecBole's own loader of the
-    same cases is created when it is first used.
+    The trainer ranks ``evaluation``. Everything else, such as RecBole's case study, gets RecBole's loader of its cases.
     """
 
     def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:

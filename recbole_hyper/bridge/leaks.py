@@ -31,11 +31,10 @@ class LeakError(ConfigError):
 
 
 def check(model: Any, config: Any, cases: Cases) -> str:
-    """Rank some ``cases`` with other targets, and beside other rows; return the finding in words.
+    """Rank some ``cases`` with other targets, and beside other rows; return the finding, "" before a one-step fit.
 
-    Model and random numbers are unchanged. A model that cannot rank yet, because training fits it, gives "". If scores
-    change, a third-party model raises LeakError and RecBole's own gets a warning: its ranking hides the target anyway.
-    ConfigError for a third-party model that cannot rank all items or reads a column that no batch has.
+    If scores change, a third-party model raises LeakError; RecBole's own gets a warning, as its ranking hides the
+    target anyway. ConfigError for a third-party model that cannot rank all items or reads a column that no batch has.
     """
     try:
         return _checked(model, config, cases)
@@ -77,8 +76,8 @@ def _checked(model: Any, config: Any, cases: Cases) -> str:
         ]
         if read:
             raise LeakError(
-                f"{name} reads {' and '.join(read)} of the case while it ranks: its scores change with the item that "
-                "is to be found, so that its metrics would say nothing; take it out of full_sort_predict"
+                f"{name} reads {' and '.join(read)} of the case while it ranks: its scores change with the item to be "
+                "found, so its metrics would mean nothing; take it out of full_sort_predict"
             )
         _check_rows(model, columns, scores, noise)
     return HONEST
@@ -86,17 +85,14 @@ def _checked(model: Any, config: Any, cases: Cases) -> str:
 
 def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: float) -> None:
     """Raise LeakError if the scores of the first rows depend on the rows behind them."""
-    half = len(scores) // 2
-    if not half:
-        return
-    limit = max(10 * noise, _ROUNDING)
+    half, limit = len(scores) // 2, max(10 * noise, _ROUNDING)
 
     def beside(names: list[str]) -> float:
         # the first rows, repeated in place of the others
         mixed = {n: torch.cat([c[:half], c[: len(c) - half]]) if n in names else c for n, c in columns.items()}
         return _difference(scores[:half], _scores(model, mixed)[:half])
 
-    if beside(list(columns)) <= limit:
+    if not half or beside(list(columns)) <= limit:
         return
     read = [column for column in columns if beside([column]) > limit] or list(columns)
     raise LeakError(
@@ -116,13 +112,13 @@ def _scores(model: Any, columns: dict[str, Tensor]) -> Tensor:
 
 def _difference(scores: Tensor, others: Tensor) -> float:
     """Return the largest difference relative to the largest score; what is not finite in both counts as equal."""
-    both = torch.isfinite(scores) & torch.isfinite(others)
-    if bool((torch.isfinite(scores) != torch.isfinite(others)).any()):
+    finite = torch.isfinite(scores)
+    if not torch.equal(finite, torch.isfinite(others)):
         return float("inf")
-    if not bool(both.any()):
+    if not bool(finite.any()):
         return 0.0
-    difference = (scores[both] - others[both]).abs().max()
-    return float(difference / scores[both].abs().max().clamp(min=1e-12))
+    difference = (scores[finite] - others[finite]).abs().max()
+    return float(difference / scores[finite].abs().max().clamp(min=1e-12))
 
 
 def _others(column: Tensor, n_items: int) -> Tensor:

@@ -1,6 +1,5 @@
 """Third-party RecBole models: what their files define.
 
-Such a model derives from RecBole's SequentialRecommender or GeneralRecommender, or from one of RecBole's models.
 RecBole's naming applies: ``XTrainer`` and ``XDataset`` in the files of ``X``, ``X.yaml`` beside them, keys as
 ``config["key"]``.
 """
@@ -28,7 +27,7 @@ _CONFIG_WORDS = ("config", "conf", "cfg", "args", "opt", "params")
 
 @contextlib.contextmanager
 def one_line(cls: type, doing: str) -> Iterator[None]:
-    """Turn what the code of a RecBole model raises while ``doing`` something into one ConfigError."""
+    """Turn what the code of a RecBole model raises while ``doing`` something into a ConfigError of one line."""
     try:
         yield
     except ConfigError:
@@ -56,19 +55,15 @@ def is_third_party(cls: Any) -> bool:
 
 
 def collect(modules: Iterable[ModuleType]) -> None:
-    """Register the models of plugin files, and of the files beside them that they import, by name.
-
-    ConfigError for two of one name in different files.
-    """
+    """Register the models of plugin files and of the files that they import; ConfigError for two of one name."""
     found: dict[str, type] = {}
     for own in (own for module in modules for own in plugin_files.modules_of(module)):
         for cls in vars(own).values():
-            if not (is_third_party(cls) and cls.__module__ == own.__name__):
-                continue
-            known = found.setdefault(cls.__name__, cls)
-            if known is not cls:
-                files = f"{file_of(known)} and {file_of(cls)}"
-                raise ConfigError(f"plugins: {files} both have a model {cls.__name__}; rename one")
+            if is_third_party(cls) and cls.__module__ == own.__name__:
+                known = found.setdefault(cls.__name__, cls)
+                if known is not cls:
+                    files = f"{file_of(known)} and {file_of(cls)}"
+                    raise ConfigError(f"plugins: {files} both have a model {cls.__name__}; rename one")
     _models.update(found)
 
 
@@ -91,10 +86,7 @@ def file_of(cls: type) -> Path | None:
 
 
 def defaults_files(cls: type) -> list[Path]:
-    """Return the files with the defaults of a third-party model ``X``, later ones win.
-
-    These are ``X.yaml`` beside the file of ``X`` and, before it, the files of the models that ``X`` derives from.
-    """
+    """Return the YAML files of a third-party model and of those that it derives from; later ones win."""
     found = []
     for base in [base for base in reversed(cls.__mro__) if is_recbole_model(base)]:
         stock = recbole_folder() / "properties" / "model" / f"{base.__name__}.yaml"
@@ -115,9 +107,7 @@ def dataset_of(cls: type) -> type | None:
 
 
 def _beside(cls: type, suffix: str, base: str) -> type | None:
-    if not is_third_party(cls):
-        return None
-    for module in _modules(cls):
+    for module in _modules(cls) if is_third_party(cls) else ():
         found = getattr(module, cls.__name__ + suffix, None)
         if isinstance(found, type) and any(one.__module__ == base for one in found.__mro__):
             return found
@@ -125,26 +115,20 @@ def _beside(cls: type, suffix: str, base: str) -> type | None:
 
 
 def _modules(cls: type) -> Iterator[ModuleType]:
-    """Yield the modules of a model and of the classes that it derives from, those of packages like torch left out."""
+    """Yield the modules of a model and of its base classes, without those of torch and the like."""
     for base in cls.__mro__:
-        module = sys.modules.get(base.__module__)
-        if module is None or base.__module__.partition(".")[0] in ("builtins", "torch", "abc", "typing"):
+        module, package = sys.modules.get(base.__module__), base.__module__.partition(".")[0]
+        # what _BASE reads, every model of RecBole reads
+        if module is None or base.__module__ == _BASE or package in ("builtins", "torch", "abc", "typing"):
             continue
-        if base.__module__ == _BASE:  # what it reads, every model of RecBole reads
-            continue
-        if base.__module__.startswith("recbole."):
-            yield module
-        else:
-            yield from plugin_files.modules_of(module)
+        yield from [module] if package == "recbole" else plugin_files.modules_of(module)
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
 @functools.cache
 def keys_in_source(cls: type) -> frozenset[str]:
-    """Return the keys that the source of a model asks a configuration for: ``config["key"]``, ``config.key`` and so on.
+    """Return the keys that the source of a model reads from a configuration, as ``config["key"]``, ``config.key``...
 
-    For RecBole's own models this reads their module; for third-party models all their files and the RecBole models
-    that they derive from.
+    The source is the module of a RecBole model, or all files of a third-party one and of its base classes.
     """
     if not is_recbole_model(cls) or cls.__module__.startswith("recbole_hyper."):
         return frozenset()
@@ -158,13 +142,8 @@ def keys_in_source(cls: type) -> frozenset[str]:
 @functools.cache
 def words_in_source(cls: type) -> frozenset[str]:
     """Return every string in the files of a third-party model; the model cannot read a key that is not among them."""
-    trees = map(_tree, _modules(cls))
-    return frozenset(
-        node.value
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ) | keys_in_source(cls)
+    nodes = (node for tree in map(_tree, _modules(cls)) for node in ast.walk(tree))
+    return frozenset(text for node in nodes for text in _text(node)) | keys_in_source(cls)
 
 
 @functools.cache
@@ -199,8 +178,7 @@ def _text(node: ast.AST) -> Iterator[str]:
         yield node.value
 
 
-# --- what a class overrides ------------------------------------------------------------------------------------------
-# decided by the protocol here, by the data set class in RecBole
+# a protocol decides these here; in RecBole the data set class does
 DECIDED = ("build", "leave_one_out", "split_by_ratio", "time_based_split", "data_augmentation", "_benchmark_presets")
 
 

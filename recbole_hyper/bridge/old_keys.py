@@ -10,12 +10,10 @@ from typing import Any
 from recbole_hyper.errors import ConfigError
 
 # RecBole sets these itself; a value in a file has no effect
-SET_BY_RECBOLE = frozenset(
-    (
-        *("MODEL_TYPE", "MODEL_INPUT_TYPE", "device", "eval_type", "single_spec"),
-        *("eval_neg_sample_args", "valid_neg_sample_args", "test_neg_sample_args"),
-    )
-)
+SET_BY_RECBOLE = {
+    *("MODEL_TYPE", "MODEL_INPUT_TYPE", "device", "eval_type", "single_spec"),
+    *("eval_neg_sample_args", "valid_neg_sample_args", "test_neg_sample_args"),
+}
 # keys without effect today, and what happens instead
 GONE = {
     "real_time_process": "batches are always made when they are needed",
@@ -28,6 +26,7 @@ REFUSED = {
     "fields_in_same_space": "since 1.0 fields share ids by alias_of_user_id and alias_of_item_id",
 }
 _ORDERS, _SPLITS = ("RO", "TO"), ("RS", "LS")
+_BOUNDS = ("lowest_val", "highest_val", "equal_val", "not_equal_val")
 
 Remark = Callable[[str, str], None]
 
@@ -35,8 +34,8 @@ Remark = Callable[[str, str], None]
 def translated(given: Mapping[str, Any], where: str, *, sequential: bool = True) -> tuple[dict[str, Any], list[str]]:
     """Return the keys of one file (``where``) in today's names, and a line for each key that was translated.
 
-    A new name in the same file wins over an old one. ``sequential`` is the kind of the model, on which the default of
-    ``eval_setting`` depended. ConfigError for a key that has no equal, with the reason.
+    A new name in the same file wins over an old one. The default of ``eval_setting`` depends on ``sequential``, the
+    kind of the model. ConfigError for a key that has no equal.
     """
     content, lines, found = dict(given), list[str](), dict[str, Any]()
 
@@ -88,8 +87,7 @@ def _counts(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
 
 def _values(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
     """``lowest_val: {rating: 3}`` and its like: ``val_interval: {rating: "[3,inf)"}``."""
-    names = ("lowest_val", "highest_val", "equal_val", "not_equal_val")
-    old = [name for name in names if name in content]
+    old = [name for name in _BOUNDS if name in content]
     bounds: dict[str, dict[str, float]] = {}
     for name in old:
         limits = content.pop(name) or {}
@@ -97,28 +95,20 @@ def _values(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
             raise ConfigError(f"{name}={limits!r}: a mapping such as {{rating: 3}} is expected")
         for field, value in limits.items():
             bounds.setdefault(field, {})[name] = value
-    intervals = {field: _interval(**limits) for field, limits in bounds.items()}
+    intervals = {field: _interval(limits) for field, limits in bounds.items()}
     if old:
         remark(" and ".join(old), f"val_interval={intervals}" if intervals else "it drops nothing")
     return {"val_interval": intervals} if intervals else {}
 
 
-def _interval(
-    *,
-    lowest_val: float | None = None,
-    highest_val: float | None = None,
-    equal_val: float | None = None,
-    not_equal_val: float | None = None,
-) -> str:
+def _interval(bounds: Mapping[str, float | None]) -> str:
     """Return the values that all bounds keep, as RecBole writes intervals."""
-    low = "-inf" if lowest_val is None else lowest_val
-    high = "inf" if highest_val is None else highest_val
-    left, right = "(" if lowest_val is None else "[", ")" if highest_val is None else "]"
-    if equal_val is not None:
-        return f"[{equal_val},{equal_val}]"
-    if not_equal_val is not None:
-        return f"{left}{low},{not_equal_val});({not_equal_val},{high}{right}"
-    return f"{left}{low},{high}{right}"
+    lowest, highest, equal, other = (bounds.get(name) for name in _BOUNDS)
+    low = "(-inf" if lowest is None else f"[{lowest}"
+    high = "inf)" if highest is None else f"{highest}]"
+    if equal is not None:
+        return f"[{equal},{equal}]"
+    return f"{low},{high}" if other is None else f"{low},{other});({other},{high}"
 
 
 def _negatives(content: dict[str, Any], remark: Remark, _: bool) -> dict[str, Any]:
@@ -149,10 +139,9 @@ def _form_of_1_0(given: Mapping[str, Any]) -> dict[str, Any] | None:
     distribution = next((name for name in ("uniform", "popularity") if name in given), None)
     if distribution is None or not set(given) <= {distribution, "dynamic"}:
         return None
-    value: dict[str, Any] = {"distribution": distribution, "sample_num": given[distribution]}
-    if isinstance(given.get("dynamic"), int) and given["dynamic"]:
-        value |= {"dynamic": True, "candidate_num": int(given["dynamic"])}
-    return value
+    count = given.get("dynamic")
+    dynamic = {"dynamic": True, "candidate_num": int(count)} if isinstance(count, int) and count else {}
+    return {"distribution": distribution, "sample_num": given[distribution], **dynamic}
 
 
 def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> dict[str, Any]:

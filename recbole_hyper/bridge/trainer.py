@@ -26,9 +26,8 @@ def bridge_trainer(base: type) -> type:
 class HostedTrainer:
     """Mixin over a RecBole trainer: trains and ranks as a run does, and writes RecBole's single checkpoint.
 
-    ``saved_model_file`` in ``checkpoint_dir`` has RecBole's content: configuration, and epoch, model and optimizer of
-    the best epoch. ``load_data_and_model`` and ``resume_checkpoint`` read it. Training that resumes from it draws other
-    random numbers; ``recbole_hyper.run`` resumes exactly.
+    ``saved_model_file`` has RecBole's content: configuration, epoch, model and optimizer of the best epoch. Training
+    that resumes from it draws other random numbers; ``recbole_hyper.run`` resumes exactly.
     """
 
     config: Any
@@ -73,9 +72,9 @@ class HostedTrainer:
     def evaluate(
         self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
     ) -> Any:
-        """Rank the cases of ``eval_data`` with the model as it is, or as ``saved_model_file`` or ``model_file`` has it.
+        """Return RecBole's metrics by name for the cases of ``eval_data``, None without a case.
 
-        Returns RecBole's metrics by name, None where there is no case. Raises as :meth:`resume_checkpoint`.
+        The model is that of ``model_file`` or ``saved_model_file``, or without ``load_best_model`` as it is.
         """
         if not eval_data:
             return None
@@ -97,12 +96,11 @@ class HostedTrainer:
     def resume_checkpoint(self, resume_file: Any) -> None:
         """Resume from a file that such a trainer wrote, with the next epoch.
 
-        CheckpointError for a file that does not fit, torch's own errors for one that it refuses to read; ConfigError
-        for training with ``ema_decay``, as the file holds averages and no raw weights.
+        CheckpointError for a file that does not fit; ConfigError with ``ema_decay``; torch's errors for an unsafe file.
         """
         if self.loop.average is not None:
             raise ConfigError(
-                "ema_decay: RecBole's file holds the averaged weights alone, from which training cannot go on; "
+                "ema_decay: RecBole's file has only the averaged weights, from which training cannot resume; "
                 "recbole_hyper.run keeps the raw ones too and resumes exactly"
             )
         file = self.saved_model_file = str(resume_file)

@@ -23,10 +23,10 @@ def tell(file: Path, text: str) -> None:
 
 
 def read(path: Path, *, sequential: bool = True) -> dict[str, Any]:
-    """Return the keys of a user's file in today's names; what was changed is logged, a line for each key.
+    """Return the keys of a user's file in today's names, and log what was changed.
 
-    ``sequential`` is the kind of the model. ConfigError as :func:`read_yaml`, but for a key given twice: the last
-    counts. ConfigError too for an old key that has no equal.
+    Of a key given twice the last counts. ``sequential`` is the kind of the model. ConfigError as :func:`read_yaml`,
+    and for an old key that has no equal.
     """
     twice: list[tuple[str, Any, Any]] = []
     content = without_words(read_yaml(path, twice=twice))
@@ -56,10 +56,9 @@ def without_words(value: Any) -> Any:
 def foreign_keys(
     given: Mapping[str, str], known: Collection[str], read: Collection[str], *, strict: bool = False
 ) -> list[str]:
-    """Return the keys of files, ``given`` with the file of each, that nothing reads: neither RecBole nor the model.
+    """Return the keys that neither RecBole nor the model reads, of those ``given`` with their file; warn about them.
 
-    One warning for each file names them. ConfigError for a key that is within two letters of one that is ``read``, and
-    where ``strict`` for every such key.
+    ConfigError for a key that is within two letters of one that is ``read``, and if ``strict`` for every such key.
     """
     foreign = [key for key in given if key not in known or key in old_keys.SET_BY_RECBOLE]
     near = {key: near_key(key, read) for key in foreign if key not in old_keys.SET_BY_RECBOLE}

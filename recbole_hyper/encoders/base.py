@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.geometry.head import OutputHead
-from recbole_hyper.options import Option
+from recbole_hyper.options import Option, options_of
 from recbole_hyper.registry import Part
 
-INITIALIZERS = ("xavier", "normal")
 # of feed-forward parts, by RecBole's names
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 # the cost of one more call of an encoder, in positions; on a CPU 256 to 512 were fastest for filters and attention of
@@ -31,28 +30,17 @@ class Encoder(Part, nn.Module, ABC):
 
     The state at position ``j`` depends on items ``0 .. j`` and on the length of the history, but not on padding or on
     other rows of the batch. The length matters because positions count from the newest item, as with left padding.
-    """
 
-    def __init__(self, item_embedding: nn.Embedding) -> None:
-        super().__init__()
-        # the model registers the shared table; a plain attribute keeps it out of this state_dict
-        self.__dict__["item_embedding"] = item_embedding
+    Its options are those of its constructor, of its base's constructor if it takes ``**options``, and of the modules in
+    ``made_of``. ConfigError for a value that an option does not allow.
+    """
 
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 64,
         "initializer": "xavier",
         "initializer_range": 0.02,
     }
-
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        """Return the options; ``max_length`` is the key MAX_ITEM_LIST_LENGTH."""
-        found = super().options()
-        if "max_length" in found:
-            found["max_length"] = replace(found["max_length"], key="MAX_ITEM_LIST_LENGTH")
-        return found
-
-    item_embedding: nn.Embedding
+    made_of: ClassVar[tuple[type[nn.Module], ...]] = ()
     # False: a state may depend on later items; this is then noted in the result and not checked before training
     causal: ClassVar[bool] = True
     # whether training reads the items after a position; batches must then be whole windows
@@ -65,6 +53,30 @@ class Encoder(Part, nn.Module, ABC):
     reads_times: ClassVar[bool] = False
     # fixed cost of a position, in rows, for encoders that compute positions one after another
     step_rows: ClassVar[int] = 0
+    item_embedding: nn.Embedding
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Check the given options before the constructor uses them."""
+        stated = cls.options()
+        for name in options:
+            if name in stated:
+                stated[name].check(options[name])
+        return super().__new__(cls)
+
+    def __init__(self, item_embedding: nn.Embedding) -> None:
+        super().__init__()
+        # the model registers the shared table; a plain attribute keeps it out of this state_dict
+        self.__dict__["item_embedding"] = item_embedding
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """Return the options; ``max_length`` is the key MAX_ITEM_LIST_LENGTH."""
+        found: dict[str, Option] = {}
+        for part in (cls, *cls.made_of):
+            found |= {name: one for name, one in _stated_options(part).items() if name not in found}
+        if "max_length" in found:
+            found["max_length"] = replace(found["max_length"], key="MAX_ITEM_LIST_LENGTH")
+        return found
 
     @abstractmethod
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
@@ -73,16 +85,13 @@ class Encoder(Part, nn.Module, ABC):
     def last(self, items: Tensor, lengths: Tensor) -> Tensor:
         """Return the states (B, d) at the newest items; override it if that costs less than all states.
 
-        serving.graph exports this method. While ``torch.compiler.is_exporting()``, an encoder must not branch on values
-        or lengths, or call a compiled kernel: the graph must work for every batch and length.
+        Export traces this method. While ``torch.compiler.is_exporting()``, do not branch on values or lengths, and call
+        no compiled kernel: the graph must work for every batch and length.
         """
         return newest(self(items, lengths), lengths)
 
     def trace(self, items: Tensor, lengths: Tensor, *, return_maps: bool = False) -> tuple[Tensor, Trace]:
-        """Return the states (B, L, d) and the outputs of the layers; by default one layer with one head.
-
-        With ``return_maps``, an encoder that ``has_maps`` also returns its attention weights.
-        """
+        """Return the states (B, L, d) and the outputs of the layers: by default one layer with one head, no maps."""
         states = self(items, lengths)
         return states, Trace(heads=[states.unsqueeze(2)])
 
@@ -101,11 +110,10 @@ class Encoder(Part, nn.Module, ABC):
 
 
 class TimedEncoder(Encoder):
-    """An encoder that reads the times of the items, from one more argument ``times``.
+    """An encoder with one more argument, the ``times`` of the items. A state should depend only on their differences.
 
-    ``times`` are (B, L) float64, in the unit of the data (usually Unix seconds) and 0 at padding. They come from the
-    sequences in training and evaluation, and from the caller in serving. None means unknown: all times are then equal.
-    A state should depend only on differences of times.
+    ``times`` are (B, L) float64, in the unit of the data (usually Unix seconds) and 0 at padding. None means unknown:
+    all times are then equal.
     """
 
     reads_times = True
@@ -123,6 +131,16 @@ class TimedEncoder(Encoder):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch of windows and its terms for the log, see :meth:`Encoder.training_loss`."""
         return loss_of(*supervised_states(self, items, targets, lengths, times)), {}
+
+
+def _stated_options(cls: type) -> dict[str, Option]:
+    """Return the options of the constructor, and of the base's as far as ``**options`` are passed on."""
+    found: dict[str, Option] = {}
+    for constructor in [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]:
+        found |= {name: one for name, one in options_of(constructor).items() if name not in found}
+        if inspect.getfullargspec(constructor).varkw is None:
+            break
+    return found
 
 
 @dataclass
@@ -143,10 +161,10 @@ def newest(states: Tensor, lengths: Tensor) -> Tensor:
 
 
 def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
-    """Cut rows that are sorted by length into groups, so that encoding the groups one by one is cheapest.
+    """Cut rows that are sorted by length into the groups that are cheapest to encode one by one.
 
-    A group costs (rows + ``step_rows``) times its longest length, and ``CALL_POSITIONS`` for the call. Rows that are
-    not sorted, or not on a CPU (where padding is cheaper than calls), are one group.
+    A group costs (rows + ``step_rows``) times its longest length, and ``CALL_POSITIONS`` for the call. Unsorted rows
+    are one group, and so are rows on a GPU, where padding is cheaper than calls.
     """
     if lengths.device.type != "cpu" or bool((lengths[1:] < lengths[:-1]).any()):
         return [slice(0, len(lengths))]
@@ -166,10 +184,8 @@ def length_groups(lengths: Tensor, step_rows: int = 0) -> list[slice]:
 
 
 def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> list[tuple[slice, int]]:
-    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with its width.
-
-    On a GPU it is one group of width L, because finding the longest row would wait for the GPU.
-    """
+    """Return the :func:`length_groups` of right-padded ``items`` (B, L), each with its width."""
+    # looking up the longest row would wait for the GPU
     if lengths.device.type != "cpu":
         return [(slice(0, len(lengths)), items.shape[1])]
     return [(group, int(lengths[group].max())) for group in length_groups(lengths, step_rows)]
@@ -178,7 +194,7 @@ def groups_with_widths(items: Tensor, lengths: Tensor, step_rows: int = 0) -> li
 def supervised_states(
     encoder: Encoder, items: Tensor, targets: Tensor, lengths: Tensor, times: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Encode right-padded ``items`` (B, L), with ``times`` if the encoder reads them, in length groups.
+    """Encode right-padded ``items`` (B, L) in length groups.
 
     Returns the states (n, d) at ``targets`` (B, L) that are not 0, these targets (n,) and their rows of the batch (n,).
     """
@@ -197,22 +213,12 @@ def positions_from_end(lengths: Tensor, width: int) -> Tensor:
     return (lengths[:, None] - 1 - torch.arange(width, device=lengths.device)).clamp_(min=0)
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the activation ``hidden_act``; ValueError for an unknown name."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"hidden_act={name!r} is unknown; known: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
-
-
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
     ``rule`` is "xavier" (uniform, as in the HSASRec and SCE code) or "normal" (as in RecBole: standard deviation
-    ``std``, biases 0); ValueError for another rule, or a ``std`` not above 0.
+    ``std``, biases 0).
     """
-    if rule not in INITIALIZERS:
-        raise ValueError(f"initializer={rule!r}: allowed are {', '.join(INITIALIZERS)}")
-    check_above_zero(initializer_range=std)
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
             if rule == "xavier":

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import activation
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.options import AttentionDropout, Heads
-from recbole_hyper.encoders.window_filters import WindowFilterEncoder
+from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
@@ -55,49 +54,36 @@ class Attention(nn.Module):
         return self.output((self.dropout(weights) @ value).transpose(1, 2).flatten(2))
 
 
-class BSARecLayer(nn.Module):
+class BSARecLayer(WindowFilterLayer):
     r"""H = alpha LN(X + low(X) + beta^2 (X - low(X))) + (1 - alpha) LN(X + Attention(X)), X' = LN(H + FFN(H)).
 
     low keeps the lowest c // 2 + 1 frequencies of the window (equations 11 to 14 of the paper); beta is learned for
     each coordinate.
     """
 
+    norms = ("filter_norm", "attention_norm", "output_norm")
     matrix: Tensor
+    attention: Attention
+    attention_norm: nn.Module
 
     def __init__(
         self,
         length: int,
         hidden_size: int,
-        inner_size: int,
-        *,
         circular: bool,
-        dropout: float,
-        hidden_act: str,
-        layer_norm_eps: float,
-        initializer_range: float,
-        n_heads: int,
-        attn_dropout_prob: float,
-        alpha: float,
-        c: int,
+        *,
+        n_heads: Annotated[opt.Heads, "attention heads; divides hidden_size; published command for Beauty"] = 1,
+        attn_dropout_prob: Annotated[opt.AttentionDropout, "of attention weights; published code"] = 0.5,
+        bsarec_alpha: Annotated[
+            float, Option("float in [0, 1]", "share of the filter; published command for Beauty")
+        ] = 0.7,
+        bsarec_c: Annotated[int, Option("int >= 0", "bsarec_c // 2 + 1 low frequencies; published for Beauty")] = 5,
+        **more: Any,
     ) -> None:
-        super().__init__()
-        self.alpha, self.activation, self.std = alpha, activation(hidden_act), initializer_range
-        self.register_buffer("matrix", low_pass(length, c // 2 + 1, circular=circular), persistent=False)
-        self.attention = Attention(hidden_size, n_heads, attn_dropout_prob)
-        self.beta = nn.Parameter(torch.randn(hidden_size))
-        self.widen = nn.Linear(hidden_size, inner_size)
-        self.narrow = nn.Linear(inner_size, hidden_size)
-        self.filter_norm, self.attention_norm, self.output_norm = (
-            nn.LayerNorm(hidden_size, eps=layer_norm_eps) for _ in range(3)
-        )
-        self.dropout = Dropout(dropout)
-
-    def draw(self) -> None:
-        """Draw every matrix from N(0, initializer_range^2)."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=self.std)
-                nn.init.zeros_(module.bias)
+        attention, beta = Attention(hidden_size, n_heads, attn_dropout_prob), torch.randn(hidden_size)
+        super().__init__(hidden_size, {"attention": attention}, **more)
+        self.alpha, self.beta = bsarec_alpha, nn.Parameter(beta)
+        self.register_buffer("matrix", low_pass(length, bsarec_c // 2 + 1, circular=circular), persistent=False)
 
     def forward(self, inputs: Tensor, real: Tensor, *, last_only: bool = False) -> tuple[Tensor, Tensor]:
         length = inputs.shape[1]
@@ -109,47 +95,24 @@ class BSARecLayer(nn.Module):
         filtered_states = self.filter_norm(queries + self.dropout(filtered))
         attended = self.attention(queries, inputs, visible[..., rows, :])
         hidden = self.alpha * filtered_states + (1 - self.alpha) * self.attention_norm(queries + self.dropout(attended))
-        inner = self.narrow(self.activation(self.widen(hidden)))
-        return self.output_norm(hidden + self.dropout(inner)), filtered
+        return self.feed_forward(hidden), filtered
 
 
 @register("encoders", "bsarec")
 class BSARecEncoder(WindowFilterEncoder):
     r"""BSARec (Shin et al., AAAI 2024): LN(M[item] + P), then layers of attention beside a filter.
 
-    * ``circular``: the published network. Each prefix has its own right-aligned window of N = ``max_length`` positions.
-      Padding has positions P, takes part in the filter and attends to all positions equally, as published.
+    * ``circular``: the published network, with a window of N = ``max_length`` positions for each prefix. Padding has
+      positions P, takes part in the filter and attends to all positions equally, as published.
     * ``causal`` (default, ours): the same kernel without the wrap, causal attention, one pass over a sequence, and
       padding is zero.
     """
 
-    layer = BSARecLayer
+    made_of = (BSARecLayer,)
     keeps_padding = True
 
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        return {**WindowFilterEncoder.options(), **super().options()}
-
-    def __init__(
-        self,
-        item_embedding: nn.Embedding,
-        *,
-        n_heads: Annotated[Heads, "attention heads; divides hidden_size; published command for Beauty"] = 1,
-        attn_dropout_prob: Annotated[AttentionDropout, "of attention weights; published code"] = 0.5,
-        bsarec_alpha: Annotated[
-            float, Option("float in [0, 1]", "share of the filter beside attention; published command for Beauty")
-        ] = 0.7,
-        bsarec_c: Annotated[
-            int, Option("int >= 0", "the lowest bsarec_c // 2 + 1 frequencies are low; published command for Beauty")
-        ] = 5,
-        **options: Any,
-    ) -> None:
-        if not 0 <= bsarec_alpha <= 1:
-            raise ValueError(f"bsarec_alpha={bsarec_alpha} is outside [0, 1]; it is the share of the filter")
-        if bsarec_c < 0:
-            raise ValueError(f"bsarec_c={bsarec_c}: a number from 0 is expected")
-        layer_options = {"alpha": bsarec_alpha, "c": bsarec_c, **options}
-        super().__init__(item_embedding, n_heads=n_heads, attn_dropout_prob=attn_dropout_prob, **layer_options)
+    def __init__(self, item_embedding: nn.Embedding, **more: Any) -> None:
+        super().__init__(item_embedding, **more)
         for layer in self.layers:
             assert isinstance(layer, BSARecLayer)
             layer.draw()

@@ -4,33 +4,28 @@ Any causal encoder can be the backbone: its future version is the same network o
 ``class DualGRU(DualEncoder, backbone=GRUEncoder)`` is a complete new pair.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, cast
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders.base import Encoder, LossOf, Trace, groups_with_widths
-from recbole_hyper.encoders.dual_transfer import FORMS, transfer
+from recbole_hyper.encoders.dual_transfer import transfer
 from recbole_hyper.encoders.windowed_attention import WindowedAttentionEncoder
-from recbole_hyper.options import Option, options_of
+from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 FutureDropout = Annotated[bool, Option("bool", "dropout in the layers of the future network; False: published code")]
-DIRECTIONS = ("both", "shared", "past", "future")
 
 
-@dataclass(frozen=True)
-class DualStates:
-    """Aligned states of both directions for sequences of n items; None without that direction.
+class DualStates(NamedTuple):
+    """Aligned states of both directions for sequences of n items; None where there is none."""
 
-    ``past`` (B, L, d) at place i has seen items 0..i and predicts item i + 1. ``future`` (B, L, d) at place i has seen
-    items i+1..n-1 and predicts item i. ``transfer`` is the transfer term (0-d), or None.
-    """
-
-    past: Tensor | None
-    future: Tensor | None
-    transfer: Tensor | None
+    past: Tensor | None  # (B, L, d): at place i it has seen items 0..i and predicts item i + 1
+    future: Tensor | None  # (B, L, d): at place i it has seen items i+1..n-1 and predicts item i
+    transfer: Tensor | None  # the transfer term, 0-d
 
 
 def reversal(lengths: Tensor, length: int) -> Tensor:
@@ -57,23 +52,20 @@ def trace_reversed(
 class DualEncoder(Encoder):
     r"""A past and a future encoder over one item embedding, trained together (DualRec, CIKM 2022).
 
-    Training minimises :math:`\alpha L_{past} + (1 - \alpha) L_{future} + \beta T`, T the transfer term of
-    :func:`~recbole_hyper.encoders.dual_transfer.transfer`. The past state before item t and the future state after
-    it both predict item t. Recommendation uses the past encoder alone.
-
-    A backbone that takes ``direction`` is built in both directions; any other runs over the reversed sequence.
+    Training minimises :math:`\alpha L_{past} + (1 - \alpha) L_{future} + \beta T` with the term T of
+    :func:`~recbole_hyper.encoders.dual_transfer.transfer`. The past state before item t and the future state after it
+    both predict item t. Only the past encoder recommends. A backbone that takes ``direction`` is built in both
+    directions; any other runs over the reversed sequence.
 
     ``dual_directions``: with ``shared``, one network reads both directions (our reading of the ablation 'w/o DE'). With
     ``past`` or ``future``, one direction trains alone (Table 5), without alpha and beta. ``future`` reads the history
-    like a future, nearest item last, so that each item keeps its distance to the predicted one (ours). Only backbones
-    that take ``layer_dropout`` accept ``dual_future_dropout=False``.
-
-    Raises:
-        ValueError: an option out of range.
+    like a future, nearest item last, so that each item keeps its distance to the predicted one (ours).
     """
 
     reads_future = True
     backbone: ClassVar[type[Encoder]]
+    # options whose default and meaning differ from the backbone's
+    backbone_defaults: ClassVar[Mapping[str, tuple[Any, str]]] = {}
 
     def __init_subclass__(cls, backbone: type[Encoder] | None = None, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -85,45 +77,38 @@ class DualEncoder(Encoder):
     @classmethod
     def options(cls) -> dict[str, Option]:
         """Return the options of the pair and of its backbone."""
-        of_both = options_of(DualEncoder) | cls.backbone.options() | super().options()
-        return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in of_both.items()}
+        backbone = cls.backbone.options()
+        for name, (default, about) in cls.backbone_defaults.items():
+            backbone[name] = replace(backbone[name], default=default, about=about)
+        found = super().options() | backbone
+        return {name: replace(one, key=f"dual_{name}") if name == "windows" else one for name, one in found.items()}
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
         dual_directions: Annotated[
-            str, Option("both, shared, past or future", 'shared: one network ("w/o DE"); past, future (Table 5)')
+            str, Option("both, shared, past or future", 'shared: one network ("w/o DE")')
         ] = "both",
         dual_alpha: Annotated[float, Option("float in [0, 1]", "share of the past loss; code: loss_ratio")] = 0.5,
         dual_beta: Annotated[float, Option("float >= 0", "weight of the transfer term; code: aux_factor")] = 0.1,
-        dual_transfer: Annotated[
-            str, Option("heads, attention or none", 'heads (code), attention (ours), none (Table 3, "w/o BIT")')
-        ] = "heads",
+        dual_transfer: Annotated[str, Option("heads, attention or none", 'heads: code; none: "w/o BIT"')] = "heads",
         dual_future_dropout: FutureDropout = True,
         **backbone_options: Any,
     ) -> None:
         super().__init__(item_embedding)
-        if dual_directions not in DIRECTIONS:
-            raise ValueError(f"dual_directions={dual_directions!r} is unknown; known: {', '.join(DIRECTIONS)}")
-        if dual_transfer not in FORMS:
-            raise ValueError(f"dual_transfer={dual_transfer!r} is unknown; known: {', '.join(FORMS)}")
-        if not 0 <= dual_alpha <= 1:
-            raise ValueError(f"dual_alpha={dual_alpha} is outside [0, 1]; it is the share of the past loss")
-        if not 0 <= dual_beta < float("inf"):
-            raise ValueError(f"dual_beta={dual_beta} must be finite and at least 0; 0 switches the transfer off")
         if not dual_future_dropout and not self.backbone.directed:
             raise ValueError(
                 f"dual_future_dropout=False needs a backbone with layer_dropout; {self.backbone.__name__} has none"
             )
+        backbone_options = {name: one for name, (one, _) in self.backbone_defaults.items()} | backbone_options
         self.alpha, self.beta = dual_alpha, dual_beta
         self.transfer_form, self.directions = dual_transfer, dual_directions
         self.past = None if dual_directions == "future" else self.backbone(item_embedding, **backbone_options)
         self.future: Encoder | None = None
         if dual_directions in ("both", "future"):
             extra: dict[str, Any] = {"direction": "future"} if self.backbone.directed else {}
-            if not dual_future_dropout:
-                extra["layer_dropout"] = False
+            extra |= {} if dual_future_dropout else {"layer_dropout": False}
             self.future = self.backbone(item_embedding, **backbone_options, **extra)
         self._native_future = self.backbone.directed and dual_directions != "shared"
         if dual_transfer == "attention" and self._transfers and not self.has_maps:
@@ -163,9 +148,8 @@ class DualEncoder(Encoder):
         return trace_reversed(network, items, lengths, return_maps=return_maps)
 
     def both(self, items: Tensor, targets: Tensor, lengths: Tensor) -> DualStates:
-        """Return the aligned states of both directions over right-padded sequences of ``lengths`` (B,) + 1 items.
-
-        ``items`` (B, L) are these sequences without their last item, ``targets`` (B, L) without their first.
+        """Return the aligned states over sequences of ``lengths`` (B,) + 1 items: ``items`` (B, L) without their last
+        item, ``targets`` (B, L) without their first.
         """
         return_maps = self._transfers and self.transfer_form == "attention"
         past = future = term = None

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from recbole_hyper.encoders.base import Trace
 
-FORMS = ("heads", "attention", "none")
-
 
 def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Return 1/2 [KL(p||q) + KL(q||p)] over the last dimension of two log distributions."""
@@ -27,20 +25,17 @@ def transfer(past: Trace, future: Trace, lengths: Tensor, form: str = "heads") -
     Args:
         form: ``heads``, the published code: the softmax over the d/h coordinates of the head outputs, averaged over
             the real positions (the code averages over padding too). ``attention``, ours: the attention weights by
-            distance to the query, averaged over the real queries. (The two maps themselves cannot be compared: where
-            one is not zero, the other is, except on the diagonal.)
+            distance to the query, averaged over the real queries.
     """
     if form == "heads":
-        pairs = [
-            (_head_log_distribution(p, lengths), _head_log_distribution(f, lengths))
-            for p, f in zip(past.heads, future.heads, strict=True)
-        ]
+        logs = [[_head_log_distribution(one, lengths) for one in trace.heads] for trace in (past, future)]
     else:
-        pairs = [
-            (_distance_log_distribution(p, lengths, "past"), _distance_log_distribution(f, lengths, "future"))
-            for p, f in zip(past.maps, future.maps, strict=True)
+        logs = [
+            [_distance_log_distribution(one, lengths, direction) for one in trace.maps]
+            for trace, direction in ((past, "past"), (future, "future"))
         ]
-    per_user = torch.stack([symmetric_kl(p, f).mean(dim=-1) for p, f in pairs]).mean(dim=0)  # (B,)
+    divergences = [symmetric_kl(p, f).mean(dim=-1) for p, f in zip(*logs, strict=True)]
+    per_user = torch.stack(divergences).mean(dim=0)  # (B,)
     counted = lengths > 0
     return torch.where(counted, per_user, 0.0).sum() / counted.sum().clamp(min=1)
 
@@ -55,9 +50,8 @@ def _head_log_distribution(heads: Tensor, lengths: Tensor) -> Tensor:
 
 def _distance_log_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
     """Return the log of the mean attention at each distance 0..L-1, (B, h, L); 0 becomes the smallest float."""
-    by_distance = distance_distribution(maps, lengths, direction)
     # both directions reach the same distances, so the clamped entries cancel
-    return by_distance.clamp(min=torch.finfo(by_distance.dtype).tiny).log()
+    return distance_distribution(maps, lengths, direction).clamp(min=torch.finfo(maps.dtype).tiny).log()
 
 
 def distance_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:

@@ -1,22 +1,12 @@
 """SASRec's transformer in both directions (DualSASRec, Table 4 of the DualRec paper)."""
 
 import contextlib
-from typing import Annotated, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from recbole_hyper.encoders.base import Trace
 from recbole_hyper.encoders.dual import DualEncoder
-from recbole_hyper.encoders.options import (
-    Activation,
-    AttentionDropout,
-    Heads,
-    HiddenDropout,
-    Initializer,
-    InnerSize,
-    NormEps,
-)
-from recbole_hyper.encoders.transformer import NormPlacement, ScaleEmbeddings, TransformerBlock, TransformerEncoder
+from recbole_hyper.encoders.transformer import TransformerBlock, TransformerEncoder
 from recbole_hyper.registry import register
 
 
@@ -48,31 +38,14 @@ class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
 
     model_defaults = {"MAX_ITEM_LIST_LENGTH": 50}  # DualRec's code
 
-    def __init__(
-        self,
-        item_embedding: nn.Embedding,
-        *,
-        n_heads: Annotated[Heads, "heads, divides hidden_size; RecBole's SASRec (ours for this pair)"] = 2,
-        inner_size: Annotated[InnerSize, "width inside the feed-forward part; RecBole's SASRec"] = 256,
-        hidden_dropout_prob: Annotated[HiddenDropout, "of the input sum and of both branches; DualRec's code"] = 0.5,
-        attn_dropout_prob: Annotated[AttentionDropout, "dropout of attention weights; DualRec's code"] = 0.5,
-        hidden_act: Annotated[Activation, "inside the feed-forward part; RecBole's SASRec"] = "gelu",
-        layer_norm_eps: Annotated[NormEps, "added to the variance; RecBole's SASRec"] = 1e-12,
-        norm_placement: Annotated[NormPlacement, "query, pre or post; RecBole's SASRec"] = "post",
-        scale_embeddings: Annotated[ScaleEmbeddings, "items times sqrt(hidden_size); RecBole's SASRec"] = False,
-        initializer: Annotated[Initializer, "of item vectors and matrices; RecBole's SASRec"] = "normal",
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            item_embedding,
-            n_heads=n_heads,
-            inner_size=inner_size,
-            hidden_dropout_prob=hidden_dropout_prob,
-            attn_dropout_prob=attn_dropout_prob,
-            hidden_act=hidden_act,
-            layer_norm_eps=layer_norm_eps,
-            norm_placement=norm_placement,
-            scale_embeddings=scale_embeddings,
-            initializer=initializer,
-            **options,
-        )
+    backbone_defaults = {
+        "n_heads": (2, "heads, divides hidden_size; RecBole's SASRec (ours for this pair)"),
+        "inner_size": (256, "width inside the feed-forward part; RecBole's SASRec"),
+        "hidden_dropout_prob": (0.5, "of the input sum and of both branches; DualRec's code"),
+        "attn_dropout_prob": (0.5, "dropout of attention weights; DualRec's code"),
+        "hidden_act": ("gelu", "inside the feed-forward part; RecBole's SASRec"),
+        "layer_norm_eps": (1e-12, "added to the variance; RecBole's SASRec"),
+        "norm_placement": ("post", "query, pre or post; RecBole's SASRec"),
+        "scale_embeddings": (False, "items times sqrt(hidden_size); RecBole's SASRec"),
+        "initializer": ("normal", "of item vectors and matrices; RecBole's SASRec"),
+    }

@@ -1,27 +1,24 @@
 """FMLP-Rec (WWW 2022): layers that filter the sequence in the frequency domain, circular or causal."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import activation
 from recbole_hyper.encoders.causal_convolution import causal_convolution
-from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.window_filters import WindowFilterEncoder
+from recbole_hyper.encoders.window_filters import WindowFilterEncoder, WindowFilterLayer
 from recbole_hyper.registry import register
 
 
 class FrequencyFilter(nn.Module):
-    r"""A learned complex filter per coordinate over a window of N positions.
+    r"""A learned complex filter per coordinate over a window of N = ``length`` positions.
 
-    The published layer multiplies the orthonormal spectrum of the window: ``irfft(rfft(x) * W)``. That is the circular
-    convolution :math:`y_i = \sum_\delta w_\delta x_{(i - \delta) \bmod N}` with the real kernel :math:`w = irfft(W)`.
-
-    * ``circular`` is that layer. Every position but the last sees later items through the wrap.
+    * ``circular``, the published layer, multiplies the spectrum of the window, ``irfft(rfft(x) * W)``. That is the
+      convolution :math:`y_i = \sum_\delta w_\delta x_{(i - \delta) \bmod N}` with the kernel :math:`w = irfft(W)`:
+      every position but the last sees later items through the wrap.
     * ``causal`` applies the same kernel without the wrap, :math:`y_i = \sum_{\delta \le i} w_\delta x_{i - \delta}`.
       At the last position of a full window both agree exactly.
-
-    ``length`` is N; ``initializer_range`` the standard deviation of the real and imaginary parts of W.
     """
 
     def __init__(self, length: int, hidden_size: int, *, initializer_range: float = 0.02) -> None:
@@ -47,9 +44,9 @@ class FrequencyFilter(nn.Module):
         return causal_convolution(inputs, kernel)
 
     def _convolved(self, inputs: Tensor) -> Tensor:
-        """Return the convolution (B, L, d) of ``inputs`` (B, N - 1 + L, d) with w, without transforms.
+        """Return the convolution (B, L, d) of ``inputs`` (B, N - 1 + L, d) with w.
 
-        Graph formats have no transforms of variable length. w is a product of constants, which they compute once.
+        It needs no transforms of variable length, which graph formats lack. They compute w from constants, once.
         """
         # numpy, because operations of torch would enter the graph
         units = np.eye(self.length // 2 + 1)
@@ -61,56 +58,37 @@ class FrequencyFilter(nn.Module):
         return nn.functional.conv1d(inputs.transpose(1, 2), taps, groups=inputs.shape[2]).transpose(1, 2)
 
 
-class FilterLayer(nn.Module):
-    """Post-norm block: H = LN(X + filter(X)), X' = LN(H + FFN(H))."""
+class FilterLayer(WindowFilterLayer):
+    """Post-norm layer: H = LN(X + filter(X)), X' = LN(H + FFN(H))."""
 
-    def __init__(
-        self,
-        length: int,
-        hidden_size: int,
-        inner_size: int,
-        *,
-        circular: bool,
-        dropout: float,
-        hidden_act: str,
-        layer_norm_eps: float,
-        initializer_range: float,
-    ) -> None:
-        super().__init__()
-        self.circular, self.activation = circular, activation(hidden_act)
-        self.filter = FrequencyFilter(length, hidden_size, initializer_range=initializer_range)
-        self.widen = nn.Linear(hidden_size, inner_size)
-        self.narrow = nn.Linear(inner_size, hidden_size)
-        for linear in (self.widen, self.narrow):
-            nn.init.normal_(linear.weight, std=initializer_range)
-            nn.init.zeros_(linear.bias)
-        self.filter_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = Dropout(dropout)
+    filter: FrequencyFilter
+
+    def __init__(self, length: int, hidden_size: int, circular: bool, **more: Any) -> None:
+        filter = FrequencyFilter(length, hidden_size, initializer_range=more["initializer_range"])
+        super().__init__(hidden_size, {"filter": filter}, **more)
+        self.circular = circular
+        self.draw()
 
     def forward(self, inputs: Tensor, real: Tensor, *, last_only: bool = False) -> tuple[Tensor, Tensor]:
         filtered = self.filter.circular(inputs) if self.circular else self.filter.causal(inputs)
         if last_only:
             inputs, filtered = inputs[:, -1:], filtered[:, -1:]
-        hidden = self.filter_norm(inputs + self.dropout(filtered))
-        inner = self.narrow(self.activation(self.widen(hidden)))
-        return self.output_norm(hidden + self.dropout(inner)), filtered
+        return self.feed_forward(self.filter_norm(inputs + self.dropout(filtered))), filtered
 
 
 @register("encoders", "fmlp")
 class FMLPEncoder(WindowFilterEncoder):
     r"""FMLP-Rec: :math:`LN(M[item] + P)`, then filter layers; P is learned and counts from the end of the sequence.
 
-    The published filter wraps around, so every state but the last depends on later items. The paper therefore trains on
-    each prefix as a row, and only on its last state. Here no state depends on later items, and all positions train:
+    The paper trains on each prefix as a row, and only on its last state, because its filter wraps around. Here no state
+    depends on later items, and all positions train:
 
     * ``causal`` (default): the filter without the wrap, one pass over the sequence. With one layer it is the published
       network. With more it is another network of the same size: in the published one, lower layers also carry later
       items of the prefix to earlier positions.
-    * ``circular``: the published network. Each prefix gets its own right-aligned window of N = ``max_length``
-      positions, and its last state is used: about L times the work; recomputation bounds the memory.
+    * ``circular``: the published network, with a window of N = ``max_length`` positions for each prefix.
 
     Padding is zero at the input of each layer; in the published code, P and the norms leak into it.
     """
 
-    layer = FilterLayer
+    made_of = (FilterLayer,)

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.ligr import GatedFeedForward
-from recbole_hyper.encoders.options import InnerSize
-from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations
-from recbole_hyper.options import Option
+from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations, looked_up
 from recbole_hyper.registry import register
 
 
@@ -25,19 +24,26 @@ class FuXiBlock(RelationalBlock):
         O &= X + W_0\, \mathrm{drop}(\mathrm{RMS}([A^p V, A^t V, A^s V]) \odot U) + c \\
         X' &= O + W_3 (\mathrm{SiLU}(W_1 z) \odot W_2 z), \quad z = \mathrm{drop}(\mathrm{RMS}(O))
 
-    with N = ``max_length`` and learned :math:`\alpha`, :math:`\beta` that all heads share. The channels share their
-    values. Weights of time and position are neither divided by N nor passed through SiLU. From the code, not the paper:
-    RMS norms without weights, the bias c of W_0 and no bias of W_1 to W_3, the dropouts, a gate U over all three
+    with N = ``max_length`` and learned :math:`\alpha`, :math:`\beta` that all heads share. From the code, not the
+    paper: RMS norms without weights, the bias c of W_0 and no bias of W_1 to W_3, the dropouts, a gate U over all three
     channels, an inner width of d.
     """
 
     norm, channels = nn.RMSNorm, 3
 
-    def __init__(self, hidden_size: int, *, inner_size: int, **options: Any) -> None:
-        super().__init__(hidden_size, **options)
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        inner_size: Annotated[opt.InnerSize, "inside the feed-forward part; ~ is hidden_size; published code"] = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(hidden_size, **more)
         self.feed_norm = nn.RMSNorm(hidden_size, eps=self.input_norm.eps, elementwise_affine=False)
-        self.feed_forward = GatedFeedForward(hidden_size, inner_size, 0.0)
-        self.draw()
+        self.feed_forward = GatedFeedForward(hidden_size, inner_size or hidden_size, 0.0)
+
+    def draw(self) -> None:
+        super().draw()
         # in the code, gate and value of SwiGLU are two matrices
         for matrix in (*self.feed_forward.inner.weight.chunk(2), self.feed_forward.outer.weight):
             nn.init.xavier_uniform_(matrix)
@@ -46,8 +52,8 @@ class FuXiBlock(RelationalBlock):
         states, gates, queries, values, keys = self.projected(memory, query)
         later = torch.where(relations.places == self.max_length, LATER, 0.0)
         channels = (
-            _by_place(self.weights.of_places(relations, 0.0), values),
-            self.weights.of_gaps(relations, 0.0) @ values,
+            _by_place(looked_up(self.weights.place, relations.places, 0.0), values),
+            looked_up(self.weights.gap, relations.gaps, 0.0) @ values,
             # (Q, L), or (B, 1, L) for each head
             self.attended(queries, keys, values, later if later.dim() == 2 else later.unsqueeze(1)),
         )
@@ -67,17 +73,4 @@ def _by_place(weights: Tensor, values: Tensor) -> Tensor:
 class FuXiEncoder(RelationalEncoder):
     """FuXi-alpha's blocks over item vectors and learned positions; times come with the batch."""
 
-    block = FuXiBlock
-
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        return {**RelationalEncoder.options(), **super().options()}
-
-    def __init__(
-        self,
-        item_embedding: nn.Embedding,
-        *,
-        inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is hidden_size; published code"] = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(item_embedding, inner_size=inner_size or item_embedding.embedding_dim, **options)
+    made_of = (FuXiBlock,)

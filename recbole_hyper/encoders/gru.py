@@ -5,29 +5,25 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.options import Dense, GRUDropout, GRUSize, Layers
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 
 def resolve_width(gru_size: int | None, width: int, *, dense: bool) -> int:
-    """Return the width of the GRU, by default that of the embedding; ValueError for a wrong one."""
-    if gru_size is None:
-        return width
-    if isinstance(gru_size, bool) or not isinstance(gru_size, int) or gru_size < 1:
-        raise ValueError(f"gru_size={gru_size!r}: a whole number of at least 1 is expected, or ~ for {width}")
-    if not dense and gru_size != width:
+    """Return the width of the GRU, by default that of the embedding; ValueError for another one without ``dense``."""
+    if not dense and gru_size not in (None, width):
         raise ValueError(f"dense=False needs gru_size={gru_size} equal to the embedding's width {width}")
-    return gru_size
+    return gru_size or width
 
 
 @register("encoders", "gru")
 class GRUEncoder(Encoder):
     """RecBole's GRU4Rec with a state per position: dropout of the item embeddings, GRU layers, a dense projection.
 
-    Without ``dense``, ``gru_size`` must be d; ValueError otherwise, or if it is below 1.
+    Without ``dense``, ``gru_size`` must be d; ValueError otherwise.
     """
 
     step_rows = 24  # measured: 80 at width 32, 24 at 64, 9 at 128
@@ -36,11 +32,11 @@ class GRUEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        gru_size: Annotated[GRUSize, "width of the GRU; RecBole GRU4Rec: 128; ~ is hidden_size; ours"] = None,
-        n_layers: Annotated[Layers, "GRU layers; RecBole GRU4Rec"] = 1,
-        dropout_prob: Annotated[GRUDropout, "dropout of the embeddings and between layers; RecBole GRU4Rec"] = 0.3,
+        gru_size: Annotated[opt.GRUSize, "width of the GRU; RecBole GRU4Rec: 128; ~ is hidden_size; ours"] = None,
+        n_layers: Annotated[opt.Layers, "GRU layers; RecBole GRU4Rec"] = 1,
+        dropout_prob: Annotated[opt.GRUDropout, "dropout of the embeddings and between layers; RecBole GRU4Rec"] = 0.3,
         gru_bias: Annotated[bool, Option("bool", "biases in the GRU; RecBole GRU4Rec")] = False,
-        dense: Annotated[Dense, "linear map behind the GRU; RecBole GRU4Rec"] = True,
+        dense: Annotated[opt.Dense, "linear map behind the GRU; RecBole GRU4Rec"] = True,
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim

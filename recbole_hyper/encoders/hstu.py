@@ -1,10 +1,8 @@
 """HSTU (Zhai et al., 2024, "Actions Speak Louder than Words"): attention without softmax, gated, aware of time."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations
+from recbole_hyper.encoders.relations import LATER, RelationalBlock, RelationalEncoder, Relations, looked_up
 from recbole_hyper.registry import register
 
 
@@ -22,13 +20,11 @@ class TransductionUnit(RelationalBlock):
 
     norm = nn.LayerNorm
 
-    def __init__(self, hidden_size: int, **options: Any) -> None:
-        super().__init__(hidden_size, **options)
-        self.draw()
-
     def forward(self, memory: Tensor, relations: Relations, query: Tensor | None = None) -> Tensor:
         states, gates, queries, values, keys = self.projected(memory, query)
-        bias = self.weights.of_gaps(relations, 0.0).add_(self.weights.of_places(relations, LATER))
+        bias = looked_up(self.weights.gap, relations.gaps, 0.0).add_(
+            looked_up(self.weights.place, relations.places, LATER)
+        )
         attended = self.attended(queries, keys, values, bias.unsqueeze(1))
         return states + self.output(self.dropout(self.attended_norm(attended) * gates))
 
@@ -37,4 +33,4 @@ class TransductionUnit(RelationalBlock):
 class HSTUEncoder(RelationalEncoder):
     """HSTU's layers over item vectors and learned positions; times come with the batch."""
 
-    block = TransductionUnit
+    made_of = (TransductionUnit,)

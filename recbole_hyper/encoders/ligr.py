@@ -1,25 +1,14 @@
 """LiGR (Borisyuk et al., 2025): a transformer whose residuals are gated, the layers of eSASRec."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import initialize
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.options import (
-    AttentionDropout,
-    Heads,
-    HiddenDropout,
-    Initializer,
-    InitializerRange,
-    InnerSize,
-    Layers,
-    Length,
-    NormEps,
-)
 from recbole_hyper.encoders.transformer import PositionalEncoder, SelfAttention
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.registry import register
 
 
@@ -44,18 +33,18 @@ class LiGRBlock(nn.Module):
         self,
         hidden_size: int,
         *,
-        n_heads: int,
-        inner_size: int,
+        n_heads: opt.Heads = 1,
+        inner_size: Annotated[opt.InnerSize, "width inside the feed-forward part; ~ is 4 x hidden_size"] = None,
         hidden_dropout_prob: float,
-        attn_dropout_prob: float,
-        layer_norm_eps: float,
+        attn_dropout_prob: opt.AttentionDropout = 0.2,
+        layer_norm_eps: Annotated[opt.NormEps, "added to the variance; torch's default"] = 1e-5,
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(hidden_size, n_heads, attn_dropout_prob)
         self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.attention_gate = nn.Linear(hidden_size, hidden_size)
         self.feed_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.feed_forward = GatedFeedForward(hidden_size, inner_size, hidden_dropout_prob)
+        self.feed_forward = GatedFeedForward(hidden_size, inner_size or 4 * hidden_size, hidden_dropout_prob)
         self.feed_gate = nn.Linear(hidden_size, hidden_size)
         self.dropout = Dropout(hidden_dropout_prob)
 
@@ -79,34 +68,17 @@ class LiGREncoder(PositionalEncoder):
     There is no layer norm before or after the blocks.
     """
 
-    block = LiGRBlock
+    made_of = (LiGRBlock,)
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: Length,
-        n_layers: Layers = 2,
-        n_heads: Heads = 1,
-        inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is 4 x hidden_size"] = None,
-        hidden_dropout_prob: Annotated[HiddenDropout, "of the input sum, of both branches and inside SwiGLU"] = 0.2,
-        attn_dropout_prob: AttentionDropout = 0.2,
-        layer_norm_eps: Annotated[NormEps, "added to the variance; torch's default"] = 1e-5,
-        initializer: Initializer = "xavier",
-        initializer_range: InitializerRange = 0.02,
+        hidden_dropout_prob: Annotated[opt.HiddenDropout, "of the input sum, of both branches and inside SwiGLU"] = 0.2,
+        initializer: opt.Initializer = "xavier",
+        initializer_range: opt.InitializerRange = 0.02,
+        **more: Any,
     ) -> None:
-        check_above_zero(layer_norm_eps=layer_norm_eps)
-        super().__init__(
-            item_embedding,
-            max_length=max_length,
-            n_layers=n_layers,
-            dropout_prob=hidden_dropout_prob,
-            n_heads=n_heads,
-            inner_size=inner_size or 4 * item_embedding.embedding_dim,
-            hidden_dropout_prob=hidden_dropout_prob,
-            attn_dropout_prob=attn_dropout_prob,
-            layer_norm_eps=layer_norm_eps,
-        )
-        self.input_norm = nn.Identity()
-        self.output_norm = nn.Identity()
+        super().__init__(item_embedding, hidden_dropout_prob=hidden_dropout_prob, **more)
+        self.input_norm, self.output_norm = nn.Identity(), nn.Identity()
         initialize(self, rule=initializer, std=initializer_range)

@@ -7,10 +7,10 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import Encoder
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.gru import resolve_width
-from recbole_hyper.encoders.options import Dense, GRUDropout, GRUSize, Layers
 from recbole_hyper.geometry.head import OutputHead
 from recbole_hyper.hyperbolic import _math as hyperbolic
 from recbole_hyper.hyperbolic.manifold import SharedBall, ball_parameter, poincare_ball
@@ -18,7 +18,8 @@ from recbole_hyper.hyperbolic.recurrence import ACTIVATIONS, RESETS, recurrence
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
-INPUTS = ("tangent", "ball")
+# the words that arguments of MoebiusGRU may be
+_WORDS = {"inputs": ("tangent", "ball"), "nonlinearity": ACTIVATIONS, "reset": RESETS}
 
 
 class MoebiusGRU(nn.Module):
@@ -41,12 +42,10 @@ class MoebiusGRU(nn.Module):
     (3 hidden, hidden), Euclidean, uniform in +-1/sqrt(hidden); ``bias_l0`` (3, hidden), points of the ball near 0
     (geoopt ManifoldParameter).
 
-    **float32**: points are represented as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that 1 - c|x|^2 is never computed.
-    W (x) h, U (x) x, biases and the new state are projected to s <= 7 (radius 0.9999983/sqrt(c); 15 in float64).
-    First derivatives are those of the projected functions. It never runs in half precision, also under autocast.
-
-    **Speed**: on a CPU in float32 the recurrence is compiled by numba (about 20 seconds at the first call, then cached)
-    and uses torch's number of threads. Elsewhere it is a loop of torch operations.
+    Points are represented as sinh(s) x/|x|, s = artanh(sqrt(c)|x|), so that float32 suffices: 1 - c|x|^2 is never
+    computed. W (x) h, U (x) x, biases and the new state are projected to s <= 7 (15 in float64), with the derivatives
+    of the projected functions. It never runs in half precision. On a CPU in float32, numba compiles the recurrence
+    (about 20 seconds at the first call, then cached); elsewhere it is a loop of torch operations.
 
     Args:
         input_size, hidden_size: widths.
@@ -85,13 +84,9 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(f"{name}={value}: a whole number of at least 1 is needed")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout={dropout}: a rate in [0, 1) is needed")
-        for name, choice, allowed in (
-            ("inputs", inputs, INPUTS),
-            ("nonlinearity", nonlinearity, ACTIVATIONS),
-            ("reset", reset, RESETS),
-        ):
-            if choice not in allowed:
-                raise ValueError(f"{name}={choice!r}: allowed are {', '.join(allowed)}")
+        for name, word in (("inputs", inputs), ("nonlinearity", nonlinearity), ("reset", reset)):
+            if word not in _WORDS[name]:
+                raise ValueError(f"{name}={word!r}: allowed are {', '.join(_WORDS[name])}")
         if isinstance(curvature, str) and curvature not in ("auto", "learn"):
             raise ValueError(f"curvature={curvature!r}: allowed are a number above 0, 'auto', 'learn'")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -159,22 +154,17 @@ class MoebiusGRU(nn.Module):
         Raises:
             ValueError: no step or no row, a length of 0 or above L, NaN, a point outside the ball, wrong widths.
         """
-        single = inputs.dim() == 2
-        if single:
-            inputs = inputs.unsqueeze(1)
-            h0 = None if h0 is None else h0.unsqueeze(1)
-        elif self.batch_first:
-            inputs = inputs.transpose(0, 1)
-        output, last = self._run(inputs, h0, lengths)
-        output, last = hyperbolic.exp0(output, self.curvature), hyperbolic.exp0(last, self.curvature)
-        if single:
-            return output.squeeze(1), last.squeeze(1)
-        return (output.transpose(0, 1) if self.batch_first else output), last
+        if inputs.dim() == 2:
+            states = self._run(inputs.unsqueeze(1), None if h0 is None else h0.unsqueeze(1), lengths)
+            output, last = (part.squeeze(1) for part in states)
+        else:
+            output, last = self.tangent_states(inputs, h0, lengths)
+        return hyperbolic.exp0(output, self.curvature), hyperbolic.exp0(last, self.curvature)
 
     def tangent_states(
         self, inputs: Tensor, h0: Tensor | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what forward returns, as tangent vectors log_0(h)."""
+        """Return what forward returns for a batch, as tangent vectors log_0(h)."""
         output, last = self._run(inputs.transpose(0, 1) if self.batch_first else inputs, h0, lengths)
         return (output.transpose(0, 1) if self.batch_first else output), last
 
@@ -203,8 +193,8 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(f"h0 has shape {tuple(h0.shape)}, (num_layers, batch, hidden_size) {needed} is needed")
             hyperbolic.check_points(h0, float(root.detach()) ** 2, "h0")
             starts = hyperbolic.log0(h0.to(inputs.dtype), curvature) * root
-        last = []
-        states = tangent
+        last, states = [], tangent
+        ends = None if lengths is None else lengths.to(states.device) - 1
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 states = nn.functional.dropout(states, self.dropout, self.training)
@@ -215,10 +205,7 @@ class MoebiusGRU(nn.Module):
             bias = hyperbolic.lift_point(point, curvature)
             moved = nn.functional.linear(states, weight_ih)  # one product for all steps and gates: (L, B, 3d)
             states = recurrence(moved, bias, weight_hh, starts[layer], 1 / root, self.nonlinearity, self.reset)
-            if lengths is None:
-                last.append(states[-1])
-            else:
-                last.append(states[lengths.to(states.device) - 1, torch.arange(batch, device=states.device)])
+            last.append(states[-1] if ends is None else states[ends, torch.arange(batch, device=states.device)])
         return states / root, torch.stack(last) / root
 
     def _check(self, inputs: Tensor, lengths: Tensor | None) -> int:
@@ -233,9 +220,8 @@ class MoebiusGRU(nn.Module):
                 raise ValueError(f"lengths have shape {tuple(lengths.shape)}, ({batch},) is needed")
             low, high = int(lengths.min()), int(lengths.max())
             if low < 1 or high > length:
-                raise ValueError(
-                    f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
-                )
+                message = f"lengths run from {low} to {high}, allowed are 1 to {length}; drop empty sequences first"
+                raise ValueError(message)
         return batch
 
 
@@ -243,10 +229,9 @@ class MoebiusGRU(nn.Module):
 class MoebiusGRUEncoder(Encoder):
     """Moebius GRU over item embeddings, which are tangent vectors at the origin.
 
-    The states are **tangent vectors at the origin**, log_0 of the GRU's points: heads expect Euclidean states, and the
-    Poincare head applies exp_0. If head and encoder share the ball, its point is that of the GRU. ``dense`` maps
-    tangent vectors, which is a Moebius matrix product of the points. A learned curvature belongs to the encoder until
-    :meth:`share_curvature` replaces it by the head's.
+    The states are **tangent vectors at the origin** too, log_0 of the GRU's points: the Poincare head applies exp_0,
+    which gives the GRU's point if both share the ball. ``dense`` maps tangent vectors, which is a Moebius matrix
+    product of the points.
     """
 
     step_rows = 12  # measured: 12 to 13 at widths 32 to 128
@@ -255,16 +240,16 @@ class MoebiusGRUEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        gru_size: GRUSize = None,
-        n_layers: Annotated[Layers, "layers; HNN code: argument default 1, README 2"] = 1,
-        dropout_prob: Annotated[GRUDropout, "of the tangent vectors of items and between layers; as encoder gru"] = 0.3,
+        gru_size: opt.GRUSize = None,
+        n_layers: Annotated[opt.Layers, "layers; HNN code: argument default 1, README 2"] = 1,
+        dropout_prob: Annotated[opt.GRUDropout, "of the items' tangent vectors, between layers; as gru"] = 0.3,
         curvature: Annotated[float | str, Option("float32 > 0, auto or learn", "c of the ball; HNN")] = 1.0,
         curvature_init: Annotated[float, Option("float32 > 0", "initial value of a learned curvature")] = 1.0,
         nonlinearity: Annotated[str, Option("identity or tanh", "of the candidate state; Ganea et al.")] = "identity",
         reset: Annotated[
-            str, Option("before or after", "reset gate before (Ganea et al.) or after (torch.nn.GRU) the matrix")
+            str, Option("before or after", "gate before (Ganea et al.) or after (torch) the matrix")
         ] = "before",
-        dense: Annotated[Dense, "linear map of the tangent vectors behind the GRU; as encoder gru"] = True,
+        dense: Annotated[opt.Dense, "linear map of the tangent vectors behind the GRU; as encoder gru"] = True,
     ) -> None:
         super().__init__(item_embedding)
         width = item_embedding.embedding_dim
@@ -274,9 +259,9 @@ class MoebiusGRUEncoder(Encoder):
             width,
             gru_size,
             n_layers,
-            batch_first=True,
-            dropout=dropout_prob if n_layers > 1 else 0.0,
-            curvature=curvature,
+            True,
+            dropout_prob if n_layers > 1 else 0.0,
+            curvature,
             nonlinearity=nonlinearity,
             reset=reset,
         )

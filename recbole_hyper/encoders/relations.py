@@ -5,16 +5,15 @@ Shapes: B users, L length, Q query positions (L, or 1 for the newest item), d wi
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.base import TimedEncoder, newest
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.options import Heads, HeadWidth, HiddenDropout, InitializerRange, Layers, Length, NormEps
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.options import Option
 
 # natural logarithm of the ratio of one bucket's end to its start; the code of HSTU and FuXi-alpha
@@ -26,14 +25,10 @@ _GAPS = 1 << 17
 
 
 class Relations(NamedTuple):
-    """Relations of query positions i to all positions j, computed once for all layers.
+    """Relations of query positions i to all positions j, computed once for all layers."""
 
-    ``places`` (Q, L), or (B, 1, L), are i - j, or ``max_length`` if j is later than i. ``gaps`` (B, Q, L) int32 are the
-    buckets of |t_i - t_j|, or ``n_time_buckets`` + 1 if j is later.
-    """
-
-    places: Tensor
-    gaps: Tensor
+    places: Tensor  # (Q, L), or (B, 1, L): i - j, or max_length if j is later than i
+    gaps: Tensor  # (B, Q, L) int32: the bucket of |t_i - t_j|, or n_time_buckets + 1 if j is later
 
 
 def time_buckets(queries: Tensor, times: Tensor, n_buckets: int, later: Tensor) -> Tensor:
@@ -59,26 +54,16 @@ def time_buckets(queries: Tensor, times: Tensor, n_buckets: int, later: Tensor) 
 
 
 class RelativeWeights(nn.Module):
-    """A learned weight for each distance 0 .. ``max_length`` - 1 and each time bucket, shared by all heads.
-
-    Their initial standard deviation is ``std``.
-    """
+    """A learned weight for each distance 0 .. ``max_length`` - 1 and each time bucket, shared by all heads."""
 
     def __init__(self, max_length: int, n_buckets: int, std: float) -> None:
         super().__init__()
         self.place = nn.Parameter(torch.empty(max_length).normal_(std=std))
         self.gap = nn.Parameter(torch.empty(n_buckets + 1).normal_(std=std))
 
-    def of_places(self, relations: Relations, later: float) -> Tensor:
-        """Return the weights (Q, L) or (B, 1, L) by distance, ``later`` where an item is later."""
-        return _looked_up(self.place, relations.places, later)
 
-    def of_gaps(self, relations: Relations, later: float) -> Tensor:
-        """Return the weights (B, Q, L) by time, ``later`` where an item is later."""
-        return _looked_up(self.gap, relations.gaps, later)
-
-
-def _looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
+def looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
+    """Return the weights at ``index``, places or gaps of :class:`Relations`; ``later`` where an item is later."""
     table = torch.cat((weights, weights.new_full((1,), later)))
     # index_select, and its backward, at a fifth of the cost of table[index]
     return table.index_select(0, index.reshape(-1)).view(index.shape)
@@ -87,18 +72,16 @@ def _looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
 def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
     """Return the width that is ``given`` by its name, or if it is None, hidden_size / n_heads."""
     ((name, width),) = given.items()
-    if n_heads < 1 or (width is None and hidden_size % n_heads):
+    if width is None and hidden_size % n_heads:
         raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; give {name}")
-    if width is not None and width < 1:
-        raise ValueError(f"{name}={width}: at least 1 is needed")
-    return hidden_size // n_heads if width is None else width
+    return width or hidden_size // n_heads
 
 
 class RelationalBlock(nn.Module):
     """Base of the blocks of a :class:`RelationalEncoder`: projections, norms without weights, relative weights.
 
-    A subclass sets its ``norm`` and the number of ``channels`` that attend to the same values. ``dropout_prob`` applies
-    before the output projection; ``std`` is that of the projections and of the relative weights.
+    A subclass sets its ``norm`` and the number of ``channels`` that attend to the same values. Dropout applies before
+    the output projection.
     """
 
     norm: ClassVar[type[nn.LayerNorm] | type[nn.RMSNorm]]
@@ -108,28 +91,28 @@ class RelationalBlock(nn.Module):
         self,
         hidden_size: int,
         *,
-        n_heads: int,
-        attention_dim: int | None,
-        linear_dim: int | None,
+        n_heads: opt.Heads = 1,
+        attention_dim: Annotated[opt.HeadWidth, "width of a query and key; ~ is hidden_size / n_heads"] = None,
+        linear_dim: Annotated[opt.HeadWidth, "width of a value and gate; ~ is hidden_size / n_heads"] = None,
         max_length: int,
         n_time_buckets: int,
-        dropout_prob: float,
+        hidden_dropout_prob: float,
         layer_norm_eps: float,
-        std: float,
+        initializer_range: float,
     ) -> None:
         super().__init__()
-        self.n_heads, self.max_length, self.std = n_heads, max_length, std
+        self.n_heads, self.max_length, self.std = n_heads, max_length, initializer_range
         keys = n_heads * head_width(hidden_size, n_heads, attention_dim=attention_dim)
         values = n_heads * head_width(hidden_size, n_heads, linear_dim=linear_dim)
         gates = self.channels * values
         self.widths = (values, keys)
-        self.weights = RelativeWeights(max_length, n_time_buckets, std)
+        self.weights = RelativeWeights(max_length, n_time_buckets, initializer_range)
         self.gate_query = nn.Linear(hidden_size, gates + keys, bias=False)
         self.value_key = nn.Linear(hidden_size, values + keys, bias=False)
         self.output = nn.Linear(gates, hidden_size)
         self.input_norm = self.norm(hidden_size, eps=layer_norm_eps, elementwise_affine=False)
         self.attended_norm = self.norm(gates, eps=layer_norm_eps, elementwise_affine=False)
-        self.dropout = Dropout(dropout_prob)
+        self.dropout = Dropout(hidden_dropout_prob)
 
     def draw(self) -> None:
         """Draw the input projections from N(0, std^2) and the output projection by Xavier's rule."""
@@ -161,18 +144,13 @@ class RelationalBlock(nn.Module):
 class RelationalEncoder(TimedEncoder):
     """Causal blocks over item vectors and learned positions, which read the distance and the time between two items.
 
-    The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha, with positions counted from the oldest item
-    of the window. Two things differ from that code. As the time of a query it uses that of the *next* item, which is
-    unknown when the model recommends; here it is the time of the query's item. And it normalises states and item
-    vectors and divides by a temperature; here the geometry scores, and the states end with a layer norm (ours).
+    The input is drop(sqrt(d) e + p), as in the code of HSTU and FuXi-alpha, with positions counted from the oldest
+    item. Two things are ours. The time of a query is that of its item; the code uses that of the *next* item, which is
+    unknown when the model recommends. And the states end with a layer norm, and the geometry scores them; the code
+    normalises states and item vectors and divides by a temperature.
 
-    A subclass sets the class of its blocks, ``block``, which gets ``block_options`` too.
-
-    Raises:
-        ValueError: options out of range, or heads that do not divide d if a width is None.
+    A subclass sets ``made_of`` to the class of its blocks. ValueError for heads that do not divide d where they must.
     """
-
-    block: ClassVar[type[RelationalBlock]]
 
     # published code, cut off at two deviations
     model_defaults = {"initializer": "normal"}
@@ -181,24 +159,19 @@ class RelationalEncoder(TimedEncoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: Length,
-        n_layers: Layers = 2,
-        n_heads: Heads = 1,
-        attention_dim: Annotated[HeadWidth, "width of a head's queries and keys; ~ is hidden_size / n_heads"] = None,
-        linear_dim: Annotated[HeadWidth, "width of a head's values and gates; ~ is hidden_size / n_heads"] = None,
+        max_length: opt.Length,
+        n_layers: opt.Layers = 2,
         n_time_buckets: Annotated[
-            int,
-            Option("int >= 1", "last bucket of the time between items, each 1.35 times the one before; published code"),
+            int, Option("int >= 1", "last bucket of times between items, each 1.35 x the one before; published code")
         ] = 128,
-        hidden_dropout_prob: Annotated[HiddenDropout, "of the input sum and of the gated output; published code"] = 0.2,
-        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-6,
-        initializer_range: Annotated[InitializerRange, "of vectors, projections, weights; published code"] = 0.02,
-        **block_options: Any,
+        hidden_dropout_prob: Annotated[
+            opt.HiddenDropout, "of the input sum and the gated output; published code"
+        ] = 0.2,
+        layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-6,
+        initializer_range: Annotated[opt.InitializerRange, "of vectors, projections, weights; published code"] = 0.02,
+        **more: Any,
     ) -> None:
         super().__init__(item_embedding)
-        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
-        if n_time_buckets < 1:
-            raise ValueError(f"n_time_buckets={n_time_buckets}: at least 1 is needed")
         width = item_embedding.embedding_dim
         self.max_length, self.n_time_buckets, self.scale = max_length, n_time_buckets, math.sqrt(width)
         self.position_embedding = nn.Embedding(max_length, width)
@@ -206,21 +179,13 @@ class RelationalEncoder(TimedEncoder):
         nn.init.trunc_normal_(self.position_embedding.weight, std=1 / self.scale, a=-bound, b=bound)
         self.dropout = Dropout(hidden_dropout_prob)
         self.output_norm = nn.LayerNorm(width, eps=layer_norm_eps)
-        self.blocks = nn.ModuleList(
-            self.block(
-                width,
-                n_heads=n_heads,
-                attention_dim=attention_dim,
-                linear_dim=linear_dim,
-                max_length=max_length,
-                n_time_buckets=n_time_buckets,
-                dropout_prob=hidden_dropout_prob,
-                layer_norm_eps=layer_norm_eps,
-                std=initializer_range,
-                **block_options,
-            )
-            for _ in range(n_layers)
-        )
+        self.blocks = nn.ModuleList()
+        more |= {"max_length": max_length, "n_time_buckets": n_time_buckets, "layer_norm_eps": layer_norm_eps}
+        more |= {"hidden_dropout_prob": hidden_dropout_prob, "initializer_range": initializer_range}
+        for _ in range(n_layers):
+            block = cast(RelationalBlock, self.made_of[0](width, **more))
+            block.draw()
+            self.blocks.append(block)
 
     def forward(self, items: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
         states, relations = self._embed(items), self._relations(items, times)

@@ -1,35 +1,17 @@
 """The SASRec transformer (Kang and McAuley, 2018), as the HSASRec and SCE papers run it and as RecBole runs it."""
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_hyper.encoders.base import Encoder, activation, initialize, newest, positions_from_end
+from recbole_hyper.encoders import options as opt
+from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, initialize, newest, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout, dropout
-from recbole_hyper.encoders.options import (
-    Activation,
-    AttentionDropout,
-    Heads,
-    HiddenDropout,
-    Initializer,
-    InitializerRange,
-    InnerSize,
-    Layers,
-    Length,
-    NormEps,
-)
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
-
-NORM_PLACEMENTS = ("query", "pre", "post")
-ATTENTION_INITS = ("separate", "fused")
-NormPlacement = Annotated[str, Option("query, pre or post", "query: papers' code; pre; post: RecBole")]
-ScaleEmbeddings = Annotated[bool, Option("bool", "item embeddings times sqrt(hidden_size); papers' code")]
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, dropout_prob: float) -> Tensor:
@@ -143,22 +125,22 @@ class TransformerBlock(nn.Module):
         self,
         hidden_size: int,
         *,
-        n_heads: int,
-        inner_size: int,
-        hidden_dropout_prob: float,
-        attn_dropout_prob: float,
-        activation: Callable[[Tensor], Tensor],
-        layer_norm_eps: float,
         norm_placement: str,
+        n_heads: opt.Heads = 1,
+        inner_size: Annotated[opt.InnerSize, "inside the feed-forward part; ~ is hidden_size, as in the papers"] = None,
+        hidden_dropout_prob: float,
+        attn_dropout_prob: opt.AttentionDropout = 0.3,
+        hidden_act: opt.Activation = "relu",
+        layer_norm_eps: float,
     ) -> None:
         super().__init__()
         self.norm_placement = norm_placement
         self.attention = SelfAttention(hidden_size, n_heads, attn_dropout_prob)
         self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.feed_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.inner = nn.Linear(hidden_size, inner_size)
-        self.outer = nn.Linear(inner_size, hidden_size)
-        self.activation = activation
+        self.inner = nn.Linear(hidden_size, inner_size or hidden_size)
+        self.outer = nn.Linear(inner_size or hidden_size, hidden_size)
+        self.activation = ACTIVATIONS[hidden_act]
         self.dropout = Dropout(hidden_dropout_prob)
 
     def forward(
@@ -185,31 +167,32 @@ class TransformerBlock(nn.Module):
 class PositionalEncoder(Encoder):
     """Causal blocks over item embeddings times ``scale``, and learned positions counted from the end of the sequence.
 
-    A subclass sets the class ``block``, which gets ``block_options`` and is called like :class:`TransformerBlock`, and
-    adds ``input_norm`` and ``output_norm``. ``dropout_prob`` applies to the sum of item and position.
+    A subclass adds the norms, and sets ``made_of`` to the class of its blocks, which are called like
+    :class:`TransformerBlock`.
     """
 
-    block: ClassVar[type[nn.Module]]
     input_norm: nn.Module
     output_norm: nn.Module
+    scale = 1.0
+    attend_pads = False
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: int,
-        n_layers: int,
-        dropout_prob: float,
-        scale: float = 1.0,
-        attend_pads: bool = False,
+        max_length: opt.Length,
+        n_layers: opt.Layers = 2,
+        hidden_dropout_prob: float,
         **block_options: Any,
     ) -> None:
         super().__init__(item_embedding)
-        self.scale, self.max_length, self.attend_pads = scale, max_length, attend_pads
-        width = item_embedding.embedding_dim
+        (block,), width = self.made_of, item_embedding.embedding_dim
+        self.max_length = max_length
         self.position_embedding = nn.Embedding(max_length, width)
-        self.dropout = Dropout(dropout_prob)
-        self.blocks = nn.ModuleList(self.block(width, **block_options) for _ in range(n_layers))
+        self.dropout = Dropout(hidden_dropout_prob)
+        self.blocks = nn.ModuleList(
+            block(width, hidden_dropout_prob=hidden_dropout_prob, **block_options) for _ in range(n_layers)
+        )
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         states, n_pads = self._embed(items, lengths)
@@ -243,59 +226,35 @@ class TransformerEncoder(PositionalEncoder):
 
     ``norm_placement`` "query" and "pre" end with a layer norm, "post" starts with one (:class:`TransformerBlock`). With
     ``attend_pads``, queries also attend to the padding in front of a short history, as the HSASRec and SCE code does.
-
-    Raises:
-        ValueError: heads that do not divide d, or options that are out of range or contradict each other.
+    ValueError for heads that do not divide d, or options that contradict each other.
     """
 
-    block = TransformerBlock
+    made_of = (TransformerBlock,)
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
         *,
-        max_length: Length,
-        n_layers: Layers = 2,
-        n_heads: Heads = 1,
-        inner_size: Annotated[InnerSize, "width inside the feed-forward part; ~ is hidden_size, as the papers"] = None,
-        hidden_dropout_prob: Annotated[HiddenDropout, "of input and feed-forward part; SCE paper's code"] = 0.3,
-        attn_dropout_prob: AttentionDropout = 0.3,
-        hidden_act: Activation = "relu",
-        layer_norm_eps: Annotated[NormEps, "added to the variance; papers' code"] = 1e-8,
-        norm_placement: NormPlacement = "query",
-        scale_embeddings: ScaleEmbeddings = True,
-        initializer: Annotated[Initializer, "of item vectors and matrices: xavier (papers' code) or normal"] = "xavier",
-        initializer_range: InitializerRange = 0.02,
+        hidden_dropout_prob: Annotated[opt.HiddenDropout, "of input and feed-forward part; SCE paper's code"] = 0.3,
+        layer_norm_eps: Annotated[opt.NormEps, "added to the variance; papers' code"] = 1e-8,
+        norm_placement: opt.NormPlacement = "query",
+        scale_embeddings: opt.ScaleEmbeddings = True,
+        initializer: Annotated[opt.Initializer, "of item vectors and matrices; xavier: papers' code"] = "xavier",
+        initializer_range: opt.InitializerRange = 0.02,
         attention_init: Annotated[
-            str, Option("separate or fused", "fused: query, key and value drawn as one 3d x d matrix (papers' code)")
+            str, Option("separate or fused", "fused: query, key and value drawn as one matrix (papers' code)")
         ] = "separate",
         attend_pads: Annotated[bool, Option("bool", "attend to padding too (papers' code)")] = False,
+        **more: Any,
     ) -> None:
-        if norm_placement not in NORM_PLACEMENTS:
-            raise ValueError(f"norm_placement={norm_placement!r}: allowed are {', '.join(NORM_PLACEMENTS)}")
         if attend_pads and norm_placement != "query":
             raise ValueError(f"attend_pads needs norm_placement=query, where pads stay zero, not {norm_placement!r}")
-        if attention_init not in ATTENTION_INITS:
-            raise ValueError(f"attention_init={attention_init!r}: allowed are {', '.join(ATTENTION_INITS)}")
         if attention_init == "fused" and initializer != "xavier":
             raise ValueError(f"attention_init=fused needs initializer=xavier, not {initializer!r}")
-        check_above_zero(layer_norm_eps=layer_norm_eps)
+        more |= {"norm_placement": norm_placement, "layer_norm_eps": layer_norm_eps}
+        super().__init__(item_embedding, hidden_dropout_prob=hidden_dropout_prob, **more)
         width = item_embedding.embedding_dim
-        super().__init__(
-            item_embedding,
-            max_length=max_length,
-            n_layers=n_layers,
-            dropout_prob=hidden_dropout_prob,
-            scale=math.sqrt(width) if scale_embeddings else 1.0,
-            attend_pads=attend_pads,
-            n_heads=n_heads,
-            inner_size=inner_size or width,
-            hidden_dropout_prob=hidden_dropout_prob,
-            attn_dropout_prob=attn_dropout_prob,
-            activation=activation(hidden_act),
-            layer_norm_eps=layer_norm_eps,
-            norm_placement=norm_placement,
-        )
+        self.scale, self.attend_pads = math.sqrt(width) if scale_embeddings else 1.0, attend_pads
         norm = nn.LayerNorm(width, eps=layer_norm_eps)
         self.input_norm = norm if norm_placement == "post" else nn.Identity()
         self.output_norm = nn.Identity() if norm_placement == "post" else norm

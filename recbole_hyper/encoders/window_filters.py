@@ -1,31 +1,64 @@
 """Base of encoders that filter a window of N positions: causal in one pass, or circular with a window per prefix."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from recbole_hyper.encoders.base import Encoder, Trace, positions_from_end
+from recbole_hyper.encoders import options as opt
+from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace, positions_from_end
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.options import (
-    Activation,
-    HiddenDropout,
-    InitializerRange,
-    InnerSize,
-    Layers,
-    Length,
-    NormEps,
-)
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.options import Option
 
-FILTERS = ("causal", "circular")
-WindowFilter = Annotated[
-    str, Option("causal or circular", "causal: one pass (ours); circular: a window per prefix (published)")
-]
 # positions of prefix windows per piece: 64 MiB for each activation of width 128
 PREFIX_POSITIONS = 2**17
+
+
+class WindowFilterLayer(nn.Module):
+    """Base of the layers: X' = LN(H + FFN(H)), where H is what a subclass makes of X with ``parts``.
+
+    Its call is ``layer(X (B, L, d), real (B, L, 1), last_only=False)``; ``real`` is False at padding. It returns X' and
+    the output of its filter, (B, L, d), or (B, 1, d) with ``last_only``.
+    """
+
+    norms: ClassVar[tuple[str, ...]] = ("filter_norm", "output_norm")
+    filter_norm: nn.Module
+    output_norm: nn.Module
+
+    def __init__(
+        self,
+        hidden_size: int,
+        parts: Mapping[str, nn.Module],
+        *,
+        inner_size: Annotated[opt.InnerSize, "inside the feed-forward part; published; ~ is 4 x hidden_size"] = 256,
+        hidden_dropout_prob: float,
+        hidden_act: Annotated[opt.Activation, "inside the feed-forward part; published code"] = "gelu",
+        layer_norm_eps: float,
+        initializer_range: float,
+    ) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+        self.activation, self.std = ACTIVATIONS[hidden_act], initializer_range
+        self.widen = nn.Linear(hidden_size, inner_size or 4 * hidden_size)
+        self.narrow = nn.Linear(inner_size or 4 * hidden_size, hidden_size)
+        for name in self.norms:
+            self.add_module(name, nn.LayerNorm(hidden_size, eps=layer_norm_eps))
+        self.dropout = Dropout(hidden_dropout_prob)
+
+    def draw(self) -> None:
+        """Draw every matrix from N(0, initializer_range^2)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=self.std)
+                nn.init.zeros_(module.bias)
+
+    def feed_forward(self, hidden: Tensor) -> Tensor:
+        """Return LN(H + FFN(H))."""
+        inner = self.narrow(self.activation(self.widen(hidden)))
+        return self.output_norm(hidden + self.dropout(inner))
 
 
 class WindowFilterEncoder(Encoder):
@@ -35,16 +68,10 @@ class WindowFilterEncoder(Encoder):
     prefix gets its own right-aligned window, and its last state is used. That is about L times the work; recomputation
     bounds the memory.
 
-    A subclass sets the class ``layer`` of its layers, which gets ``layer_options`` too. Its call is
-    ``layer(states (B, L, d), real (B, L, 1), last_only=False)``; ``real`` is False at padding. It returns the states
-    and the output of its filter, (B, L, d), or (B, 1, d) with ``last_only``.
-
-    Raises:
-        ValueError: an unknown ``filter``, no layer, numbers that must be above 0, or sequences above ``max_length``.
+    A subclass sets ``made_of`` to the class of its layers. ValueError for sequences above ``max_length``.
     """
 
     model_defaults = {"initializer": "normal"}  # published code
-    layer: ClassVar[type[nn.Module]]
     # whether padding in windows of prefixes keeps the states that the layers compute
     keeps_padding: ClassVar[bool] = False
 
@@ -52,42 +79,23 @@ class WindowFilterEncoder(Encoder):
         self,
         item_embedding: nn.Embedding,
         *,
-        n_layers: Annotated[Layers, "layers; published code"] = 2,
-        inner_size: Annotated[InnerSize, "inside the feed-forward part; published code; ~ is 4 x hidden_size"] = 256,
-        hidden_dropout_prob: Annotated[HiddenDropout, "of input, filters, feed-forward part; published code"] = 0.5,
-        hidden_act: Annotated[Activation, "inside the feed-forward part; published code"] = "gelu",
-        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-12,
-        initializer_range: Annotated[InitializerRange, "std of matrices and filters; published code"] = 0.02,
-        max_length: Annotated[Length, "newest items that a model sees, and length of the filters; published code"] = 50,
-        filter: WindowFilter = "causal",
-        **layer_options: Any,
+        n_layers: Annotated[opt.Layers, "layers; published code"] = 2,
+        hidden_dropout_prob: Annotated[opt.HiddenDropout, "of input, filters, feed-forward part; published code"] = 0.5,
+        layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-12,
+        initializer_range: Annotated[opt.InitializerRange, "std of matrices and filters; published code"] = 0.02,
+        max_length: Annotated[opt.Length, "newest items that a model sees, and filter length; published code"] = 50,
+        filter: Annotated[str, Option("causal or circular", "causal: one pass (ours); circular: published")] = "causal",
+        **more: Any,
     ) -> None:
         super().__init__(item_embedding)
-        if filter not in FILTERS:
-            raise ValueError(f"filter={filter!r} is unknown; known: {', '.join(FILTERS)}")
-        if n_layers < 1:
-            raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
-        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
-        hidden_size = item_embedding.embedding_dim
-        self.max_length = max_length
-        self.circular = filter == "circular"
-        self.position = nn.Parameter(torch.randn(max_length, hidden_size) * initializer_range)
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        (layer,), width = self.made_of, item_embedding.embedding_dim
+        self.max_length, self.circular = max_length, filter == "circular"
+        self.position = nn.Parameter(torch.randn(max_length, width) * initializer_range)
+        self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
         self.dropout = Dropout(hidden_dropout_prob)
-        self.layers = nn.ModuleList(
-            self.layer(
-                max_length,
-                hidden_size,
-                inner_size or 4 * hidden_size,
-                circular=self.circular,
-                dropout=hidden_dropout_prob,
-                hidden_act=hidden_act,
-                layer_norm_eps=layer_norm_eps,
-                initializer_range=initializer_range,
-                **layer_options,
-            )
-            for _ in range(n_layers)
-        )
+        more |= {"hidden_dropout_prob": hidden_dropout_prob, "layer_norm_eps": layer_norm_eps}
+        more |= {"initializer_range": initializer_range, "circular": self.circular}
+        self.layers = nn.ModuleList(layer(max_length, width, **more) for _ in range(n_layers))
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:
         return self.trace(items, lengths)[0]

@@ -9,28 +9,15 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
+from recbole_hyper.encoders import options as opt
 from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
-from recbole_hyper.encoders.base import Encoder, Trace, activation
+from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace
 from recbole_hyper.encoders.dropout import Dropout
-from recbole_hyper.encoders.options import (
-    Activation,
-    AttentionDropout,
-    Heads,
-    HiddenDropout,
-    InitializerRange,
-    InnerSize,
-    Layers,
-    Length,
-    NormEps,
-    WindowAtEval,
-)
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
-from recbole_hyper.errors import check_above_zero
 from recbole_hyper.options import Option
 from recbole_hyper.registry import register
 
 DIRECTIONS = ("past", "future")
-RELATIVE_POSITIONS = ("transformer_xl", "learned", "none")
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -52,14 +39,13 @@ class WindowedAttention(nn.Module):
     No tensor is larger than (B, h, L, L + 1). Heads with windows well below L are computed in blocks
     (:func:`blocked_attention`).
 
+    Dropout applies to the attention weights, and to the position vectors with one draw for the batch. The published
+    code draws for each user, which was not better on Amazon Beauty.
+
     Args:
-        hidden_size, n_heads, max_length: d, a multiple of h; the longest sequence.
-        windows: see :func:`resolve_windows`.
+        hidden_size: d, a multiple of h = ``n_heads``.
+        max_length: the longest sequence.
         direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
-        relative_positions: ``transformer_xl``, ``learned`` or ``none``.
-        dropout: of the attention weights, and of the position vectors with one draw for the batch. The published code
-            draws for each user, which was not better on Amazon Beauty.
-        window_at_eval: keep the windows outside training; False is the published code.
 
     ValueError for an option out of range.
     """
@@ -69,14 +55,22 @@ class WindowedAttention(nn.Module):
     def __init__(
         self,
         hidden_size: int,
-        *,
-        n_heads: int = 8,
         max_length: int = 50,
-        windows: str | Sequence[int] = "multi_scale",
         direction: str = "past",
-        relative_positions: str = "transformer_xl",
-        dropout: float = 0.5,
-        window_at_eval: bool = True,
+        *,
+        n_heads: Annotated[opt.Heads, "heads, an even number; divides hidden_size; published code"] = 8,
+        attn_dropout_prob: Annotated[opt.AttentionDropout, "of weights and position vectors; published code"] = 0.5,
+        windows: Annotated[
+            str | Sequence[int] | None,
+            Option("str, list or ~", "~ or multi_scale: equation 8 for n_heads, MAX_ITEM_LIST_LENGTH; full; [sizes]"),
+        ] = None,
+        window_at_eval: Annotated[opt.WindowAtEval, "keep the windows outside training; False: published code"] = True,
+        relative_positions: Annotated[
+            str,
+            Option(
+                "transformer_xl, learned or none", 'transformer_xl: published code; learned: paper; none: "w/o RPE"'
+            ),
+        ] = "transformer_xl",
         initializer_range: float = 0.02,
     ) -> None:
         super().__init__()
@@ -84,20 +78,14 @@ class WindowedAttention(nn.Module):
             raise ValueError(f"hidden_size={hidden_size} is no multiple of n_heads={n_heads}; change one of them")
         if direction not in DIRECTIONS:
             raise ValueError(f"direction={direction!r} is unknown; known: {', '.join(DIRECTIONS)}")
-        if relative_positions not in RELATIVE_POSITIONS:
-            raise ValueError(
-                f"relative_positions={relative_positions!r} is unknown; known: {', '.join(RELATIVE_POSITIONS)}"
-            )
         self.n_heads = n_heads
         self.head_size = hidden_size // n_heads
-        self.max_length = max_length
-        self.windows = resolve_windows(windows, n_heads, max_length)
-        self.direction = direction
-        self.relative_positions = relative_positions
-        self.window_at_eval = window_at_eval
+        self.max_length, self.direction = max_length, direction
+        self.windows = resolve_windows(windows or "multi_scale", n_heads, max_length)
+        self.relative_positions, self.window_at_eval = relative_positions, window_at_eval
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(attn_dropout_prob)
         if relative_positions == "transformer_xl":
             self.position = nn.Linear(hidden_size, hidden_size, bias=False)
             self.register_buffer("sinusoid", sinusoids(max_length, hidden_size), persistent=False)
@@ -155,16 +143,14 @@ class WindowedAttention(nn.Module):
             wide = [head for head in range(self.n_heads) if head not in narrow]
             parts = []
             for chosen, attend in ((narrow, blocked_attention), (wide, dense_attention)):
-                if not chosen:
-                    continue
-                # neighbours as a slice: a view, where a list would copy
-                together = chosen[-1] - chosen[0] + 1 == len(chosen)
-                take = slice(chosen[0], chosen[-1] + 1) if together else chosen
-                position = by_position and (by_position[0][:, take], by_position[1][take])
-                sizes = [windows[head] for head in chosen]
-                parts.append(
-                    attend(query[:, take], key[:, take], value[:, take], position, sizes, self.direction, lengths, rate)
-                )
+                if chosen:
+                    # neighbours as a slice: a view, where a list would copy
+                    together = chosen[-1] - chosen[0] + 1 == len(chosen)
+                    take = slice(chosen[0], chosen[-1] + 1) if together else chosen
+                    position = by_position and (by_position[0][:, take], by_position[1][take])
+                    sizes = [windows[head] for head in chosen]
+                    given = query[:, take], key[:, take], value[:, take], position
+                    parts.append(attend(*given, sizes, self.direction, lengths, rate))
             heads = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
             if len(parts) == 2 and (order := [*narrow, *wide]) != sorted(order):
                 heads = heads[:, [order.index(head) for head in range(self.n_heads)]]
@@ -179,21 +165,23 @@ class WindowedAttentionLayer(nn.Module):
         self,
         hidden_size: int,
         *,
-        inner_size: int,
-        hidden_dropout_prob: float,
-        hidden_act: str,
-        layer_norm: bool,
-        layer_norm_eps: float,
-        residual: bool,
-        initializer_range: float,
+        inner_size: Annotated[
+            opt.InnerSize, "width inside the feed-forward part; published code; ~ is hidden_size"
+        ] = 64,
+        hidden_dropout_prob: float = 0.5,
+        hidden_act: Annotated[opt.Activation, "inside the feed-forward part; paper: GELU"] = "gelu",
+        layer_norm: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o LN"')] = True,
+        layer_norm_eps: Annotated[opt.NormEps, "added to the variance; published code"] = 1e-12,
+        residual: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o RC"')] = True,
+        initializer_range: Annotated[opt.InitializerRange, "standard deviation of every matrix; published code"] = 0.02,
         **attention: Any,
     ) -> None:
         super().__init__()
         self.attention = WindowedAttention(hidden_size, initializer_range=initializer_range, **attention)
-        self.activation = activation(hidden_act)
+        self.activation = ACTIVATIONS[hidden_act]
         self.residual = residual
-        self.widen = nn.Linear(hidden_size, inner_size)
-        self.narrow = nn.Linear(inner_size, hidden_size)
+        self.widen = nn.Linear(hidden_size, inner_size or hidden_size)
+        self.narrow = nn.Linear(inner_size or hidden_size, hidden_size)
         for linear in (self.widen, self.narrow):
             nn.init.normal_(linear.weight, std=initializer_range)
             nn.init.zeros_(linear.bias)
@@ -218,77 +206,34 @@ class WindowedAttentionLayer(nn.Module):
 class WindowedAttentionEncoder(Encoder):
     """One direction of DualRec (CIKM 2022): layers of windowed attention over item vectors, no absolute positions.
 
-    The state at position i depends on the items i-w+1..i (``past``) or i..i+w-1 (``future``) per layer and head, the
-    windows w from equation 8 with n = ``max_length``. Input and output have dropout, but no norm and no factor sqrt(d).
-    ``layer_dropout=False`` builds the blocks without dropout, as the published code (by omission) builds its future
-    encoder.
+    In each layer, a head sees the items i-w+1..i (``past``) or i..i+w-1 (``future``) from position i, with its window w
+    from equation 8. ``layer_dropout=False`` builds the layers without dropout, as the published code (by omission)
+    builds its future encoder.
     """
 
     has_maps = True
     directed = True
-
+    made_of = (WindowedAttentionLayer, WindowedAttention)
     model_defaults = {"initializer": "normal"}  # published code
-
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        """Return the options, except those that a dual encoder sets for each direction."""
-        return {name: one for name, one in super().options().items() if name not in ("direction", "layer_dropout")}
 
     def __init__(
         self,
         item_embedding: nn.Embedding,
-        *,
-        n_layers: Annotated[Layers, "blocks; published code"] = 2,
-        n_heads: Annotated[Heads, "heads, an even number; divides hidden_size; published code"] = 8,
-        inner_size: Annotated[InnerSize, "width inside the feed-forward part; published code; ~ is hidden_size"] = 64,
-        hidden_dropout_prob: Annotated[HiddenDropout, "of input, output and both branches; published code"] = 0.5,
-        attn_dropout_prob: Annotated[AttentionDropout, "of weights and position vectors; published code"] = 0.5,
-        hidden_act: Annotated[Activation, "inside the feed-forward part; paper: GELU"] = "gelu",
-        layer_norm: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o LN"')] = True,
-        layer_norm_eps: Annotated[NormEps, "added to the variance; published code"] = 1e-12,
-        residual: Annotated[bool, Option("bool", 'False: DualRec Table 3, "w/o RC"')] = True,
-        initializer_range: Annotated[InitializerRange, "standard deviation of every matrix; published code"] = 0.02,
-        max_length: Length = 50,
-        windows: Annotated[
-            str | Sequence[int] | None,
-            Option("str, list or ~", "~ or multi_scale: equation 8 for n_heads, MAX_ITEM_LIST_LENGTH; full; [sizes]"),
-        ] = None,
-        window_at_eval: Annotated[WindowAtEval, "keep the windows outside training; False: published code"] = True,
-        relative_positions: Annotated[
-            str,
-            Option(
-                "transformer_xl, learned or none",
-                'transformer_xl (published code), learned (paper), none (DualRec Table 3, "w/o RPE")',
-            ),
-        ] = "transformer_xl",
         direction: str = "past",
         layer_dropout: bool = True,
+        *,
+        n_layers: Annotated[opt.Layers, "blocks; published code"] = 2,
+        hidden_dropout_prob: Annotated[opt.HiddenDropout, "of input, output and both branches; published code"] = 0.5,
+        max_length: opt.Length = 50,
+        **more: Any,
     ) -> None:
         super().__init__(item_embedding)
-        if n_layers < 1:
-            raise ValueError(f"n_layers={n_layers}: at least one layer is needed")
-        check_above_zero(layer_norm_eps=layer_norm_eps, initializer_range=initializer_range)
-        hidden_size = item_embedding.embedding_dim
         self.dropout = Dropout(hidden_dropout_prob)
+        more |= {"direction": direction, "max_length": max_length, "hidden_dropout_prob": hidden_dropout_prob}
+        if not layer_dropout:
+            more |= {"hidden_dropout_prob": 0.0, "attn_dropout_prob": 0.0}
         self.layers = nn.ModuleList(
-            WindowedAttentionLayer(
-                hidden_size,
-                inner_size=inner_size or hidden_size,
-                hidden_dropout_prob=hidden_dropout_prob if layer_dropout else 0.0,
-                hidden_act=hidden_act,
-                layer_norm=layer_norm,
-                layer_norm_eps=layer_norm_eps,
-                residual=residual,
-                initializer_range=initializer_range,
-                n_heads=n_heads,
-                max_length=max_length,
-                windows="multi_scale" if windows is None else windows,
-                direction=direction,
-                relative_positions=relative_positions,
-                dropout=attn_dropout_prob if layer_dropout else 0.0,
-                window_at_eval=window_at_eval,
-            )
-            for _ in range(n_layers)
+            WindowedAttentionLayer(item_embedding.embedding_dim, **more) for _ in range(n_layers)
         )
 
     def forward(self, items: Tensor, lengths: Tensor) -> Tensor:

@@ -28,15 +28,10 @@ def window_sizes(n_heads: int, length: int) -> tuple[int, ...]:
 
 
 def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> tuple[int, ...]:
-    """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list.
-
-    ValueError for another word, or a list without one whole number in 1..length per head.
-    """
+    """Return a window per head from ``multi_scale`` (equation 8), ``full`` (all see everything) or a list of sizes."""
     if isinstance(windows, str):
-        if windows == "multi_scale":
-            return window_sizes(n_heads, length)
-        if windows == "full":
-            return (length,) * n_heads
+        if windows in ("multi_scale", "full"):
+            return window_sizes(n_heads, length) if windows == "multi_scale" else (length,) * n_heads
         raise ValueError(f"windows={windows!r} is unknown; known: multi_scale, full, or a list with one size per head")
     broken = [size for size in windows if isinstance(size, bool) or not isinstance(size, Integral)]
     if broken:
@@ -51,10 +46,7 @@ def resolve_windows(windows: str | Sequence[int], n_heads: int, length: int) -> 
 
 
 def narrow_heads(windows: Sequence[int], length: int) -> list[int]:
-    """Return the heads that are cheaper in blocks than as a whole triangle, [] if that saves too little.
-
-    Blocks of c queries, c the largest distance that these heads see, score 2c keys per query instead of ``length``.
-    """
+    """Return the heads that are cheaper in blocks of queries than as a whole triangle, [] if that saves too little."""
     order = sorted(range(len(windows)), key=lambda head: windows[head])
     best, chosen = float(len(windows) * length), 0
     for count, head in enumerate(order, start=1):

@@ -32,10 +32,10 @@ _recent: dict[str, tuple[str, Arrays]] = {}
 
 
 class LinearRecommender(OwnModel, GeneralRecommender):
-    """A model that is fitted in one step (its only epoch) and is linear in the binary history of a case.
+    """A model that is fitted in one step, its only epoch, and scores by a product with the binary history of a case.
 
-    The history of a case is folded in, so new users and successive evaluation need no new fit. Buffers have the learned
-    values (:meth:`keep_learned`); the weights file has them if ``save_data`` is True.
+    New users and successive evaluation thus need no new fit. The learned values are buffers (:meth:`keep_learned`),
+    which the weights file has if ``save_data`` is True.
     """
 
     input_type = InputType.POINTWISE

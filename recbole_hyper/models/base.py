@@ -32,16 +32,17 @@ from recbole_hyper.options import arguments
 from recbole_hyper.random_numbers import OwnDraws
 from recbole_hyper.types import Prefixes
 
-# the kinds of parts in the registry, and the keys that name them
-_KINDS = {"encoders": "encoder", "geometry": "geometry", "losses": "loss_type"}
+# by the key that names a part: its kind in the registry
+_KINDS = {"encoder": "encoders", "geometry": "geometry", "loss_type": "losses"}
 
 
 class HyperRecommender(OwnModel, SequentialRecommender):
     """A sequential recommender that names its parts.
 
-    A subclass sets ``parts`` and gets its defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry``
-    and ``--loss_type`` replace a part of any model. Encoder and head share the item embedding. With
-    ``reuse_item_embeddings=False`` the head has its own matrix, ``output_embedding``.
+    A subclass sets ``parts``, or those that differ as ``class Mine(HyperRecommender, loss_type="bce")``, and gets its
+    defaults from ``properties/model/<Name>.yaml``; ``--encoder``, ``--geometry`` and ``--loss_type`` replace a part of
+    any model. Encoder and head share the item embedding, unless ``reuse_item_embeddings=False`` gives the head its own
+    matrix, ``output_embedding``.
 
     Training batches are windows: ``item_id_list`` (B, L), ``item_length`` (B,), ``target_list`` (B, L), 0 without a
     target, and ``timestamp_list`` (B, L) for an encoder that reads times. Every position with a target trains. Rows
@@ -56,13 +57,18 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     # False where states and item vectors alone do not give the scores
     scores_by_head: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **parts: str | type) -> None:
+        super().__init_subclass__()
+        if parts:
+            cls.parts = cls.parts | parts
+
     def __init__(self, config: Any, dataset: Any) -> None:
         super().__init__(config, dataset)
         known: dict[str, Any] = {}
         if config["selected_features"]:
             if dataset.item_features is None:
                 raise ValueError(
-                    "selected_features is set, but the data were read without it; read them with this package"
+                    "selected_features is set, but the data were read without; read them with this package"
                 )
             known = {"features": dataset.item_features, "trained": dataset.trained_items()}
         self.item_embedding = new_embedding(config, self.n_items, **known)
@@ -84,14 +90,17 @@ class HyperRecommender(OwnModel, SequentialRecommender):
     @classmethod
     def build_encoder(cls, config: Any, item_embedding: nn.Embedding) -> Encoder:
         """Build the encoder that ``config`` names, with its options from ``config``."""
-        part = registry.resolve("encoders", config["encoder"])
-        return part(item_embedding, **arguments(part.options(), config.final_config_dict))
+        return _built("encoder", config, item_embedding)
 
     @classmethod
     def build_geometry(cls, config: Any) -> Geometry:
         """Build the geometry that ``config`` names."""
-        part = registry.resolve("geometry", config["geometry"])
-        return part(**arguments(part.options(), config.final_config_dict))
+        return _built("geometry", config)
+
+    @classmethod
+    def build_loss(cls, config: Any) -> Loss:
+        """Build the loss that ``config`` names."""
+        return _built("loss_type", config)
 
     @classmethod
     def build_head(cls, config: Any, weight: Tensor | FeaturedEmbedding, curvature: float) -> OutputHead:
@@ -107,12 +116,6 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         )
 
     @classmethod
-    def build_loss(cls, config: Any) -> Loss:
-        """Build the loss that ``config`` names."""
-        part = registry.resolve("losses", config["loss_type"])
-        return part(**arguments(part.options(), config.final_config_dict))
-
-    @classmethod
     def check_config(cls, config: Any) -> None:
         """Build every part with a few items, so that a bad value fails before any data are read."""
         config = copy.copy(config)
@@ -124,12 +127,12 @@ class HyperRecommender(OwnModel, SequentialRecommender):
 
     @classmethod
     def require_room(cls, config: Any, n_items: int) -> None:
-        """Raise ConfigError where the device cannot hold the weights over ``n_items`` ids in training.
+        """Raise ConfigError if the device cannot hold the weights over ``n_items`` ids in training.
 
-        Parts of this package are built without memory for their weights. Parts whose constructors may read values (from
-        outside, or with a curvature or temperature to learn) are built over 4 ids. Raises what a constructor raises.
+        Parts are built without memory for their weights, or over 4 ids if their constructors may read values: plugins,
+        or a curvature or temperature to learn. Raises what a constructor raises.
         """
-        kinds = {key: registry.resolve(kind, config[key]) for kind, key in _KINDS.items()}
+        kinds = {key: registry.resolve(kind, config[key]) for key, kind in _KINDS.items()}
         learns = "learn" in (config["curvature"], config.final_config_dict.get("temperature"))
         is_empty = all(map(is_ours, kinds.values())) and not learns
         # what auto will estimate is not known yet
@@ -153,14 +156,11 @@ class HyperRecommender(OwnModel, SequentialRecommender):
             )
 
     def add_items(self, features: ItemFeatures, config: Any) -> None:
-        """Take in the items behind those that there are, to be scored by ``features``, which are of all items.
-
-        ConfigError for a model that does not score items by their features.
-        """
+        """Add the items that ``features`` has behind the known ones; ConfigError if the model scores no features."""
         if not isinstance(self.head, FeaturedHead) or not self.scores_by_head:
+            advice = "it does with selected_features and feature_output=True"
             raise ConfigError(
-                f"{config['model']} does not score items by their features, so it cannot take new ones; it does with "
-                "selected_features and feature_output=True"
+                f"{config['model']} does not score items by features, so it cannot take new ones; {advice}"
             )
         for table in {self.item_embedding, self.head.table}:
             if isinstance(table, FeaturedEmbedding):
@@ -235,8 +235,8 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         items, lengths, *times = self._histories(interaction)
         total, terms = self.encoder.training_loss(items, interaction[TARGET_LIST], lengths, loss_of, *times)
         self.loss_terms = {**terms, **statistics[0]}
-        for name, value in statistics[1].items() if len(statistics) > 1 else ():
-            self.loss_terms[f"future_{name}"] = value
+        # a dual encoder has a second loss
+        self.loss_terms |= {f"future_{name}": value for one in statistics[1:] for name, value in one.items()}
         return total
 
     def _loss(self, states: Tensor, targets: Tensor, users: Tensor, rows: Tensor, head: OutputHead) -> Tensor:
@@ -257,21 +257,25 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return self.head.logits(self.forward(*self._histories(interaction)))
 
 
+def _built(key: str, config: Any, *given: Any) -> Any:
+    """Return the part that ``config`` names by ``key``, with its options from ``config``."""
+    part = registry.resolve(_KINDS[key], config[key])
+    return part(*given, **arguments(part.options(), config.final_config_dict))
+
+
 def new_embedding(
     config: Any, n_items: int, *, features: ItemFeatures | None = None, trained: npt.NDArray[np.bool_] | None = None
 ) -> nn.Embedding:
     """Return new item vectors (n_items, hidden_size), drawn by ``initializer``; row 0 is padding and zero.
 
-    ``features`` become part of the vectors; ``trained`` (n_items,) is True for items of the training part. ValueError
-    as :func:`initialize`.
+    ``features`` become part of the vectors; ``trained`` (n_items,) is True for items of the training part.
     """
+    width = config["hidden_size"]
     if features is None or trained is None:
-        embedding = nn.Embedding(n_items, config["hidden_size"], padding_idx=0)
+        embedding = nn.Embedding(n_items, width, padding_idx=0)
     else:
         options = {"pooling": config["pooling_mode"], "fusion": config["feature_fusion"]}
-        embedding = FeaturedEmbedding(
-            config["hidden_size"], features, trained, id_dropout=config["feature_id_dropout"], **options
-        )
+        embedding = FeaturedEmbedding(width, features, trained, id_dropout=config["feature_id_dropout"], **options)
     drawn = {key: config[key] for key in ("initializer", "initializer_range") if config[key] is not None}
     drawn = {**Encoder.model_defaults, **drawn}
     initialize(embedding, rule=drawn["initializer"], std=drawn["initializer_range"])
@@ -284,9 +288,7 @@ def new_embedding(
 
 def resolve_curvature(config: Any) -> float:
     """Return the initial curvature: the given or estimated number, or ``curvature_init`` for "learn"."""
-    value = config["curvature"]
+    value = config["curvature_init" if config["curvature"] == "learn" else "curvature"]
     if value == "auto":
         raise ValueError("curvature: auto is estimated before the model is built; see runs.run")
-    if value == "learn":
-        value = config["curvature_init"]
     return 1.0 if value is None else float(value)

@@ -29,15 +29,10 @@ _DEPTH = 10
 
 
 class Mixture(NamedTuple):
-    """How a memory and a network are mixed.
+    """How a memory and a network are mixed."""
 
-    Attributes:
-        share: of the memory in the probability, in [0, 1).
-        decay: weight of an item relative to the one after it in the history.
-    """
-
-    share: float
-    decay: float
+    share: float  # of the memory in the probability, in [0, 1)
+    decay: float  # weight of an item relative to the one after it in the history
 
 
 class ItemMemory:
@@ -88,10 +83,7 @@ def newest_first(items: Int64, lengths: Int64) -> Int64:
 def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -> Tensor:
     """Return log((1 - share) p_network + share m) of all items (n, n_items), -inf for padding.
 
-    Where a row of the memory is empty the network alone counts.
-
-    Args:
-        logits: (n, n_items) of the network, overwritten. memory: m (n, n_items). share: in [0, 1).
+    ``logits`` (n, n_items) are overwritten. Where a row of the ``memory`` m is empty, the network alone counts.
     """
     logits[:, 0] = -math.inf
     scores = logits.log_softmax(dim=1)
@@ -162,11 +154,11 @@ def _ranks(
     memory: scipy.sparse.csr_matrix,
     target: tuple[Float32, Int64],
 ) -> npt.NDArray[np.int64]:
-    """Return the rank of each target in each of the mixtures, (shares, n); above ``_DEPTH`` a bound from below.
+    """Return the rank of each target in each of the mixtures, (shares, n); above ``_DEPTH`` a lower bound.
 
-    ``network`` are the best probabilities (n, k) of the network and their items, ``remembered`` the entries of the
-    memory: the network's probability, below 0 for an item that is left out, the memory's, and the row. ``target`` are
-    the network's probability and the items (n,).
+    ``network``: its best probabilities (n, k) and their items. ``remembered``, for each entry of the memory: the
+    network's probability, below 0 for an item that is left out, the memory's, and the row. ``target``: the network's
+    probability and the items (n,).
     """
     values, items = network
     theirs, own, owners = remembered

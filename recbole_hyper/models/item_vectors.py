@@ -16,20 +16,32 @@ POOLINGS = ("sum", "mean", "max")
 FUSIONS = ("add", "concat")
 
 
-class TokenFeature(nn.Module):
-    """A vector per token of ``column``, pooled for each item by sum, mean or max; zeros without a token."""
+class _Feature(nn.Module):
+    values: Tensor
 
-    def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
+    def __init__(self, column: ItemColumn, width: int) -> None:
         super().__init__()
-        self.pooling = pooling
         self.weight = nn.Parameter(torch.zeros(column.size, width))
         # not in the state dict: the folder of a run holds them once, with its data
         self.register_buffer("values", torch.from_numpy(np.array(column.values)), persistent=False)
 
-    values: Tensor
+
+class NumberFeature(_Feature):
+    """A linear map of an item's numbers; zeros without numbers."""
 
     def forward(self, items: Tensor | None) -> Tensor:
         """Return the vectors (..., width) of ``items`` (...), or (n_items, width) of all."""
+        return (self.values if items is None else self.values[items]) @ self.weight
+
+
+class TokenFeature(_Feature):
+    """A vector per token of ``column``, pooled for each item by sum, mean or max; zeros without a token."""
+
+    def __init__(self, column: ItemColumn, width: int, pooling: str) -> None:
+        super().__init__(column, width)
+        self.pooling = pooling
+
+    def forward(self, items: Tensor | None) -> Tensor:
         codes = self.values if items is None else self.values[items]
         if codes.shape[-1] == 1:
             return F.embedding(codes[..., 0], self.weight, padding_idx=0)
@@ -48,30 +60,15 @@ class TokenFeature(nn.Module):
         return total if self.pooling == "sum" else total / there.sum(-2).clamp_min(1)
 
 
-class NumberFeature(nn.Module):
-    """A linear map of an item's numbers; zeros without numbers."""
-
-    def __init__(self, column: ItemColumn, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(column.size, width))
-        self.register_buffer("values", torch.from_numpy(np.array(column.values)), persistent=False)
-
-    values: Tensor
-
-    def forward(self, items: Tensor | None) -> Tensor:
-        return (self.values if items is None else self.values[items]) @ self.weight
-
-
 class FeaturedEmbedding(nn.Embedding):
-    """Item vectors of ids and features. The vector of an item without training comes from its features alone.
+    """Item vectors (n_items, width) of ids and features. An untrained item's vector has its features alone.
 
     Padding is zero.
 
     Args:
-        width: of the vectors.
         features: columns of the items.
         trained: (n_items,) True for items of the training part.
-        pooling: sum, mean or max over the tokens of a sequence; ValueError for another.
+        pooling: sum, mean or max over the tokens of a sequence.
         fusion: "add" sums the vectors of id and features; "concat" maps them together to ``width``.
         id_dropout: share of items, drawn in every step, that training sees by their features alone.
     """
@@ -114,7 +111,7 @@ class FeaturedEmbedding(nn.Embedding):
 
     @torch.no_grad()
     def add_items(self, features: ItemFeatures) -> None:
-        """Take in the items that ``features`` has behind those of this table; they count as not trained on."""
+        """Add the items that ``features`` has behind those of this table, as untrained ones."""
         more = features.n_items - self.num_embeddings
         self.weight = nn.Parameter(F.pad(self.weight, (0, 0, 0, more)))
         self.trained = F.pad(self.trained, (0, more))
@@ -169,17 +166,14 @@ class FeaturedHead(OutputHead):
 
     @torch.no_grad()
     def add_items(self, offset: float) -> None:
-        """Take in the items that the table took in, with ``offset`` where the head has offsets."""
+        """Add the items that the table added, with ``offset`` if the head has offsets."""
         more = self.n_items - len(self.numbers)
         self.numbers = F.pad(self.numbers, (0, more))
         if self.offset is not None:
             self.offset = nn.Parameter(F.pad(self.offset, (0, more), value=offset))
 
     def step_head(self) -> OutputHead:
-        """Return the head of one training step, with a matrix of the trained items only.
-
-        Other items must not be negatives: their features would learn that nobody chooses them.
-        """
+        """Return the head of one training step: trained items only, as others must not be negatives."""
         weight, offset = self.weight, self.offset
         if len(self.shown) < self.n_items:
             weight = F.embedding(self.shown, weight)

@@ -34,14 +34,11 @@ _DEFAULT = Mixture(share=0.4, decay=0.9)
 
 
 class MemoryRecommender(HyperRecommender):
-    """A recommender whose probabilities are a mixture: of its network's, and of an :class:`ItemMemory`'s.
+    """A recommender that mixes the probabilities of its network with those of an :class:`ItemMemory`.
 
-    Every encoder, geometry and loss can be the network's, which is trained as without the memory. The share of the
-    memory, and how fast it forgets, are chosen at each validation, by NDCG@10 over at most 10,000 of its cases. A refit
-    takes what was chosen.
-
-    A score is the logarithm of a probability. States and item vectors are the network's: by themselves they do not
-    give the scores.
+    The network has any encoder, geometry and loss, and trains as without the memory. Each validation chooses the share
+    of the memory, and how fast it forgets, by NDCG@10 over at most 10,000 of its cases; a refit keeps the choice. A
+    score is the logarithm of a probability, so states and item vectors alone do not give it.
     """
 
     own_options = keyed(
@@ -122,7 +119,5 @@ class MemoryRecommender(HyperRecommender):
 
 
 @register("models")
-class FMLPRecMemory(MemoryRecommender):
+class FMLPRecMemory(MemoryRecommender, encoder="fmlp"):
     """FMLPRecCE with an item-to-item memory: what others chose near the newest items, mixed in; ours."""
-
-    parts = {"encoder": "fmlp", "geometry": "euclidean", "loss_type": "ce"}

@@ -1,158 +1,114 @@
-"""The neural models: each names its encoder, the geometry of its head, and its loss."""
+"""The neural models: each names its parts where they are not the transformer, the Euclidean head, cross-entropy."""
 
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.registry import register
 
 
 @register("models")
-class SASRecBCE(HyperRecommender):
+class SASRecBCE(HyperRecommender, loss_type="bce"):
     """SASRec (Kang and McAuley, 2018) as the papers train it: binary cross-entropy with one uniform negative."""
-
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "bce"}
 
 
 @register("models")
 class SASRecCE(HyperRecommender):
     """SASRec trained with the exact cross-entropy over all items (HSASRec paper, section 4; SCE paper, "CE")."""
 
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class HSASRec(HyperRecommender):
+class HSASRec(HyperRecommender, geometry="poincare", loss_type="bce"):
     """HSASRec (*Hyperbolic Embeddings in Sequential Self-Attention*): Poincare head without offsets, binary loss."""
 
-    parts = {"encoder": "transformer", "geometry": "poincare", "loss_type": "bce"}
-
 
 @register("models")
-class HSASRecCE(HyperRecommender):
+class HSASRecCE(HyperRecommender, geometry="poincare"):
     """HSASRecCE (same paper): Poincare head with trained offsets, exact cross-entropy over all items."""
 
-    parts = {"encoder": "transformer", "geometry": "poincare", "loss_type": "ce"}
-
 
 @register("models")
-class gSASRec(HyperRecommender):
+class gSASRec(HyperRecommender, loss_type="gbce"):
     """gSASRec (Petrov and Macdonald, 2023): binary cross-entropy with k negatives, calibrated for the sampling."""
 
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "gbce"}
-
 
 @register("models")
-class SASRecBCEPlus(HyperRecommender):
+class SASRecBCEPlus(HyperRecommender, loss_type="bce_plus"):
     """SASRec with k unseen negatives per position ("BCE+" of the SCE paper)."""
 
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "bce_plus"}
-
 
 @register("models")
-class SASRecSampledCE(HyperRecommender):
+class SASRecSampledCE(HyperRecommender, loss_type="sampled_ce"):
     """SASRec with softmax over k unseen negatives that a sequence's positions share ("CE-" of the SCE paper)."""
 
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "sampled_ce"}
-
 
 @register("models")
-class eSASRec(HyperRecommender):
+class eSASRec(HyperRecommender, encoder="ligr", loss_type="sampled_ce"):
     """eSASRec (Tikhonovich et al., 2025): LiGR blocks, and the loss of SASRecSampledCE."""
 
-    parts = {"encoder": "ligr", "geometry": "euclidean", "loss_type": "sampled_ce"}
-
 
 @register("models")
-class SASRecSCE(HyperRecommender):
+class SASRecSCE(HyperRecommender, loss_type="sce"):
     """SASRec with scalable cross-entropy (Mezentsev et al., 2024)."""
 
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "sce"}
-
 
 @register("models")
-class SASRecRECE(HyperRecommender):
+class SASRecRECE(HyperRecommender, loss_type="rece"):
     """SASRec with reduced cross-entropy (Gusak et al., 2024)."""
 
-    parts = {"encoder": "transformer", "geometry": "euclidean", "loss_type": "rece"}
-
 
 @register("models")
-class HSASRecSCE(HyperRecommender):
+class HSASRecSCE(HyperRecommender, geometry="poincare", loss_type="sce"):
     """HSASRec's Poincare head with offsets, trained by scalable cross-entropy; ours."""
 
-    parts = {"encoder": "transformer", "geometry": "poincare", "loss_type": "sce"}
-
 
 @register("models")
-class HSTU(HyperRecommender):
+class HSTU(HyperRecommender, encoder="hstu", loss_type="sampled_ce"):
     """HSTU (Zhai et al., 2024): pointwise attention that reads times, and the loss of SASRecSampledCE."""
 
-    parts = {"encoder": "hstu", "geometry": "euclidean", "loss_type": "sampled_ce"}
-
 
 @register("models")
-class FuXi(HyperRecommender):
+class FuXi(HyperRecommender, encoder="fuxi", loss_type="sampled_ce"):
     """FuXi-alpha (Ye et al., 2025): channels of content, time and position, and the loss of SASRecSampledCE."""
 
-    parts = {"encoder": "fuxi", "geometry": "euclidean", "loss_type": "sampled_ce"}
-
 
 @register("models")
-class GRU4RecCE(HyperRecommender):
+class GRU4RecCE(HyperRecommender, encoder="gru"):
     """RecBole's GRU4Rec network, trained at every position of whole sequences with exact cross-entropy."""
 
-    parts = {"encoder": "gru", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class HGRU4Rec(HyperRecommender):
+class HGRU4Rec(HyperRecommender, encoder="moebius_gru", geometry="poincare"):
     """Moebius GRU (Ganea et al., 2018) with the Poincare head of HSASRecCE, exact cross-entropy over all items."""
 
-    parts = {"encoder": "moebius_gru", "geometry": "poincare", "loss_type": "ce"}
-
 
 @register("models")
-class FMLPRec(HyperRecommender):
+class FMLPRec(HyperRecommender, encoder="fmlp", loss_type="bce"):
     """FMLP-Rec (WWW 2022) as published: circular filters on every prefix, binary cross-entropy with one negative."""
 
-    parts = {"encoder": "fmlp", "geometry": "euclidean", "loss_type": "bce"}
-
 
 @register("models")
-class FMLPRecCE(HyperRecommender):
+class FMLPRecCE(HyperRecommender, encoder="fmlp"):
     """FMLP-Rec with causal filters on whole sequences and exact cross-entropy: one direction of DualFMLPRec."""
 
-    parts = {"encoder": "fmlp", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class BSARec(HyperRecommender):
+class BSARec(HyperRecommender, encoder="bsarec"):
     """BSARec (Shin et al., 2024) as published: attention beside a filter, one window per prefix, cross-entropy."""
 
-    parts = {"encoder": "bsarec", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class DualRec(HyperRecommender):
+class DualRec(HyperRecommender, encoder="dual"):
     """DualRec (CIKM 2022): past and future encoders with windowed attention, which teach each other."""
 
-    parts = {"encoder": "dual", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class DualSASRec(HyperRecommender):
+class DualSASRec(HyperRecommender, encoder="dual_transformer"):
     """SASRec's transformer in both directions (DualRec paper, Table 4)."""
 
-    parts = {"encoder": "dual_transformer", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class DualGRU4Rec(HyperRecommender):
+class DualGRU4Rec(HyperRecommender, encoder="dual_gru"):
     """A gated recurrent network in both directions (DualRec paper, Table 4)."""
 
-    parts = {"encoder": "dual_gru", "geometry": "euclidean", "loss_type": "ce"}
-
 
 @register("models")
-class DualFMLPRec(HyperRecommender):
+class DualFMLPRec(HyperRecommender, encoder="dual_fmlp"):
     """FMLP-Rec's filter layers in both directions (DualRec paper, Table 4)."""
-
-    parts = {"encoder": "dual_fmlp", "geometry": "euclidean", "loss_type": "ce"}

@@ -43,17 +43,15 @@ def check_parts(model: Any, max_length: int) -> None:
     without finite logits.
     """
     with seeded(0):
-        for part, check in (
-            (model.encoder, check_encoder),
-            (model.head.geometry, check_geometry),
-            (model.loss, check_loss),
-        ):
-            if not is_ours(type(part)):
-                check(model, max_length)
+        if not is_ours(type(model.encoder)):
+            _check_encoder(model, max_length)
+        if not is_ours(type(model.head.geometry)):
+            _check_geometry(model)
+        if not is_ours(type(model.loss)):
+            _check_loss(model)
 
 
-def check_encoder(model: Any, max_length: int) -> None:
-    """Check the encoder of ``model``; see :func:`check_parts`."""
+def _check_encoder(model: Any, max_length: int) -> None:
     encoder, name = model.encoder, f"{type(model.encoder).__name__}.forward"
     length = max(1, min(LENGTH, max_length - 2))
     items = torch.randint(1, model.n_items, (ROWS, length), device=model.device)
@@ -82,40 +80,33 @@ def check_encoder(model: Any, max_length: int) -> None:
             _require_equal(
                 first[:, :half],
                 states(later)[:, :half],
-                f"{name}: a state changes with items that come later, so "
-                "training sees what it predicts; fix this, or set causal = False in the class",
+                f"{name}: a state changes with items that come later, so training sees what it predicts; fix this, or "
+                "set causal = False in the class",
             )
         _require_equal(first[:1], states(items[:1]), f"{name}: a state changes with the other rows of the batch")
         if length + 2 <= max_length:
-            padded = torch.nn.functional.pad(items, (0, 2))
-            _require_equal(
-                first, states(padded)[:, :length], f"{name}: a state changes with the padding behind the history"
-            )
+            padded = states(torch.nn.functional.pad(items, (0, 2)))[:, :length]
+            _require_equal(first, padded, f"{name}: a state changes with the padding behind the history")
     model.train(training)
 
 
-def check_geometry(model: Any, max_length: int) -> None:
-    """Check the geometry of the head of ``model``; see :func:`check_parts`."""
+def _check_geometry(model: Any) -> None:
     kind = type(model.head.geometry)
     states = torch.randn(ROWS, model.item_embedding.weight.shape[1], device=model.device)
     with blamed(kind, "lift_states, lift_items or link"), torch.no_grad():
         logits = model.head.logits(states)
     if logits.shape != (ROWS, model.head.n_items) or not bool(torch.isfinite(logits).all()):
-        raise ConfigError(
-            f"{kind.__name__}: logits of shape {(ROWS, model.head.n_items)}, finite numbers, are expected"
-        )
+        raise ConfigError(f"{kind.__name__}: finite logits of shape {(ROWS, model.head.n_items)} are expected")
 
 
-def check_loss(model: Any, max_length: int) -> None:
-    """Check the loss of ``model``; see :func:`check_parts`."""
+def _check_loss(model: Any) -> None:
     kind, count = type(model.loss), ROWS * 2
     states = torch.randn(count, model.item_embedding.weight.shape[1], device=model.device, requires_grad=True)
     targets = torch.randint(1, model.n_items, (count,), device=model.device)
     users = torch.ones(ROWS, dtype=torch.long, device=model.device)
     with blamed(kind, "forward"):
-        found = model._loss(
-            states, targets, users, torch.arange(count, device=model.device) // 2, model.head.step_head()
-        )
+        rows = torch.arange(count, device=model.device) // 2
+        found = model._loss(states, targets, users, rows, model.head.step_head())
     require_loss(found, f"{kind.__name__}.forward")
     with blamed(kind, "backward"):
         (gradient,) = torch.autograd.grad(found, states, allow_unused=True)
@@ -125,15 +116,14 @@ def check_loss(model: Any, max_length: int) -> None:
 
 def require_loss(loss: Any, name: str) -> None:
     """Raise ConfigError unless ``name`` returned a finite 0-d tensor with a gradient."""
-    wrong = ""
     if not isinstance(loss, Tensor):
         wrong = "None" if loss is None else f"a {type(loss).__name__}"
     elif loss.dim():
         wrong = f"a tensor of shape {tuple(loss.shape)}"
     elif not loss.requires_grad:
         wrong = "a tensor without a gradient (detached)"
-    elif not bool(torch.isfinite(loss)):
-        wrong = f"{float(loss.detach())}"
+    else:
+        wrong = "" if bool(torch.isfinite(loss)) else f"{float(loss.detach())}"
     if wrong:
         raise ConfigError(f"{name} returned {wrong}: a loss is one finite number, a 0-d tensor with a gradient")
 

@@ -1,14 +1,18 @@
 """A protocol decides what is trained on, what is predicted, and among which candidates each target is ranked."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from recbole_hyper import registry
 from recbole_hyper.config.checks import checked_protocol
 from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.options import OPEN, Option, in_words
+from recbole_hyper.protocols.boundaries import boundary, read_point
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
 from recbole_hyper.protocols.parts import dealt, split_of_parts
 from recbole_hyper.types import Cases, Int64, Split
@@ -31,29 +35,53 @@ class Protocol(registry.Part):
     timed: ClassVar[bool] = True
     # whether interactions are counted, and may be taken in a random order or of all users at once
     by_rows: ClassVar[bool] = False
+    # of an argument that is a mapping: its settings, required without a default, and how it looks
+    settings: ClassVar[Mapping[str, Option]] = {}
+    example: ClassVar[str] = ""
 
     def __init__(self, argument: Any, *, successive: bool = False, refit: bool = False, by_user: bool = True) -> None:
         self.argument, self.successive, self.refit, self.by_user = argument, successive, refit, by_user
 
     def split(self, store: SequenceStore) -> Split:
-        """Return the split of ``store``; raises ProtocolError where a part would be empty.
+        """Return the split of ``store``; ProtocolError if a part would be empty.
 
-        By default the rows are cut by :meth:`sizes`, and the history of a case is everything before it.
+        By default :meth:`sizes` cuts the rows, and the history of a case is everything before it.
         """
         sizes = np.column_stack((np.zeros_like(store.lengths), self.sizes(store.lengths)))
         return split_of_parts(store, sizes, refit=self.refit, successive=True)
 
     def check_argument(self) -> None:
-        """Raise ProtocolError for an argument or options that no data make right; called before any data are read."""
+        """Raise ProtocolError for an argument or options that are wrong for all data; called before data are read."""
         if self.by_rows:
             self.sizes(np.zeros(1, dtype=np.int64))
+
+    def error(self, text: str) -> ProtocolError:
+        """Return an error that names the split and its argument."""
+        return ProtocolError(f"split {{{registry.name_of('protocols', type(self))}: {self.argument!r}}}: {text}")
+
+    def read_settings(self, given: Any) -> dict[str, Any]:
+        """Return ``given`` with the defaults of ``settings``; ProtocolError for other keys, or values out of range."""
+        required = {key for key, option in self.settings.items() if option.default is OPEN}
+        if not isinstance(given, dict) or not required <= given.keys() <= self.settings.keys():
+            raise self.error(f"{self.example} is expected")
+        for key, value in given.items():
+            if not self.settings[key].allows(value):
+                raise self.error(f"{key}={value!r}; {in_words(self.settings[key].values)} is expected")
+        return {key: given.get(key, option.default) for key, option in self.settings.items()}
+
+    def point(self, where: Any, times: npt.NDArray[np.float64] | None = None) -> float:
+        """Return the start of the part that starts at ``where`` in ``times`` (:func:`boundary`); without, check it."""
+        try:
+            return boundary(times, where) if times is not None else bool(read_point(where))
+        except ValueError as error:
+            raise self.error(str(error)) from error
 
     def sizes(self, totals: Int64) -> Int64:
         """Return the (n, 3) sizes of training, validation and test of ``totals`` interactions, if they are counted."""
         raise NotImplementedError(f"{self.title} counts no interactions")
 
     def split_at_random(self, store: SequenceStore, seed: int) -> Split:
-        """Return the split of ``store`` in the random order of ``seed``, where interactions are counted.
+        """Return the split of ``store`` in a random order, drawn by ``seed``; for splits that count interactions.
 
         The history of a validation case is the user's training part, that of a test case training and validation.
         """
@@ -64,9 +92,9 @@ class Protocol(registry.Part):
 
 
 def make_split(store: SequenceStore, config: Any) -> Split:
-    """Split ``store`` as ``eval_args`` says, draw the candidates, and check that the split is honest.
+    """Split ``store`` as ``eval_args`` says, draw the candidates, and check the split for leaks.
 
-    Raises UnknownPartError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
+    UnknownPartError for an unknown split; ProtocolError for an empty part, a leak, or wrong candidates.
     """
     arguments = config["eval_args"]
     if not isinstance(arguments["split"], dict) or len(arguments["split"]) != 1:
@@ -94,8 +122,8 @@ def make_split(store: SequenceStore, config: Any) -> Split:
     for part, cases in (("validation", split.valid), ("test", split.test)):
         if len(cases):
             split.counts[f"{part} targets that are not in the training part"] = cold_targets(cases, split)
-    seed, modes = config["candidate_seed"], arguments["mode"]
-    drawn = {part: _with_candidates(part, modes[part], split, store, seed) for part in ("valid", "test")}
+    seed = config["candidate_seed"]
+    drawn = {part: _with_candidates(part, mode, split, store, seed) for part, mode in arguments["mode"].items()}
     split = dataclasses.replace(split, **drawn)
     return sampled(split, int(config["eval_cases"]), seed) if config["eval_cases"] else split
 
@@ -114,11 +142,10 @@ def sampled(split: Split, n_cases: int, seed: int) -> Split:
 
 
 def check(split: Split, *, timed: bool = True) -> None:
-    """Raise ProtocolError if a split leaks.
+    """Raise ProtocolError if a history is empty or holds its target, a target is trained on, or order is violated.
 
-    It leaks if a history is empty, or holds its target; if a target is trained on; if parts are ``timed`` and a target
-    is older than its user's training part; if a validation target comes after a test target of its user; or if parts
-    start at points in time and an interaction is on the wrong side of its point.
+    Order: of parts that are ``timed``, no target is older than its user's training part; no validation target comes
+    after a test target of its user; parts that start at points in time have nothing from the other side.
     """
     for name, cases in (("validation:", split.valid), ("test:", split.test)):
         _refuse(cases.ends <= cases.starts, name, "cases have an empty history")

@@ -14,10 +14,7 @@ _SECONDS = {"minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
 
 def read_point(where: Any) -> float | pd.Timestamp | pd.DateOffset | pd.Timedelta:
-    """Return the quantile, the date or the duration from the end that ``where`` names, see :func:`boundary`.
-
-    Raises ValueError for anything else. Needs no data.
-    """
+    """Return the quantile, the date or the duration that ``where`` names (:func:`boundary`); ValueError for others."""
     if isinstance(where, int | float) and not isinstance(where, bool):
         if not 0 < where < 1:
             raise ValueError(f"{where!r}: a quantile lies between 0 and 1")

@@ -23,8 +23,7 @@ def draw_candidates(
     """Draw ``count`` distinct items outside each user's whole sequence: one list per user, (U, count), for both parts.
 
     Items of the ``catalogue`` (n_items,) are drawn without replacement, uniformly or in proportion to ``weights``
-    (n_items,), such as popularity. Items that the user ever interacted with and padding are never drawn. The same seed
-    gives the same lists. Raises ValueError if a user has fewer than ``count`` items left.
+    (n_items,), such as popularity. The same seed gives the same lists. ValueError if a user has too few items left.
     """
     if count < 1:
         raise ValueError(f"uniN and popN need N of at least 1, got {count}")
@@ -77,10 +76,10 @@ def _repeats(draws: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def read_candidates(path: Path, cases: Cases) -> npt.NDArray[np.int32]:
-    """Read the format of DualRec and FMLP-Rec: a line per user, 'user item item ...', original ids, space-separated.
+    """Read the format of DualRec and FMLP-Rec, a line 'user item item ...' per user: (n, k) item ids, a row per case.
 
-    Returns (n, k) item ids, one row per case. ValueError for a user without a line or with two, users that the data do
-    not have, lists of different lengths, repeated or unknown items, a target among its candidates.
+    ValueError for a user without a line or with two, unknown users, lists of different lengths, repeated or unknown
+    items, a target among its candidates.
     """
     store = cases.store
     item_ids = {token: index for index, token in enumerate(store.item_tokens)}

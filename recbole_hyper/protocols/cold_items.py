@@ -7,14 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.options import Option
+from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
-
-_EXPECTED = (
-    "{valid: 0.1, test: 0.2} is expected, two shares of the items, above 0 and less than 1 together; seed and among "
-    "may be added"
-)
 
 
 @register("protocols", "CI")
@@ -30,13 +26,25 @@ class ColdItems(Protocol):
     """
 
     title = "cold items"
+    settings = {
+        "valid": Option("float in (0, 1)"),
+        "test": Option("float in (0, 1)"),
+        "seed": Option("int >= 0", default=2020),
+        "among": Option("all or cold", default="all"),
+    }
+    example = "{valid: 0.1, test: 0.2}, two shares of the items (and seed, among),"
 
     def check_argument(self) -> None:
-        self._read()
+        given = self.read_settings(self.argument)
+        if given["valid"] + given["test"] >= 1:
+            raise self.error("two shares of the items, less than 1 together, are expected")
+        if self.refit or self.successive:
+            raise self.error("this split has no refit and no successive targets: it asks for one item per user")
 
     def split(self, store: SequenceStore) -> Split:
-        shares, seed, among = self._read()
-        drawn = draw_items(store, shares, seed)
+        given = self.read_settings(self.argument)
+        among = given["among"]
+        drawn = draw_items(store, {part: given[part] for part in ("valid", "test")}, given["seed"])
         warm = ~np.logical_or.reduce(list(drawn.values()))
         stop = store.lengths
         cases: dict[str, Cases] = {}
@@ -44,7 +52,7 @@ class ColdItems(Protocol):
             target = last_of(store, drawn[part], stop)
             cases[part] = self._cases(store, warm, target)
             if not len(cases[part]):
-                raise ProtocolError(f"split {{CI: ...}}: no user has a {part} item behind other items; draw more items")
+                raise self.error(f"no user has a {part} item behind other items; draw more items")
             if among == "cold":
                 cases[part] = _among(cases[part], np.flatnonzero(drawn[part]))
             # what is earlier than the target, for the targets and the training that come before it
@@ -58,24 +66,6 @@ class ColdItems(Protocol):
             "targets are ranked among": "the items of their draw" if among == "cold" else "all items",
         }
         return Split(training, lengths, cases["valid"], cases["test"], counts=counts)
-
-    def _read(self) -> tuple[dict[str, float], int, str]:
-        given = self.argument
-        keys = {"valid", "test", "seed", "among"}
-        if not isinstance(given, dict) or not {"valid", "test"} <= set(given) <= keys:
-            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}")
-        shares = {part: given[part] for part in ("valid", "test")}
-        seed, among = given.get("seed", 2020), given.get("among", "all")
-        numbers = all(isinstance(share, float) and 0 < share < 1 for share in shares.values())
-        if not numbers or sum(shares.values()) >= 1:
-            raise ProtocolError(f"split {{CI: {given!r}}}: {_EXPECTED}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ProtocolError(f"split {{CI: ...}}: seed={seed!r}; a whole number of at least 0 is expected")
-        if among not in ("all", "cold"):
-            raise ProtocolError(f"split {{CI: ...}}: among={among!r}; all or cold is expected")
-        if self.refit or self.successive:
-            raise ProtocolError("split {CI: ...} has no refit and no successive targets: it asks for one item per user")
-        return shares, seed, among
 
     @staticmethod
     def _cases(store: SequenceStore, warm: npt.NDArray[np.bool_], target: Int64) -> Cases:

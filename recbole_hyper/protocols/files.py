@@ -11,10 +11,9 @@ from recbole_hyper.types import Split
 class Files(Protocol):
     """``benchmark_filename: [train, valid, test]``: each interaction of the second and third file is a case.
 
-    The history of a validation case is the user's part of the training file; that of a test case is the user's part of
-    the training and validation files, which RecBole's evaluation uses too. Cases of one user and file share it. With
-    ``successive: true`` each case joins the history of the later ones. Cases of users without an earlier interaction
-    are left out and counted.
+    The history of a validation case is the user's part of the training file; that of a test case adds the validation
+    file, as in RecBole's evaluation. With ``successive: true`` each case joins the history of the later ones. Cases of
+    users without an earlier interaction are left out and counted.
 
     A row can hold its own history and target (``item_id_list``, ``item_id``); then the row is the case.
     """
@@ -23,7 +22,7 @@ class Files(Protocol):
 
     def split(self, store: SequenceStore) -> Split:
         if store.parts is None:
-            raise ProtocolError(f"split {{files: {self.argument!r}}}: these interactions did not come in parts")
+            raise self.error("these interactions did not come in parts")
         if self.refit and not store.parts[:, 2].any():
             raise ProtocolError("refit: True needs a validation part, which these files do not have")
         if self.refit and store.parts[:, 0].any():

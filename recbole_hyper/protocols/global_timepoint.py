@@ -3,9 +3,9 @@
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.options import matches
-from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
-from recbole_hyper.protocols.boundaries import boundary, date, latest_start, read_point
+from recbole_hyper.options import Option
+from recbole_hyper.protocols.base import Protocol, known_items
+from recbole_hyper.protocols.boundaries import date, latest_start
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
 
@@ -28,38 +28,29 @@ class GlobalTimepoint(Protocol):
 
     title = "global timepoint"
 
+    settings = {
+        "valid": Option(),
+        "test": Option(),
+        "max_cases": Option("int >= 1 or ~", default=None),
+        "target": Option("last or ~", default=None),
+    }
+    example = "{valid: 0.9, test: 0.95} (and max_cases, target)"
+
     def check_argument(self) -> None:
-        points = self.argument
-        known = {"valid", "test", "max_cases", "target"}
-        if not (isinstance(points, dict) and {"valid", "test"} <= set(points) <= known):
-            raise ProtocolError(
-                f"split {{GT: {points!r}}}: {{valid: 0.9, test: 0.95}} is expected (and max_cases, target)"
-            )
-        if points.get("target", "last") != "last":
-            raise ProtocolError(f"split {{GT: ...}}: target={points['target']!r}; only 'last' is known")
-        if "target" in points and self.successive:
-            raise ProtocolError("split {GT: ...}: target: last asks for one case a user; drop successive: true")
-        limit = points.get("max_cases")
-        if not matches("int >= 1 or ~", limit):
-            raise ProtocolError(f"split {{GT: ...}}: max_cases={limit!r}; a whole number of at least 1 is expected")
-        try:
-            read_point(points["valid"]), read_point(points["test"])
-        except ValueError as error:
-            raise ProtocolError(f"split {{GT: {points!r}}}: {error}") from error
+        given = self.read_settings(self.argument)
+        if given["target"] and self.successive:
+            raise self.error("target: last asks for one case a user; drop successive: true")
+        self.point(given["valid"])
+        self.point(given["test"])
 
     def split(self, store: SequenceStore) -> Split:
-        points = self.argument
-        try:
-            first, second = boundary(store.times, points["valid"]), boundary(store.times, points["test"])
-        except ValueError as error:
-            raise ProtocolError(f"split {{GT: {points!r}}}: {error}") from error
-        if (limit := points.get("max_cases")) is not None:
+        points = self.read_settings(self.argument)
+        first, second = (self.point(points[part], store.times) for part in ("valid", "test"))
+        if limit := points["max_cases"]:
             second = latest_start(store.times, second, np.inf, limit)
             first = latest_start(store.times, first, second, limit)
         if first >= second:
-            raise ProtocolError(
-                f"split {{GT: {points!r}}}: validation ({date(first)}) must start before test ({date(second)})"
-            )
+            raise self.error(f"validation ({date(first)}) must start before test ({date(second)})")
         train_lengths = self._before(store, first)
         refit_lengths = self._before(store, second)
         valid_known = known_items(store, train_lengths)
@@ -68,7 +59,7 @@ class GlobalTimepoint(Protocol):
         test, lost_test = self._cases(store, test_known, second, np.inf)
         for name, cases in (("validation", valid), ("test", test)):
             if not len(cases):
-                raise ProtocolError(f"split {{GT: {points!r}}}: the {name} part has no case; move the points apart")
+                raise self.error(f"the {name} part has no case; move the points apart")
         new_users = np.setdiff1d(test.rows, np.flatnonzero(refit_lengths)).size
         return Split(
             store,

@@ -29,41 +29,33 @@ class LeaveOneOut(Protocol):
 
     def check_argument(self) -> None:
         super().check_argument()
-        if self.refit and self.argument == "valid_only":
-            raise ProtocolError("refit: True is tested on a test part, which {LS: valid_only} does not have")
-        if self.refit and self.argument == "test_only":
-            raise ProtocolError("refit: True needs a validation part, which {LS: test_only} does not have")
+        if self.refit and self.argument != "valid_and_test":
+            needs = "is tested on a test part" if self.argument == "valid_only" else "needs a validation part"
+            raise ProtocolError(f"refit: True {needs}, which {{LS: {self.argument}}} does not have")
 
     def sizes(self, totals: Int64) -> Int64:
         if str(self.argument) not in PARTS:
-            raise ProtocolError(f"split {{LS: {self.argument!r}}}: allowed are {', '.join(PARTS)}")
+            raise self.error(f"allowed are {', '.join(PARTS)}")
         held_out = np.minimum(PARTS[self.argument], np.maximum(totals - 1, 0))
         valid = held_out >= (1 if self.argument == "valid_only" else 2)
         return np.stack([totals - held_out, valid, held_out - valid], axis=1).astype(np.int64)
 
     def split(self, store: SequenceStore) -> Split:
         # RecBole splits (prefix, target) rows, of which a user has one less than interactions
-        held_out = self.sizes(np.maximum(store.lengths - 1, 0))[:, 1:].sum(axis=1)
-        lengths = store.lengths
-        train_lengths = lengths - held_out
-        last = np.flatnonzero(held_out >= 1)
-        before = np.flatnonzero(held_out >= 2)
-        valid, test = Cases.build(store, [], []), Cases.build(store, last, lengths[last] - 1)
-        if self.argument == "valid_only":
-            valid, test = test, valid
-        elif self.argument == "valid_and_test":
-            valid = Cases.build(store, before, lengths[before] - 2)
-            if len(last) and not len(before):
-                raise ProtocolError(
-                    "split {LS: valid_and_test}: no user has the 4 interactions that a validation case needs; "
-                    "use test_only, or a dataset with longer histories"
-                )
+        sizes, lengths = self.sizes(np.maximum(store.lengths - 1, 0)), store.lengths
+        train_lengths = lengths - sizes[:, 1:].sum(axis=1)
+        valid, test = np.flatnonzero(sizes[:, 1]), np.flatnonzero(sizes[:, 2])
+        if self.argument == "valid_and_test" and len(test) and not len(valid):
+            raise self.error(
+                "no user has the 4 interactions that a validation case needs; use test_only, or a dataset with longer "
+                "histories"
+            )
         return Split(
             store,
             train_lengths,
-            valid,
-            test,
-            refit_lengths=lengths - (held_out >= 1) if self.refit else None,
+            Cases.build(store, valid, train_lengths[valid]),
+            Cases.build(store, test, lengths[test] - 1),
+            refit_lengths=lengths - sizes[:, 2] if self.refit else None,
             counts={
                 "users": store.n_rows,
                 "users with 1 interaction, in no part": int((lengths == 1).sum()),

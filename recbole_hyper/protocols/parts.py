@@ -15,9 +15,9 @@ def dealt(
 ) -> tuple[SequenceStore, Int64]:
     """Deal the interactions to training, validation and test in a random order, by ``seed``: RecBole's ``order: RO``.
 
-    ``sizes`` gives the (n, 3) sizes of the parts of (n,) numbers of interactions. ``by_user`` deals the interactions of
-    each user; False deals those of all users together. Returns the sequences with the parts of a row one after another,
-    each in time order, and their sizes, as ``SequenceStore.parts``.
+    ``sizes`` gives the (n, 3) sizes of the parts of (n,) numbers of interactions: of each user, or without ``by_user``
+    of all users together. Returns the sequences with the parts of a row one after another, each in time order, and
+    their sizes, as ``SequenceStore.parts``.
     """
     rank = np.random.default_rng([seed, 0x0D0E]).permutation(len(store.items))
     order = np.lexsort((rank, store.row_of)) if by_user else np.argsort(rank)
@@ -32,9 +32,8 @@ def dealt(
 def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successive: bool = False) -> Split:
     """Return the split of rows that hold training, validation and test one after another, of sizes ``parts`` (U, 4).
 
-    ``successive``: earlier cases of a part belong to the history of the later ones. ``refit``: the final model is
-    trained on train + validation. Cases without any earlier interaction are left out and counted, targets older than
-    the training part counted.
+    ``successive``: earlier cases of a part belong to the history of the later ones. Cases without any earlier
+    interaction are left out and counted; targets older than the training part are counted.
     """
     ends = np.cumsum(parts, axis=1)
     counts: dict[str, Any] = {"users": store.n_rows}

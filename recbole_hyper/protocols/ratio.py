@@ -1,4 +1,4 @@
-"""RecBole's split by ratio of the interactions of each user, or of all users, in time order."""
+"""RecBole's splits by ratio: of the interactions of each user or of all users, in time order."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import is_number
-from recbole_hyper.protocols.base import Protocol, ProtocolError
+from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Int64, Split
 
@@ -28,34 +28,28 @@ def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
     return sizes
 
 
-def checked_shares(name: str, argument: Any) -> list[float]:
+def shares_of(protocol: Protocol) -> list[float]:
     """Return the shares of training, validation and test that a split has; ProtocolError for anything else."""
-    right = isinstance(argument, list | tuple) and len(argument) == 3
-    if not (right and all(is_number(share) and share >= 0 for share in argument) and sum(argument)):
-        raise ProtocolError(f"split {{{name}: {argument!r}}}: three shares such as [0.8, 0.1, 0.1] are expected")
-    return list(argument)
+    given = protocol.argument
+    right = isinstance(given, list | tuple) and len(given) == 3
+    if not (right and all(is_number(share) and share >= 0 for share in given) and sum(given)):
+        raise protocol.error("three shares such as [0.8, 0.1, 0.1] are expected")
+    return list(given)
 
 
-def cut(
-    name: str, protocol: Protocol, store: SequenceStore, train_lengths: Int64, valid_end: Int64, counts: dict[str, Any]
-) -> Split:
-    """Return the split whose training and validation parts end at the positions given for each row (U,).
+def cut(protocol: Protocol, store: SequenceStore, ends: tuple[Int64, Int64], counts: dict[str, Any]) -> Split:
+    """Return the split whose training and validation parts end at the positions ``ends`` of each row, (U,) each.
 
-    The first interaction of a user is no target, as RecBole splits (prefix, target) rows. ProtocolError where a part
+    The first interaction of a user is no target, as RecBole splits (prefix, target) rows. ProtocolError if a part
     with a positive share is empty.
     """
     rows, positions = store.row_of, store.positions
+    train_lengths, valid_end = ends
     is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows]) & (positions > 0)
     is_test = (positions >= valid_end[rows]) & (positions > 0)
-    for part, share, chosen in (
-        ("validation", protocol.argument[1], is_valid),
-        ("test", protocol.argument[2], is_test),
-    ):
+    for part, share, chosen in zip(("validation", "test"), protocol.argument[1:], (is_valid, is_test), strict=True):
         if share > 0 and not chosen.any():
-            raise ProtocolError(
-                f"split {{{name}: {protocol.argument!r}}}: the {part} part is empty; histories are too short, or its "
-                "share is too small"
-            )
+            raise protocol.error(f"the {part} part is empty; histories are too short, or its share is too small")
     return Split(
         store,
         train_lengths,
@@ -81,27 +75,56 @@ class Ratio(Protocol):
             self.title = "ratio of all interactions"
 
     def sizes(self, totals: Int64) -> Int64:
-        return part_sizes(totals, checked_shares("RS", self.argument))
+        return part_sizes(totals, shares_of(self))
 
     def split(self, store: SequenceStore) -> Split:
         if self.by_user:
             sizes = self.sizes(np.maximum(store.lengths - 1, 0))
             train_lengths = np.where(store.lengths > 0, sizes[:, 0] + 1, 0)
-            valid_end = train_lengths + sizes[:, 1]
+            ends = train_lengths, train_lengths + sizes[:, 1]
         else:
-            train_lengths, valid_end = self._of_all(store, store.positions)
+            ends = self._of_all(store)
         counts = {"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())}
-        return cut("RS", self, store, train_lengths, valid_end, counts)
+        return cut(self, store, ends, counts)
 
-    def _of_all(self, store: SequenceStore, positions: Int64) -> tuple[Int64, Int64]:
+    def _of_all(self, store: SequenceStore) -> tuple[Int64, Int64]:
         """Return where training and validation of each row end, when all targets are split in one order of time."""
-        rows = store.row_of
         order = np.argsort(store.times, kind="stable")
-        n_targets = np.cumsum(positions[order] > 0, dtype=np.int64)
-        ends = np.cumsum(self.sizes(n_targets[-1:])[0])[:2]
+        n_targets = np.cumsum(store.positions[order] > 0, dtype=np.int64)
+        totals = np.cumsum(self.sizes(n_targets[-1:])[0])[:2]
         # everything up to the last target of a part, first interactions of users among it
-        places = np.searchsorted(n_targets, ends, side="right")
+        first, second = np.searchsorted(n_targets, totals, side="right")
         train_lengths, valid_end = (
-            np.bincount(rows[order[:place]], minlength=store.n_rows).astype(np.int64) for place in places
+            np.bincount(store.row_of[order[:place]], minlength=store.n_rows).astype(np.int64)
+            for place in (first, second)
         )
         return train_lengths, valid_end
+
+
+@register("protocols", "TS")
+class TimeRatio(Protocol):
+    """RecBole 1.2.1's ``{TS: [0.8, 0.1, 0.1]}``: the newest tenth of all targets is the test, whoever they belong to.
+
+    Of what a user has before that point, the first 8 of 9 parts are training and the rest is validation. Validation
+    targets of one user may so be older than training targets of another: ``GT`` keeps these apart in time too.
+    """
+
+    title = "time-based ratio"
+
+    def check_argument(self) -> None:
+        if shares_of(self)[0] == 0:
+            raise self.error("the first share, of training, must be above 0")
+
+    def split(self, store: SequenceStore) -> Split:
+        shares = np.asarray(shares_of(self), dtype=np.float64) / np.sum(self.argument)
+        # RecBole splits (prefix, target) rows: the first interaction of a user is no target
+        is_target = store.positions > 0
+        if not is_target.any():
+            raise self.error("no user has two interactions")
+        boundary = np.percentile(store.times[is_target], 100 * (1 - shares[2]))
+        before = np.bincount(store.row_of[is_target & (store.times <= boundary)], minlength=store.n_rows)
+        trained = (before * (shares[0] / (1 - shares[2]))).astype(np.int64)
+        train_lengths = np.where(store.lengths > 0, trained + 1, 0)
+        valid_end = np.where(store.lengths > 0, before + 1, 0).astype(np.int64)
+        counts = {"users": store.n_rows, "users without a training target": int((trained == 0).sum())}
+        return cut(self, store, (train_lengths, valid_end), counts)

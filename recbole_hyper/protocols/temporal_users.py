@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.options import matches
+from recbole_hyper.options import Option
 from recbole_hyper.protocols.base import Protocol, ProtocolError, known_items
-from recbole_hyper.protocols.boundaries import boundary, date, read_point
+from recbole_hyper.protocols.boundaries import date
 from recbole_hyper.registry import register
 from recbole_hyper.types import Cases, Split
-
-DEFAULTS = {"point": 0.95, "history": "after", "min_item_users": 5, "min_user_items": 20}
 
 
 @register("protocols", "TU")
@@ -28,44 +26,34 @@ class TemporalUsers(Protocol):
 
     title = "temporal users"
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of the split: those that are given, else the defaults."""
-        return DEFAULTS | (self.argument if isinstance(self.argument, dict) else {"point": self.argument})
+    settings = {
+        "point": Option(default=0.95),
+        "history": Option("after or full", default="after"),
+        "min_item_users": Option("int >= 0", default=5),
+        "min_user_items": Option("int >= 0", default=20),
+    }
+    example = f"a point in time, or a mapping of {', '.join(settings)},"
+
+    def _given(self) -> dict[str, Any]:
+        return self.read_settings(self.argument if isinstance(self.argument, dict) else {"point": self.argument})
 
     def check_argument(self) -> None:
-        settings = self.settings
-        if settings.keys() != DEFAULTS.keys():
-            raise ProtocolError(f"split {{TU: {self.argument!r}}}: known settings are {', '.join(DEFAULTS)}")
-        if settings["history"] not in ("after", "full"):
-            raise ProtocolError(f"split {{TU: ...}}: history={settings['history']!r}; allowed are after, full")
-        for name in ("min_item_users", "min_user_items"):
-            if not matches("int >= 0", settings[name]):
-                raise ProtocolError(f"split {{TU: ...}}: {name}={settings[name]!r}; a whole number is expected")
-        try:
-            read_point(settings["point"])
-        except ValueError as error:
-            raise ProtocolError(f"split {{TU: {self.argument!r}}}: {error}") from error
+        self.point(self._given()["point"])
         if self.refit:
             raise ProtocolError("refit: True needs a split by time (GT); held-out users are not trained on")
 
     def split(self, store: SequenceStore) -> Split:
-        settings = self.settings
+        settings = self._given()
         filtered = _filter(store, settings["min_item_users"], settings["min_user_items"])
         if not len(filtered.items):
-            raise ProtocolError("split {TU: ...}: no interaction is left after min_item_users and min_user_items")
-        try:
-            point = boundary(filtered.times, settings["point"])
-        except ValueError as error:
-            raise ProtocolError(f"split {{TU: {self.argument!r}}}: {error}") from error
+            raise self.error("no interaction is left after min_item_users and min_user_items")
+        point = self.point(settings["point"], filtered.times)
         after = filtered.times >= point
         held_out = np.zeros(store.n_rows, dtype=bool)
         held_out[filtered.row_of[after]] = True
         train_lengths = np.where(held_out, 0, filtered.lengths)
         if not train_lengths.any():
-            raise ProtocolError(
-                f"split {{TU: {self.argument!r}}}: every user is active from {date(point)} on, none is left"
-            )
+            raise self.error(f"every user is active from {date(point)} on, none is left")
         known = known_items(filtered, train_lengths)
         # train rows keep their place: the cases point into a separate store
         asked = filtered.select(known[filtered.items])

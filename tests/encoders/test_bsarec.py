@@ -116,8 +116,9 @@ def test_gradients(filter: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"bsarec_alpha": 1.5}, "outside"), ({"bsarec_c": -1}, "from 0"), ({"n_heads": 4}, "does not divide"),
-     ({"filter": "both"}, "unknown"), ({"n_layers": 0}, "at least one layer")],
+    [({"bsarec_alpha": 1.5}, r"a number in \[0, 1\]"), ({"bsarec_c": -1}, "of at least 0"),
+     ({"n_heads": 4}, "does not divide"),
+     ({"filter": "both"}, "causal or circular"), ({"n_layers": 0}, "n_layers=0: a whole number of at least 1")],
 )  # fmt: skip
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

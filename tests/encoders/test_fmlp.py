@@ -215,11 +215,11 @@ def test_parameters_and_their_start():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"filter": "linear"}, "known: causal, circular"),
-        ({"hidden_act": "tanh"}, "known: relu, gelu, swish"),
-        ({"n_layers": 0}, "at least one layer"),
-        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite number above 0"),
-        ({"initializer_range": -0.1}, "initializer_range=-0.1: a finite number above 0"),
+        ({"filter": "linear"}, "causal or circular is expected"),
+        ({"hidden_act": "tanh"}, "relu, gelu or swish is expected"),
+        ({"n_layers": 0}, "n_layers=0: a whole number of at least 1"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a number above 0"),
+        ({"initializer_range": -0.1}, "initializer_range=-0.1: a number above 0"),
     ],
 )
 def test_faults(options, message):

@@ -90,8 +90,8 @@ def test_dropout_is_of_training_alone() -> None:
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"n_heads": 5}, "n_heads=5 does not divide"), ({"initializer": "zeros"}, "allowed are xavier"),
-     ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a finite"), ({"hidden_dropout_prob": 1.0}, "dropout")],
+    [({"n_heads": 5}, "n_heads=5 does not divide"), ({"initializer": "zeros"}, "xavier or normal is expected"),
+     ({"layer_norm_eps": 0.0}, "layer_norm_eps=0.0: a number above 0"), ({"hidden_dropout_prob": 1.0}, "dropout")],
 )  # fmt: skip
 def test_bad_options(options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):

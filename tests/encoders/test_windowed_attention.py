@@ -194,7 +194,7 @@ def test_gradients_against_finite_differences(direction, relative_positions):
         windows=[2, 4],
         direction=direction,
         relative_positions=relative_positions,
-        dropout=0.0,
+        attn_dropout_prob=0.0,
     ).double()
     lengths = torch.tensor([4, 2])
     inputs = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
@@ -283,9 +283,9 @@ class TestFaults:
         ("option", "value", "message"),
         [
             ("direction", "both", "known: past, future"),
-            ("relative_positions", "absolute", "known: transformer_xl, learned, none"),
-            ("hidden_act", "tanh", "known: relu, gelu, swish"),
-            ("n_layers", 0, "at least one layer"),
+            ("relative_positions", "absolute", "transformer_xl, learned or none is expected"),
+            ("hidden_act", "tanh", "relu, gelu or swish is expected"),
+            ("n_layers", 0, "n_layers=0: a whole number of at least 1"),
         ],
     )
     def test_unknown_words(self, option, value, message):

@@ -136,7 +136,7 @@ def test_the_split_passes_every_check_and_runs(random_data: Path, tmp_path: Path
         (0.2, "two shares of the items"),
         ({"valid": 0.1}, "two shares of the items"),
         ({"valid": 0.5, "test": 0.5}, "less than 1 together"),
-        ({"valid": 0.1, "test": 0}, "two shares of the items"),
+        ({"valid": 0.1, "test": 0}, r"test=0; a number in \(0, 1\) is expected"),
         ({"valid": 0.1, "test": 0.2, "seed": -1}, "seed=-1"),
         ({"valid": 0.1, "test": 0.2, "among": "warm"}, "all or cold is expected"),
         ({"valid": 0.1, "test": 0.2, "cold": True}, "two shares of the items"),

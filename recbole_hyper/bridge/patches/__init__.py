@@ -1,16 +1,13 @@
 """What recbole 1.2.0 and 1.2.1 need to run on the current stack, and to know the models of this package.
 
-The only package that patches another one. Every patch says which RecBole code needs it, is applied once, right after
-the module that it mends is imported (at once where that was before recbole_hyper), and does nothing where the installed
-versions do not need it; RecBole's dataset alone is mended under every version of pandas, so that a file reads the same
-under all. Importing recbole_hyper thus imports none of these packages.
+The only package that patches another one. A patch is applied once, right after its module is imported, and does nothing
+if the installed versions do not need it; RecBole's dataset alone is patched under every version of pandas, so that a
+file reads the same under all. Importing recbole_hyper thus imports none of these packages.
 
 * ``stack``: names that numpy and scipy dropped, a switch of torch, metrics of counts in 1.2.1;
 * ``dataset``: the reading of atomic files;
 * ``checkpoints``: RecBole's files load under torch's safe loader;
 * ``names``: RecBole's functions take models of this package by name, see :mod:`recbole_hyper.bridge`.
-
-This is all that ``import recbole_hyper`` does to a process. What it waits for:
 
 ==================================  ==========================================  ====================================
 patch                               needed because RecBole                      not needed from
@@ -27,10 +24,8 @@ names of models                     finds its own models alone                  
 filters of warnings                 and geoopt raise what no user can act on    geoopt without ``torch.jit.script``
 ==================================  ==========================================  ====================================
 
-"Not needed from" was looked up in 1.2.0 and 1.2.1, the newest release.
-
-Environment variables for OpenMP and oneDNN (:mod:`recbole_hyper.threads`) are set by the command line, and when
-``run``, ``load`` or a model is first taken from the package; no import of a module sets one.
+"Not needed from" was looked up in 1.2.0 and 1.2.1, the newest release. ``import recbole_hyper`` does no more to a
+process; the command line and the first use of the package set environment variables (:mod:`recbole_hyper.threads`).
 """
 
 import sys
@@ -42,7 +37,7 @@ from typing import Any
 
 from recbole_hyper.bridge.patches import checkpoints, dataset, names, stack
 
-# by the name of the module that they mend
+# by the name of the patched module
 PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
     "numpy": (stack.restore_numpy_aliases,),
     "scipy.sparse": (stack.restore_dok_update,),
@@ -62,12 +57,12 @@ PATCHES: dict[str, tuple[Callable[[Any], None], ...]] = {
 
 
 class _Patcher(MetaPathFinder):
-    """Finds the modules of ``PATCHES`` as the other finders do, and mends each right after its code has run."""
+    """Finds the modules of ``PATCHES`` as the other finders do, and patches each right after its code has run."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that is to be mended, None for any other."""
+        """Return the spec of a module that has a patch, None for any other."""
         if fullname not in PATCHES:
             return None
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
@@ -92,7 +87,7 @@ def _patch(module: ModuleType) -> None:
 
 
 def apply() -> None:
-    """Apply every patch, now or when what it mends is imported; calling it again changes nothing."""
+    """Apply every patch, now or when its module is imported; calling it again changes nothing."""
     stack.quiet_known_warnings()
     for name in PATCHES:
         if name in sys.modules:

@@ -1,13 +1,13 @@
 """RecBole's checkpoints load as torch loads by default: without running code that a file names.
 
 RecBole writes its Config into every checkpoint, and some models write scipy matrices or whole modules. Here the Config
-is written as plain values, and the classes that these files need are put on torch's list of safe ones. A file that
-names anything else is refused, by torch, with the name.
+is written as plain values, and the classes that these files need are on torch's list of safe ones.
 """
 
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from recbole_hyper.bridge.patches.names import around, replace
@@ -15,13 +15,10 @@ from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
 # of a Config: found again by the name of the model, or made anew
 _NOT_KEPT = ("model_class", "yaml_loader", "_named", "_files")
+# restored_config in earlier releases
+_EARLIER = "recbole_hyper.compat.checkpoints.restored_config"
 
 
-# this module in earlier releases
-EARLIER = ("compat.checkpoints",)
-
-
-# --- Config ----------------------------------------------------------------------------------------------------------
 def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return how a Config of RecBole's functions is pickled: a function of this module, and plain values."""
     state = {key: value for key, value in vars(config).items() if key not in _NOT_KEPT}
@@ -54,37 +51,26 @@ def patch_config(configurator: Any) -> None:
         return object.__reduce_ex__(self, protocol)
 
     configurator.Config.__reduce_ex__ = reduced
-    # by today's name and by that of earlier releases of this package
-    named = [(restored_config, f"recbole_hyper.{package}.restored_config") for package in EARLIER]
-    add_safe_globals([restored_config, *named, OldConfig, configurator.Config, *_enumerations(), *_numpy(), *_scipy()])
+    add_safe_globals([restored_config, (restored_config, _EARLIER), OldConfig, configurator.Config, *_safe_classes()])
 
 
-def _enumerations() -> list[Any]:
+def _safe_classes() -> list[Any]:
+    """Return RecBole's enumerations, and what pickled arrays and sparse matrices name."""
+    import numpy as np
+    import scipy.sparse
+    from numpy._core import multiarray
     from recbole.utils import enum_type
 
-    return [cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__]
-
-
-def _numpy() -> list[Any]:
-    """Return what a pickled array or scalar names, by today's name and by that before numpy 2."""
-    import numpy as np
-    from numpy._core import multiarray
-
-    found: list[Any] = [np.ndarray, np.matrix, np.dtype]
+    found: list[Any] = []
+    found += [cls for cls in vars(enum_type).values() if isinstance(cls, type) and cls.__module__ == enum_type.__name__]
     # the types of dtypes have no names of their own in a pickle, but torch asks whether they may be restored
-    found += [type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU"]
-    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):
+    found += [np.ndarray, np.matrix, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefdOSU")]
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):  # the second one before numpy 2
         found += [(getattr(multiarray, name), f"{module}.{name}") for name in ("_reconstruct", "scalar")]
-    return found
+    kinds = [f"{form}_{kind}" for form in ("csr", "csc", "lil") for kind in ("matrix", "array")]
+    return found + [getattr(scipy.sparse, kind) for kind in kinds]
 
 
-def _scipy() -> list[Any]:
-    import scipy.sparse
-
-    return [getattr(scipy.sparse, f"{form}_{kind}") for form in ("csr", "csc", "lil") for kind in ("matrix", "array")]
-
-
-# --- models and trainers ---------------------------------------------------------------------------------------------
 def patch_models(abstract: Any) -> None:
     """``load_other_parameter``: a sparse matrix of a file is checked, since scipy's loops trust its indices."""
 
@@ -105,8 +91,6 @@ def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any)
     The original writes protocol 4. Of the other parameters, modules are left out: SASRecF, GRU4RecF, FDSA, DIN and DIEN
     name one that holds the whole dataset, and its tensors are in ``state_dict`` already.
     """
-    from pathlib import Path
-
     import torch
     from recbole.utils import set_color
 
@@ -158,7 +142,7 @@ def _load_data_and_model(original: Callable[..., Any], model_file: Any) -> Any:
 
 
 def patch_trainer(trainer: Any) -> None:
-    """A checkpoint is written so that it can be read safely, and to a temporary name first; older ones are read too."""
+    """Checkpoints are written for torch's safe loader, and to a temporary name first; older ones are read too."""
     if trainer.Trainer._save_checkpoint is _save_checkpoint:
         return
     trainer.Trainer._save_checkpoint = _save_checkpoint

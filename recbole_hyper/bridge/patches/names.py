@@ -1,8 +1,6 @@
-"""RecBole's own functions with this package's models by name.
+"""RecBole's own functions take this package's models by name; a name of both packages (Pop) means RecBole's model.
 
-A name that both packages have (Pop) means RecBole's model here, as its scripts and tables expect;
-:func:`recbole_hyper.run` takes ours. These patches import :mod:`recbole_hyper.bridge` when a model of this package is
-used, and not before.
+These patches import :mod:`recbole_hyper.bridge` when a model of this package is used, and not before.
 """
 
 import contextlib
@@ -24,19 +22,19 @@ _BRIDGE = "recbole_hyper.bridge"
 
 
 def replace(module: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put ``make(original)`` in the place of a function, also where a module has imported it by name already."""
+    """Replace a function by ``make(original)``, also in modules that have imported it by name already."""
     original = getattr(module, name)
-    if getattr(original, "mended", False):
+    if getattr(original, "patched", False):
         return
     new = make(original)
-    new.mended = True
+    new.patched = True
     for other in list(sys.modules.values()):
         if getattr(other, "__dict__", {}).get(name) is original:
             setattr(other, name, new)
 
 
 def around(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Return what makes, of an original, a function that calls ``function`` with it before the arguments."""
+    """Return the ``make`` of :func:`replace` whose function is ``function(original, *arguments)``."""
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
@@ -53,7 +51,6 @@ def _is_bridged(config: Any) -> bool:
     return bool(getattr(type(config), "bridged", False))
 
 
-# --- models ----------------------------------------------------------------------------------------------------------
 def _get_model(name: str) -> type:
     """Return RecBole's model class of that name, else that of this package.
 
@@ -97,7 +94,6 @@ def _get_flops(original: Callable[..., Any], model: Any, dataset: Any, *argument
     return 1 if bridged else original(model, dataset, *arguments, **keywords)
 
 
-# --- configuration ---------------------------------------------------------------------------------------------------
 def patch_config(configurator: Any) -> None:
     """``Config`` of a model of this package is :class:`recbole_hyper.bridge.config.BridgeConfig`."""
 
@@ -120,8 +116,7 @@ def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -
     """Return whether the model that RecBole's Config would take is of this package; parts of ``plugins`` are loaded."""
     from recbole_hyper import registry
 
-    plugins = _given("plugins", files, settings)
-    if plugins:
+    if plugins := _given("plugins", files, settings):
         registry.load_plugins(plugins)
     named = _given("model", files, settings) if model is None else model
     cls = _get_model(named) if isinstance(named, str) else named
@@ -129,7 +124,7 @@ def _names_ours(model: Any, files: Sequence[Any], settings: Mapping[str, Any]) -
 
 
 def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
-    """Return the value of a key as RecBole takes it: from the command line, else the dictionary, else the last file."""
+    """Return the value that RecBole takes for a key: of the command line, else the dictionary, else the last file."""
     from recbole_hyper.yaml_files import read_yaml
 
     for word in sys.argv[1:]:
@@ -144,7 +139,6 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
     return found
 
 
-# --- data and trainer ------------------------------------------------------------------------------------------------
 def patch_data(data: Any) -> None:
     """``create_dataset`` and ``data_preparation`` make data and split by this package's protocols for its models."""
 
@@ -158,10 +152,7 @@ def patch_data(data: Any) -> None:
 
 
 def patch_trainer(trainer: Any) -> None:
-    """A trainer of RecBole that is made for a model of this package is one that can train it.
-
-    The class that ``get_trainer`` returns, or that a script names, stays RecBole's; so does a user's own.
-    """
+    """A trainer of RecBole that is built for a model of this package can train it; a user's own class stays."""
 
     def new(cls: type, config: Any = None, *_arguments: Any, **_keywords: Any) -> Any:
         if cls.__module__ == trainer.__name__ and _is_bridged(config):
@@ -171,7 +162,6 @@ def patch_trainer(trainer: Any) -> None:
     trainer.AbstractTrainer.__new__ = new
 
 
-# --- quick start -----------------------------------------------------------------------------------------------------
 def _in_trial() -> bool:
     """Return whether a trial of ray runs in this process."""
     from ray import tune
@@ -190,12 +180,10 @@ def _report(**metrics: Any) -> None:
 def objective_function(
     config_dict: Mapping[str, Any] | None = None, config_file_list: Sequence[str] | None = None, saved: bool = True
 ) -> dict[str, Any]:
-    """RecBole's objective function; a worker of ray that unpickles it by its name here has the patches.
-
-    In a trial of ray the result has the metrics too, because ray takes it as one more report.
-    """
+    """RecBole's objective function; a worker of ray that unpickles it by its name here has the patches."""
     quick_start = import_module("recbole.quick_start.quick_start")
     result = quick_start.objective_function.__wrapped__(config_dict, config_file_list, saved)
+    # ray takes the result of a trial as one more report
     return {**result["test_result"], **result} if _in_trial() else result
 
 
@@ -205,10 +193,9 @@ def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
 
     given = inspect.signature(original).bind(*arguments, **keywords)
     given.apply_defaults()
-    of: dict[str, Any] = given.arguments
-    processes, world = of["nproc"], of["world_size"]
-    several = processes != 1 or world > 0
-    if several and _names_ours(of["model"], of["config_file_list"] or (), of["config_dict"] or {}):
+    model, files, settings = (given.arguments[name] for name in ("model", "config_file_list", "config_dict"))
+    processes, world = given.arguments["nproc"], given.arguments["world_size"]
+    if (processes != 1 or world > 0) and _names_ours(model, files or (), settings or {}):
         raise ConfigError(
             f"nproc={processes}, world_size={world}: RecBole's distributed training does not take models of this "
             "package; recbole_hyper.run trains in num_workers processes"
@@ -217,9 +204,8 @@ def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
 
 
 def patch_quick_start(quick_start: Any) -> None:
-    """``tune.report`` of the ray that is installed, and an objective function that brings the patches along.
-
-    Its ``run`` would start processes without the patches: it says so where a model of this package is named.
+    """``tune.report`` of the installed ray, an objective function that brings the patches along, and no ``run`` of this
+    package's models in more processes, which would lack the patches.
     """
     replace(quick_start, "run", _run)
     if isinstance(quick_start.tune, ModuleType):

@@ -12,22 +12,13 @@ def restore_numpy_aliases(np: Any) -> None:
     ``np.float`` and ``np.str`` are used by recbole.evaluator.metrics, recbole.data.interaction and
     recbole.data.dataset; ``float_``, ``complex_`` and ``unicode_`` by ``Config.compatibility_settings``.
     """
-    aliases: dict[str, Any] = {
-        "bool": np.bool_,
-        "int": np.int_,
-        "float": np.float64,
-        "complex": np.complex128,
-        "object": np.object_,
-        "str": np.str_,
-        "long": np.int_,
-        "unicode": np.str_,
-        "float_": np.float64,
-        "complex_": np.complex128,
-        "unicode_": np.str_,
-    }
-    for name, value in aliases.items():
-        if name not in np.__dict__:
-            setattr(np, name, value)
+    aliases = {"bool": np.bool_, "object": np.object_}
+    aliases |= dict.fromkeys(("int", "long"), np.int_)
+    aliases |= dict.fromkeys(("float", "float_"), np.float64)
+    aliases |= dict.fromkeys(("complex", "complex_"), np.complex128)
+    aliases |= dict.fromkeys(("str", "unicode", "unicode_"), np.str_)
+    for name in aliases.keys() - vars(np).keys():
+        setattr(np, name, aliases[name])
 
 
 def restore_dok_update(sparse: Any) -> None:
