@@ -10,22 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recbole_hyper import load, run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset
-from recbole_hyper.data.pair_counts import pair_counts
 from recbole_hyper.evaluation.ranking import rank_cases
 from recbole_hyper.models.item_memory import (
     DECAYS,
     SHARES,
-    ItemMemory,
     Mixture,
-    MixtureSearch,
-    log_mixture,
-    newest_first,
 )
 from recbole_hyper.protocols.base import make_split
 from recbole_hyper.runs.bundle import write_bundle
@@ -33,81 +26,7 @@ from recbole_hyper.serving.bundle import GRAPH
 from recbole_hyper.serving.export import export
 from recbole_hyper.training.build import build
 from recbole_hyper.training.checkpoint import read_weights
-from recbole_hyper.types import Cases
 from tests.conftest import LEARN, SMALL
-from tests.data.test_pair_counts import store_of
-from tests.reference import memory as reference
-
-N_ITEMS, WINDOW = 30, 3
-ROWS = [[1, 2, 3, 4], [2, 1, 5], [3, 2, 1, 2, 6], [4, 5, 6, 1], [5, 2], [7, 1, 2]]
-Rows = list[list[int]]
-
-
-def memory_of(rows: Rows) -> ItemMemory:
-    store = store_of(rows, N_ITEMS)
-    return ItemMemory(*pair_counts(store, store.lengths, window=WINDOW, neighbours=N_ITEMS), window=WINDOW)
-
-
-@pytest.mark.parametrize("decay", DECAYS)
-def test_the_memory_and_the_mixture_equal_the_loop(decay: float) -> None:
-    memory, matrix = memory_of(ROWS), reference.counts(ROWS, N_ITEMS, WINDOW)
-    histories = [[2, 1], [6, 2, 1], [7], [3, 4, 5], [8]]  # of item 8 nothing is known
-    newest = np.array([row + [0] * (WINDOW - len(row)) for row in histories])
-    remembered = memory.after(newest, decay)
-    logits = torch.randn(len(histories), N_ITEMS)
-    network = logits[:, 1:].double().softmax(1)
-    for share in (0.0, 0.3, 0.9):
-        scores = log_mixture(logits.clone(), remembered, share)
-        assert bool(torch.isfinite(scores[:, 1:]).all())
-        for row, recent in enumerate(histories):
-            expected = reference.memory(recent, matrix, decay)
-            np.testing.assert_allclose(remembered[row].toarray()[0], expected, rtol=1e-5, atol=1e-9)
-            mixed = reference.mixture([0.0, *network[row].tolist()], expected, share)
-            np.testing.assert_allclose(scores[row].exp().numpy(), mixed, rtol=1e-5, atol=1e-9)
-        torch.testing.assert_close(scores.exp().sum(1), torch.ones(len(histories)))
-
-
-def test_the_logarithm_stays_finite_where_a_probability_does_not() -> None:
-    logits = torch.tensor([[0.0, 200.0, -200.0, 0.0]])
-    found = log_mixture(logits, memory_of([[1, 2], [2, 3]]).after(np.array([[2]]), 0.5)[:, :4], 0.5)
-    assert found[0, 2].item() == pytest.approx(-400 + np.log(0.5), rel=1e-5)
-
-
-@given(rows=st.lists(st.lists(st.integers(1, N_ITEMS - 1), min_size=2, max_size=7), min_size=2, max_size=6),
-       exclude_seen=st.booleans(), seed=st.integers(0, 99))  # fmt: skip
-@settings(max_examples=25, deadline=None)
-def test_every_trial_is_the_ndcg_of_its_mixture(rows: Rows, exclude_seen: bool, seed: int) -> None:
-    """The few items that are compared give what a loop over all items gives."""
-    store = store_of(rows, N_ITEMS)
-    memory, matrix = memory_of(ROWS), reference.counts(ROWS, N_ITEMS, WINDOW)
-    cases = Cases.build(store, np.arange(len(rows)), store.lengths - 1)
-    logits = torch.randn(len(rows), N_ITEMS, generator=torch.Generator().manual_seed(seed))
-    network = torch.cat((torch.zeros(len(rows), 1), logits[:, 1:].softmax(1)), dim=1)
-    search = MixtureSearch(memory, exclude_seen=exclude_seen)
-    for start in range(0, len(rows), 2):
-        search.add(logits[start : start + 2].clone(), cases[start : start + 2])
-    assert search.cases == len(rows)
-    for number, decay in enumerate(DECAYS):
-        for place, share in enumerate(SHARES):
-            gains = []
-            for row, items in enumerate(rows):
-                remembered = reference.memory(items[:-1][::-1][:WINDOW], matrix, decay)
-                scores = reference.mixture(network[row].tolist(), remembered, share)
-                gains.append(reference.gain(scores, items[-1], items[:-1] if exclude_seen else []))
-            assert search.gains[number, place] == pytest.approx(sum(gains), abs=1e-6)
-
-
-def test_the_smallest_of_equal_shares_is_taken() -> None:
-    search = MixtureSearch(memory_of(ROWS), exclude_seen=True)
-    search.cases, search.gains[:] = 4, 1.0
-    assert search.best() == ((0.0, DECAYS[0]), 0.25, 0.25)
-    search.gains[1, 3] = 2.0
-    assert search.best() == ((SHARES[3], DECAYS[1]), 0.5, 0.25)
-
-
-def test_newest_first() -> None:
-    found = newest_first(np.array([[1, 2, 3], [4, 0, 0]]), np.array([3, 1]))
-    assert found.tolist() == [[3, 2, 1], [4, 0, 0]]
 
 
 @pytest.mark.parametrize("keys", [{}, {"encoder": "transformer", "geometry": "poincare", "loss_type": "bce"}])

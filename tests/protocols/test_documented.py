@@ -13,7 +13,7 @@ from recbole_hyper import run
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.yaml_files import merge, parse_yaml
 from tests.conftest import SMALL
-from tests.protocols.test_parts import NAMES, write_parts
+from tests.protocols.part_files import NAMES, write_parts
 from tests.stranger import CHECKOUT
 
 ROW = re.compile(r"^\| `(.+?)` \| (works|refused: .+?) \| (works|refused: .+?) \| .* \|$", flags=re.MULTILINE)

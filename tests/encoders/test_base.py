@@ -1,12 +1,14 @@
-"""The groups in which an encoder takes the rows of a batch: the cheapest of all cuts."""
+"""Base of the encoders: the groups in which an encoder takes the rows of a batch are the cheapest of all cuts."""
 
 from itertools import combinations, pairwise
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.encoders.base import CALL_POSITIONS, length_groups
+from recbole_hyper.errors import ConfigError
 from recbole_hyper.registry import resolve
 
 
@@ -45,3 +47,11 @@ def test_an_encoder_that_goes_step_by_step_takes_more_rows_at_once() -> None:
         name: len(length_groups(lengths, resolve("encoders", name).step_rows)) for name in ("fmlp", "gru", "dual_gru")
     }
     assert groups["dual_gru"] == groups["gru"] < groups["fmlp"]
+
+
+def test_options_reach_bases_and_modules_and_are_checked() -> None:
+    found = resolve("encoders", "bsarec").options()
+    # of the base's constructor, of the layer, and of the layer's base
+    assert {"filter", "bsarec_alpha", "inner_size"} <= found.keys()
+    with pytest.raises(ConfigError, match=r"bsarec_alpha=2: a number in \[0, 1\] is expected"):
+        resolve("encoders", "bsarec")(torch.nn.Embedding(9, 4), bsarec_alpha=2)

@@ -1,4 +1,4 @@
-"""HGRU4Rec and GRU4RecCE as recommenders: they learn a planted walk and run with a learned curvature."""
+"""The recurrent models, GRU4RecCE and HGRU4Rec: they learn a planted walk and run with a learned curvature."""
 
 from __future__ import annotations
 

@@ -1,0 +1,59 @@
+"""Window sizes of DualRec's heads: equation 8 and lists."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recbole_hyper.encoders.windows import resolve_windows, window_sizes
+from tests.reference import dualrec as reference
+
+
+class TestWindowSizes:
+    def test_published_constants(self):
+        assert window_sizes(8, 50) == (2, 3, 4, 5, 7, 11, 21, 50)
+
+    @pytest.mark.parametrize(
+        ("n_heads", "expected"), [(2, (2, 50)), (4, (2, 3, 20, 50)), (8, (2, 3, 4, 5, 7, 11, 21, 50))]
+    )
+    def test_by_hand_for_50(self, n_heads, expected):
+        # h = 4: 2 + ceil(48 / e) = 2 + 18 = 20 for head 3
+        assert window_sizes(n_heads, 50) == expected
+
+    @given(half=st.integers(1, 16), extra=st.integers(0, 300))
+    def test_equals_equation_8_in_50_digits(self, half, extra):
+        n = half + 1 + extra
+        assert list(window_sizes(2 * half, n)) == [
+            reference.window_size(i, 2 * half, n) for i in range(1, 2 * half + 1)
+        ]
+
+    @given(half=st.integers(1, 16), extra=st.integers(0, 300))
+    def test_grow_from_2_to_n(self, half, extra):
+        sizes = window_sizes(2 * half, half + 1 + extra)
+        assert sizes[0] == 2
+        assert sizes[-1] == half + 1 + extra
+        assert list(sizes) == sorted(sizes)
+
+    @pytest.mark.parametrize("n_heads", [0, 1, 3, 7, -2])
+    def test_odd_or_no_heads_are_refused(self, n_heads):
+        with pytest.raises(ValueError, match="even number of heads"):
+            window_sizes(n_heads, 50)
+
+    def test_too_many_heads_for_the_length_are_refused(self):
+        assert window_sizes(8, 5) == (2, 3, 4, 5, 5, 5, 5, 5)
+        with pytest.raises(ValueError, match="use at most 6 heads or sequences of at least 5 items"):
+            window_sizes(8, 4)
+
+    def test_words_and_lists(self):
+        assert resolve_windows("full", 3, 7) == (7, 7, 7)
+        assert resolve_windows([1, 7, 2], 3, 7) == (1, 7, 2)
+        with pytest.raises(ValueError, match=r"8 is outside 1\.\.7"):
+            resolve_windows([1, 8, 2], 3, 7)
+        with pytest.raises(ValueError, match=r"0 is outside 1\.\.7"):
+            resolve_windows([1, 0, 2], 3, 7)
+        for broken in (2.9, 2.0, True):
+            with pytest.raises(ValueError, match=f"{broken} is not a whole number"):
+                resolve_windows([1, broken, 3], 3, 9)
+        with pytest.raises(ValueError, match="2 entries for n_heads=3"):
+            resolve_windows([1, 2], 3, 7)
+        with pytest.raises(ValueError, match="known: multi_scale, full"):
+            resolve_windows("wide", 3, 7)

@@ -1,0 +1,352 @@
+"""Files of training, validation and test: against plain loops, and RecBole's reading of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recbole_hyper import load, run
+from recbole_hyper.config import Config
+from recbole_hyper.data import cache
+from recbole_hyper.data.dataset import FeatureDataset, SequenceDataset, stored
+from recbole_hyper.data.sequences import SequenceStore
+from recbole_hyper.errors import DataError
+from recbole_hyper.files import read_json
+from recbole_hyper.protocols.base import ProtocolError, check, make_split
+from recbole_hyper.runs.evaluate import evaluate
+from recbole_hyper.serving.stream import all_users
+from recbole_hyper.training.shared import load_split, share
+from recbole_hyper.types import Cases, Split
+from tests.conftest import HEADER, SMALL
+from tests.protocols.part_files import NAMES, in_order, random_parts, write_parts
+from tests.protocols.splits import unpack
+from tests.reference import protocols as reference
+
+
+def configured(data: Path, model: str = "SASRecCE", **keys: Any) -> Config:
+    names = keys.pop("benchmark_filename", NAMES)
+    return Config(model, "d", config_dict={**SMALL, "data_path": str(data), "benchmark_filename": names, **keys})
+
+
+def split_of(data: Path, **keys: Any) -> tuple[SequenceStore, Split]:
+    config = configured(data, **keys)
+    store = SequenceDataset(config).store
+    return store, make_split(store, config)
+
+
+@pytest.mark.parametrize("successive", [False, True])
+def test_files_equal_the_loops(tmp_path: Path, successive: bool) -> None:
+    parts = random_parts()
+    data = write_parts(tmp_path, parts)
+    store, split = split_of(data, eval_args={"successive": successive})
+    assert in_order(unpack(split)) == in_order(reference.files(parts, successive))
+    assert split.counts["protocol"] == "files of training, validation and test"
+    # user 2 is in the last file alone: nothing is known of the first of these interactions, or of all
+    lone = sum(user == "u02" for user, _, _ in parts[2])
+    key = "test cases of users without an earlier interaction, left out"
+    assert split.counts[key] == (1 if successive else lone)
+    newest = {user: max(t for u, _, t in parts[0] if u == user) for user in {user for user, _, _ in parts[0]}}
+    older = sum(time < newest.get(user, -1) for user, _, time in parts[2])
+    assert split.counts["test targets older than their user's training part"] == older > 0
+    assert store.fingerprint() == FeatureDataset(configured(data)).store.fingerprint()
+
+
+def test_files_hold_what_recboles_dataset_reads_of_them(tmp_path: Path) -> None:
+    """Every (user, item) of the three parts, with RecBole's ids."""
+    from recbole.data.dataset import Dataset
+
+    data = write_parts(tmp_path, random_parts())
+    store, split = split_of(data)
+    theirs = Dataset(configured(data, "BPR", load_col={"inter": ["user_id", "item_id"]}))
+    for field, tokens in (("user_id", store.user_tokens), ("item_id", store.item_tokens)):
+        assert theirs.field2id_token[field].tolist() == tokens.tolist()
+    built = [
+        sorted(zip(part.inter_feat["user_id"].tolist(), part.inter_feat["item_id"].tolist(), strict=True))
+        for part in theirs.build()
+    ]
+    index = store.prefix_index(split.train_lengths)
+    users = store.users
+    train = zip(np.repeat(users, split.train_lengths).tolist(), store.items[index].tolist(), strict=True)
+    assert sorted(train) == built[0]
+    known = set(store.users[split.train_lengths > 0].tolist())
+    for cases, rows in ((split.valid, built[1]), (split.test, built[2])):
+        ours = sorted(zip(users[cases.rows].tolist(), cases.targets.tolist(), strict=True))
+        assert [row for row in rows if row[0] in known] == [row for row in ours if row[0] in known]
+        assert set(ours) <= set(rows)
+
+
+def test_histories_are_the_items_that_recboles_evaluation_leaves_out(tmp_path: Path) -> None:
+    from recbole.data.dataloader import FullSortEvalDataLoader
+    from recbole.data.dataset import Dataset
+    from recbole.sampler import Sampler
+
+    data = write_parts(tmp_path, random_parts())
+    store, split = split_of(data)
+    config = configured(data, "BPR", load_col={"inter": ["user_id", "item_id"]})
+    parts = Dataset(config).build()
+    sampler = Sampler(["train", "valid", "test"], parts)
+    for name, part, cases in (("valid", parts[1], split.valid), ("test", parts[2], split.test)):
+        theirs = FullSortEvalDataLoader(config, part, sampler.set_phase(name))
+        assert len(cases) > 30
+        for row, end in zip(cases.rows.tolist(), cases.ends.tolist(), strict=True):
+            user = store.users[row]
+            asked = set(theirs.uid2positive_item[user].tolist())
+            assert set(theirs.uid2history_item[user].tolist()) == set(store.row(row)[:end].tolist()) - asked
+
+
+def test_files_without_times_keep_their_order(tmp_path: Path) -> None:
+    rows = [[("a", "x"), ("b", "y"), ("a", "w"), ("b", "x")], [("a", "y"), ("b", "w")], [("b", "z"), ("a", "z")]]
+    data = write_parts(tmp_path, rows, "user_id:token\titem_id:token\n")
+    _, split = split_of(data)
+    train, valid, test = unpack(split)
+    assert train == {"a": ["x", "w"], "b": ["y", "x"]}
+    assert valid == [("a", ("x", "w"), "y"), ("b", ("y", "x"), "w")]
+    assert test == [("a", ("x", "w", "y"), "z"), ("b", ("y", "x", "w"), "z")]
+    assert FeatureDataset(configured(data)).store.fingerprint() == split.store.fingerprint()
+    # times that are there and not loaded are not looked at
+    timed = [[(*row, 9 - number) for number, row in enumerate(part)] for part in rows]
+    _, again = split_of(write_parts(tmp_path / "timed", timed), load_col={"inter": ["user_id", "item_id"]})
+    assert unpack(again) == (train, valid, test)
+
+
+def test_two_files_are_training_and_test(tmp_path: Path) -> None:
+    parts = random_parts()
+    data = write_parts(tmp_path, [parts[0], parts[2]], names=["a", "b"])
+    _, split = split_of(data, benchmark_filename=["a", "b"])
+    assert in_order(unpack(split)) == in_order(reference.files([parts[0], [], parts[2]]))
+    assert len(split.valid) == 0
+    with pytest.raises(ProtocolError, match="refit: True needs a validation part"):
+        split_of(data, benchmark_filename=["a", "b"], refit=True)
+
+
+def test_nothing_of_the_files_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is known of a data set of that name filters its one file, not its parts; nor do files of features."""
+    (tmp_path / "steam").mkdir()
+    for name, rows in zip(NAMES, random_parts(), strict=True):
+        text = HEADER + "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        (tmp_path / "steam" / f"steam.{name}.inter").write_text(text)
+    (tmp_path / "steam" / "steam.item").write_text("item_id:token\tkind:token\ni00\tx\n")
+    columns = {"inter": ["user_id", "item_id", "timestamp"], "item": ["item_id", "kind"]}
+    config = Config(
+        "SASRecCE",
+        "steam",
+        config_dict={"data_path": str(tmp_path), "benchmark_filename": NAMES, "load_col": columns},
+    )
+    assert config["user_inter_num_interval"] is None
+    assert len(SequenceDataset(config).store.items) == sum(map(len, random_parts()))
+    assert FeatureDataset(config).store.fingerprint() == SequenceDataset(config).store.fingerprint()
+    assert caplog.text == ""
+    # the record of such a run asks for the same again
+    assert Config(config_dict=config.plain()).plain() == config.plain()
+    assert caplog.text == ""
+
+
+def test_a_split_that_is_asked_for_beside_the_files_is_told_to_have_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_parts(tmp_path, random_parts())
+    config = configured(data, eval_args={"split": {"RS": [0.8, 0.1, 0.1]}, "order": "RO", "mode": "uni5"})
+    assert config["eval_args"]["split"] == {"files": NAMES}
+    assert config["eval_args"]["mode"] == {"valid": "uni5", "test": "uni5"}
+    assert "eval_args split={'RS': [0.8, 0.1, 0.1]} has no effect" in caplog.text
+    assert "eval_args order='RO' has no effect" in caplog.text
+
+
+def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
+    data = write_parts(tmp_path, random_parts())
+    lines = (data / "d" / "d.valid.inter").read_text().splitlines()
+    (data / "d" / "d.valid.inter").write_text("\n".join(line.rpartition("\t")[0] for line in lines) + "\n")
+    with pytest.raises(DataError, match=r"d\.valid\.inter has no column 'timestamp'"):
+        SequenceDataset(configured(data))
+    (data / "d" / "d.valid.inter").write_text(HEADER)
+    with pytest.raises(DataError, match=r"d\.valid\.inter holds no interactions"):
+        SequenceDataset(configured(data))
+
+
+def test_the_cache_tells_parts_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "SMALLEST", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data = write_parts(tmp_path, random_parts())
+    first, again = (SequenceDataset(configured(data)).store for _ in range(2))
+    assert isinstance(again.items, np.memmap)
+    assert again.fingerprint() == first.fingerprint()
+    assert again.parts.tolist() == first.parts.tolist()
+    other = SequenceDataset(configured(data, benchmark_filename=["train", "test", "valid"])).store
+    assert other.fingerprint() != first.fingerprint()
+    write_parts(tmp_path, random_parts(4))
+    assert SequenceDataset(configured(data)).store.fingerprint() != first.fingerprint()
+    assert SequenceDataset(configured(data, use_cache=False)).store.parts[:, 0].sum() == 0
+
+
+def test_a_saved_split_keeps_the_places_of_its_targets(tmp_path: Path) -> None:
+    data = write_parts(tmp_path / "data", random_parts())
+    config = configured(data, eval_args={"mode": "uni5"})
+    dataset = SequenceDataset(config)
+    split = make_split(dataset.store, config)
+    share(dataset, split, tmp_path / "saved")
+    loaded = load_split(tmp_path / "saved")
+    assert unpack(loaded) == unpack(split)
+    assert unpack(dataclasses.replace(loaded, test=loaded.test[2:5])) == unpack(
+        dataclasses.replace(split, test=split.test[2:5])
+    )
+    assert loaded.test.candidates.tolist() == split.test.candidates.tolist()
+    for cases in (split.valid, split.test):
+        own = [set(dataset.store.row(row).tolist()) for row in cases.rows]
+        assert all(not items & set(drawn) for items, drawn in zip(own, cases.candidates.tolist(), strict=True))
+
+
+def test_a_target_inside_its_history_is_refused(tmp_path: Path) -> None:
+    _, split = split_of(write_parts(tmp_path, random_parts()))
+    assert split.test.places is not None
+    inside = dataclasses.replace(split.test, places=split.test.ends - 1)
+    with pytest.raises(ProtocolError, match="targets are part of their history"):
+        check(dataclasses.replace(split, test=inside), timed=False)
+    trained = dataclasses.replace(split, train_lengths=split.store.lengths)
+    with pytest.raises(ProtocolError, match="targets are part of the training data"):
+        check(trained, timed=False)
+
+
+ROWS_HEADER = "user_id:token\titem_id_list:token_seq\titem_id:token\n"
+
+
+def prefix_rows(cut: int = 50, users: int = 12) -> list[list[tuple[str, str, str]]]:
+    """Return (user, history, target) in three files: every prefix of sessions to train, the last items to ask for."""
+    draw = np.random.default_rng(8)
+    parts: list[list[tuple[str, str, str]]] = [[], [], []]
+    for user in range(users):
+        items = [f"i{item}" for item in draw.integers(0, 20, int(draw.integers(5, 12)))]
+        for end in range(1, len(items)):
+            number = max(0, end - len(items) + 3)
+            parts[number].append((f"u{user}", " ".join(items[max(0, end - cut) : end]), items[end]))
+    parts[2].append(("late", "i0 unheard", "i1"))
+    parts[2].append(("u0", "", "i1"))
+    return parts
+
+
+@pytest.mark.parametrize("cut", [50, 3])
+def test_rows_with_histories_are_recboles(tmp_path: Path, cut: int) -> None:
+    from recbole.data.dataset import SequentialDataset
+
+    data = write_parts(tmp_path, prefix_rows(cut), ROWS_HEADER)
+    columns = {"inter": ["user_id", "item_id_list", "item_id"]}
+    config = configured(data, load_col=columns, alias_of_item_id=["item_id_list"])
+    store = stored(config)
+    split = make_split(store, config)
+    theirs = SequentialDataset(config)
+    for field, tokens in (("user_id", store.user_tokens), ("item_id", store.item_tokens)):
+        assert theirs.field2id_token[field].tolist() == tokens.tolist()
+    built = []
+    for part in theirs.build():
+        rows = part.inter_feat
+        lengths, lists = rows["item_length"].tolist(), rows["item_id_list"].tolist()
+        columns_of = zip(rows["user_id"].tolist(), lists, lengths, rows["item_id"].tolist(), strict=True)
+        built.append([(user, tuple(items[:length]), target) for user, items, length, target in columns_of])
+
+    def cases(part: Cases) -> list[tuple]:
+        rows = zip(part.rows, part.starts, part.ends, part.targets.tolist(), strict=True)
+        return [
+            (int(store.users[row]), tuple(store.row(row)[start:end].tolist()), target)
+            for row, start, end, target in rows
+        ]
+
+    asked = [sorted(row for row in rows if row[1]) for rows in built[1:]]
+    assert [sorted(cases(split.valid)), sorted(cases(split.test))] == asked
+    assert split.counts["test cases of users without an earlier interaction, left out"] == 1
+    # the prefixes of one session are one row again: every target of the file is learned once
+    learned = Counter(
+        (int(store.users[row]), int(item))
+        for row in np.flatnonzero(split.train_lengths)
+        for item in store.row(row)[1 : split.train_lengths[row]]
+    )
+    assert learned == Counter((user, target) for user, _, target in built[0])
+    assert np.bincount(store.users[split.train_lengths > 0]).max() == 1
+
+
+def test_rows_that_do_not_go_on_from_one_another_stay_apart(tmp_path: Path) -> None:
+    train = [("a", "x y", "z"), ("a", "x", "y"), ("a", "x y", "w"), ("a", "z", "x"), ("b", "x", "y"), ("b", "x y", "z")]
+    parts = [train, [("a", "x y z", "w")], [("c", "y", "x")]]
+    _, split = split_of(write_parts(tmp_path, parts, ROWS_HEADER))
+    names = split.store.item_tokens
+    rows = [
+        (str(split.store.user_tokens[split.store.users[row]]), "".join(names[split.store.row(row)[:length]]))
+        for row, length in enumerate(split.train_lengths)
+        if length
+    ]
+    assert rows == [("a", "xyz"), ("a", "zx"), ("a", "xyw"), ("b", "xyz")]
+    assert unpack(split)[1:] == ([("a", ("x", "y", "z"), "w")], [("c", ("y",), "x")])
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "keys", "says"),
+    [
+        (2, ROWS_HEADER, {"refit": True}, "hold the training file's again"),
+        (2, "user_id:token\titem_id:token\n", {}, "has no column item_id_list:token_seq"),
+        (2, ROWS_HEADER, {"load_col": {"inter": "*", "item": "*"}}, "no features are read"),
+        (0, ROWS_HEADER, {}, "holds no interactions"),
+    ],
+)
+def test_rows_with_histories_that_cannot_be_used(tmp_path: Path, rows: int, header: str, keys: dict, says: str) -> None:
+    data = write_parts(tmp_path, prefix_rows(), ROWS_HEADER)
+    (data / "d" / "d.item").write_text("item_id:token\nx\n")
+    one = "u0\ti0 i1\ti2\n" if header == ROWS_HEADER else "u0\ti0\n"
+    (data / "d" / "d.valid.inter").write_text(header + one * rows)
+    with pytest.raises(ValueError, match=says):
+        split_of(data, **keys)
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "SASRec", "EASER"])
+def test_models_run_on_rows_with_histories(tmp_path: Path, model: str) -> None:
+    data = write_parts(tmp_path / "data", prefix_rows(), ROWS_HEADER)
+    keys = {**SMALL, "epochs": 1, "data_path": str(data), "benchmark_filename": NAMES, "use_gpu": False}
+    keys |= {"alias_of_item_id": ["item_id_list"], "output_dir": str(tmp_path / "run"), "eval_args": {"mode": "uni3"}}
+    result = run(model, "d", config_dict=keys)
+    assert (result["n_valid_cases"], result["n_test_cases"], result["n_users"]) == (12, 13, 13)
+    shutil.rmtree(data)
+    assert len(all_users(load(tmp_path / "run"))) == 13
+    assert evaluate(tmp_path / "run")["test"] == result["test_result"]
+
+
+def test_recboles_session_example_runs(tmp_path: Path) -> None:
+    """Its configuration: two files, sessions for users, all columns, no validation."""
+    parts = prefix_rows()
+    header = ROWS_HEADER.replace("user_id", "session_id")
+    write_parts(tmp_path, [parts[0] + parts[1], parts[2]], header, ["train", "test"])
+    keys = {
+        "USER_ID_FIELD": "session_id", "load_col": None, "train_neg_sample_args": None,
+        "benchmark_filename": ["train", "test"], "alias_of_item_id": ["item_id_list"],
+        "topk": [20], "metrics": ["Recall", "MRR"], "valid_metric": "MRR@20", "repeatable": True,
+    }  # fmt: skip
+    more = {"data_path": str(tmp_path), "epochs": 1, "output_dir": str(tmp_path / "run"), "use_gpu": False}
+    result = run("GRU4Rec", "d", config_dict={**keys, **more})
+    assert set(result["test_result"]) == {"recall@20", "mrr@20"}
+    assert (result["n_valid_cases"], result["n_test_cases"]) == (0, 13)
+    assert result["exclude_seen"] is False
+
+
+def test_a_vector_per_user_says_nothing_of_a_history(tmp_path: Path) -> None:
+    data = write_parts(tmp_path, prefix_rows(), ROWS_HEADER)
+    keys = {"epochs": 1, "data_path": str(data), "benchmark_filename": NAMES, "output_dir": str(tmp_path / "run")}
+    with pytest.raises(ValueError, match="BPR learns a vector per user"):
+        run("BPR", "d", config_dict=keys)
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "EASER", "Pop", "BPR", "SASRec", "ItemKNN"])
+def test_models_run_on_files(tmp_path: Path, model: str) -> None:
+    rows = [(f"u{user}", f"i{(user + step) % 12}", 1000 + step) for user in range(30) for step in range(10)]
+    parts = [[row for row in rows if (row[2] < 1007) == (n == 0) and (row[2] == 1009) == (n == 2)] for n in range(3)]
+    data = write_parts(tmp_path / "data", parts)
+    keys = {**SMALL, "epochs": 1, "data_path": str(data), "benchmark_filename": NAMES, "use_gpu": False}
+    result = run(model, "d", config_dict={**keys, "output_dir": str(tmp_path / "run"), "refit": True})
+    assert result["n_valid_cases"] == 60
+    assert result["n_test_cases"] == 30
+    assert result["eval_args"]["split"] == {"files": NAMES}
+    assert read_json(tmp_path / "run" / "result.json")["protocol"] == "files of training, validation and test"
+    if model in ("SASRecCE", "BPR"):  # the folder is enough to rank the cases again
+        shutil.rmtree(data)
+        assert evaluate(tmp_path / "run")["test"] == result["test_result"]

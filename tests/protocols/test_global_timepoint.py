@@ -1,0 +1,136 @@
+"""The global timepoint split: by hand, and against plain loops."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recbole_hyper.protocols.base import ProtocolError, cold_targets, make_split, repeated_targets
+from tests.protocols.splits import BY_HAND, POINTS, TRIPLES, Triple, config_of, store_of, unpack, without_empty
+from tests.reference import protocols as reference
+
+
+def test_global_timepoint_by_hand() -> None:
+    split = make_split(store_of(BY_HAND), config_of({"GT": POINTS}, eval_args={"successive": True}))
+    train, valid, test = unpack(split)
+    assert train == {"a": ["x", "y"], "b": ["w", "z", "x"]}
+    assert valid == [("a", ("x", "y"), "z"), ("b", ("w", "z", "x"), "y")]
+    # mid and late were not trained on: neither targets nor history; n's first known item is history; o has one item
+    assert test == [("a", ("x", "y", "z"), "w"), ("a", ("x", "y", "z", "w"), "x"), ("n", ("y",), "w")]
+    assert split.refit_lengths is None
+    counts = split.counts
+    assert counts["validation interactions with unknown items, left out"] == 1
+    assert counts["test interactions with unknown items, left out"] == 3
+    assert counts["validation users"] == 2
+    assert counts["test users"] == 2
+    assert counts["test users without earlier interactions"] == 1
+    names = [str(t) for t in split.store.item_tokens]
+    assert sorted(np.array(names)[split.catalogue]) == ["w", "x", "y", "z"]
+    assert repeated_targets(split.test) == 1  # a repeats x
+    later = dataclasses.replace(split.test, starts=split.test.ends - 1)
+    assert repeated_targets(later) == 0  # x is not in the part of the history that counts
+    assert cold_targets(split.test, split) == 0
+
+
+def test_global_timepoint_with_refit_knows_the_items_of_validation_in_the_test_only() -> None:
+    split = make_split(store_of(BY_HAND), config_of({"GT": POINTS}, eval_args={"successive": True}, refit=True))
+    _, valid, test = unpack(split)
+    assert valid == [("a", ("x", "y"), "z"), ("b", ("w", "z", "x"), "y")]
+    assert test == [
+        ("a", ("x", "y", "z", "mid"), "w"),
+        ("a", ("x", "y", "z", "mid", "w"), "mid"),
+        ("a", ("x", "y", "z", "mid", "w", "mid"), "x"),
+        ("n", ("y",), "w"),
+    ]
+    assert split.refit_lengths is not None
+    assert split.refit_lengths.tolist() == [4, 4, 0, 0]
+    names = np.array([str(t) for t in split.store.item_tokens])
+    assert sorted(names[split.candidates("test")]) == ["mid", "w", "x", "y", "z"]
+    assert sorted(names[split.candidates("valid")]) == ["w", "x", "y", "z"]
+
+
+def test_drawn_candidates_of_validation_are_items_known_then() -> None:
+    rows = [(f"u{user}", f"i{item}", 10.0 * item) for user in range(4) for item in range(user, user + 3)]
+    rows += [("u3", "late", 100.0), ("u0", "i5", 101.0), ("u1", "i5", 102.0), ("u0", "i4", 120.0), ("u1", "i0", 121.0)]
+    points = {"GT": {"valid": 0.75, "test": 0.9}}
+    drawn = {"successive": True, "mode": {"valid": "uni1", "test": "uni1"}}
+    seen: set[str] = set()
+    for seed in range(20):
+        split = make_split(store_of(rows), config_of(points, eval_args=drawn, refit=True, candidate_seed=seed))
+        names = np.array([str(t) for t in split.store.item_tokens])
+        assert len(split.valid) > 0
+        assert "late" not in names[split.valid.candidates.ravel()]
+        seen |= set(names[split.test.candidates.ravel()])
+    assert "late" in seen
+
+
+def test_global_timepoint_without_successive_asks_once_per_user() -> None:
+    split = make_split(store_of(BY_HAND), config_of({"GT": POINTS}))
+    assert unpack(split)[2] == [("a", ("x", "y", "z"), "w"), ("n", ("y",), "w")]
+
+
+def test_global_timepoint_with_the_last_item_as_target() -> None:
+    _, valid, test = unpack(make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}})))
+    assert valid == [("a", ("x", "y"), "z"), ("b", ("w", "z", "x"), "y")]
+    assert test == [("a", ("x", "y", "z", "w"), "x"), ("n", ("y",), "w")]
+    with pytest.raises(ProtocolError, match="drop successive"):
+        make_split(store_of(BY_HAND), config_of({"GT": {**POINTS, "target": "last"}}, eval_args={"successive": True}))
+
+
+def test_an_interaction_at_the_point_belongs_to_the_later_part() -> None:
+    points = {"valid": "1970-01-01 00:00:12", "test": "1970-01-01 00:00:21"}
+    train, valid, test = unpack(make_split(store_of(BY_HAND), config_of({"GT": points})))
+    assert train["a"] == ["x", "y"]
+    assert valid[0] == ("a", ("x", "y"), "z")
+    assert test[0] == ("a", ("x", "y", "z"), "w")
+
+
+def test_max_cases_moves_the_start_of_a_part() -> None:
+    triples = [(f"u{t % 3}", f"i{t % 5}", float(t)) for t in range(60)]
+    config = config_of({"GT": {"valid": 0.5, "test": 0.8, "max_cases": 6}}, eval_args={"successive": True})
+    split = make_split(store_of(triples), config)
+    assert split.points == {"valid": 48.0, "test": 54.0}
+    assert (len(split.valid), len(split.test)) == (6, 6)
+    tied = [(user, item, float(time // 4 * 4)) for user, item, time in triples]  # groups of four equal times
+    split = make_split(store_of(tied), config)
+    assert split.points == {"valid": 52.0, "test": 56.0}
+    assert (len(split.valid), len(split.test)) == (4, 4)
+
+
+@given(TRIPLES, st.tuples(st.integers(1, 29), st.integers(1, 29)).map(sorted), st.booleans(), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_global_timepoint_equals_the_loops(
+    triples: list[Triple], points: list[int], successive: bool, refit: bool
+) -> None:
+    def stamp(second: int) -> str:
+        return f"1970-01-01 00:00:{second:02d}"
+
+    setting = {"valid": stamp(points[0]), "test": stamp(points[1])}
+    config = config_of({"GT": setting}, eval_args={"successive": successive}, refit=refit)
+    expected = without_empty(reference.global_timepoint(triples, *points, successive, refit))
+    try:
+        split = make_split(store_of(triples), config)
+    except ProtocolError:
+        times = [time for _, _, time in triples]
+        outside = any(not min(times) < point <= max(times) for point in points)
+        trainable = any(len(items) >= 2 for items in expected[0].values())
+        assert outside or points[0] == points[1] or not (expected[1] and expected[2] and trainable)
+        return
+    assert unpack(split) == expected
+    assert expected[1]
+    assert expected[2]
+
+
+def test_items_that_only_the_test_part_has_are_dropped_and_counted() -> None:
+    triples: list[Triple] = [("a", "x", 1), ("a", "y", 2), ("a", "x", 12), ("b", "y", 3), ("b", "x", 21)]
+    triples += [("b", "only", 22), ("b", "y", 23)]
+    split = make_split(store_of(triples), config_of({"GT": POINTS}, eval_args={"successive": True}))
+    assert unpack(split)[2] == [("b", ("y",), "x"), ("b", ("y", "x"), "y")]
+    assert split.counts["test interactions with unknown items, left out"] == 1
+    allgone = [t for t in triples if t[2] < 21] + [("b", "only", 22.0), ("c", "other", 23.0)]
+    with pytest.raises(ProtocolError, match="the test part has no case"):
+        make_split(store_of(allgone), config_of({"GT": POINTS}))
