@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,25 +124,21 @@ class OneStep:
         yield Interaction({})
 
 
-def cached(kind: str, key: str, folder: str | None) -> Arrays | None:
-    """Return the arrays that :func:`keep` stored for ``key`` in this process or in ``folder``, or None."""
-    if kind in _recent and _recent[kind][0] == key:
-        return _recent[kind][1]
-    if folder is None:
-        return None
-    path = Path(folder) / f"{kind}-{key}.npz"
-    if not path.is_file():
-        return None
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+def kept(
+    kind: str, key: str, folder: str | None, fit: Callable[[], Arrays], enough: Callable[[Arrays], bool] = bool
+) -> Arrays:
+    """Return what ``fit`` gave for ``key`` in this process or in a file of ``folder`` if it is ``enough``, else fit."""
+    last, arrays = _recent.get(kind, ("", {}))
+    path = None if folder is None else Path(folder) / f"{kind}-{key}.npz"
+    if last != key:
+        arrays = {}
+        if path is not None and path.is_file():
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+    if not arrays or not enough(arrays):
+        arrays = fit()
+        if path is not None:
+            with replaced(path) as part, part.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
     _recent[kind] = (key, arrays)
     return arrays
-
-
-def keep(kind: str, key: str, folder: str | None, arrays: Arrays) -> None:
-    """Cache arrays in this process, and in ``folder`` if it is given."""
-    _recent[kind] = (key, arrays)
-    if folder is None:
-        return
-    with replaced(Path(folder) / f"{kind}-{key}.npz") as part, part.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]

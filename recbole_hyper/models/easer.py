@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
-from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached, keep
+from recbole_hyper.models._linear import FIT_CACHE, Arrays, LinearRecommender, kept
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.types import Prefixes
@@ -111,16 +111,15 @@ class EASER(LinearRecommender):
         """Compute B; ValueError if it needs too much memory."""
         self._require_memory()
         if self.cache_folder:
-            key = matrix_fingerprint(self.matrix)
-            found = cached("ease", key, self.cache_folder)
-            if found is None:
-                values, vectors = scipy.linalg.eigh(gram_matrix(self.matrix), overwrite_a=True, check_finite=False)
-                found = {"values": values, "vectors": vectors}
-                keep("ease", key, self.cache_folder, found)
+            found = kept("ease", matrix_fingerprint(self.matrix), self.cache_folder, self._decompose)
             weights = weights_from_eigen(found["values"], found["vectors"], self.reg_weight)
         else:
             weights = item_weights(gram_matrix(self.matrix), self.reg_weight)
         self.weights = torch.from_numpy(weights).to(self.device)
+
+    def _decompose(self) -> Arrays:
+        values, vectors = scipy.linalg.eigh(gram_matrix(self.matrix), overwrite_a=True, check_finite=False)
+        return {"values": values, "vectors": vectors}
 
     def score_histories(self, histories: scipy.sparse.csr_matrix) -> Tensor:
         return multiply(histories, self.weights)

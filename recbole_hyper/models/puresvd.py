@@ -11,7 +11,7 @@ from torch import Tensor
 from recbole_hyper.data.histories import accumulate, history_steps, multiply
 from recbole_hyper.data.sequences import matrix_fingerprint
 from recbole_hyper.errors import ConfigError
-from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, cached, keep
+from recbole_hyper.models._linear import FIT_CACHE, LinearRecommender, kept
 from recbole_hyper.options import PLACE, Option, keyed
 from recbole_hyper.registry import register
 from recbole_hyper.svd import check_rank, scaled_columns, top_eigenpairs
@@ -76,11 +76,12 @@ class PureSVDN(LinearRecommender):
     def fit(self) -> None:
         """Decompose the training matrix, or take the factors from a cached decomposition."""
         key = f"{matrix_fingerprint(self.matrix)}-{self.scaling:g}-{self.seed}"
-        found = cached("puresvd", key, self.cache_folder)
-        if found is None or found["factors"].shape[1] < self.rank:
-            found = {"factors": item_factors(self.matrix, self.kept, self.scaling, self.seed)}
-            keep("puresvd", key, self.cache_folder, found)
-        self.factors = torch.from_numpy(np.ascontiguousarray(found["factors"][:, : self.rank])).to(self.device)
+        found = kept(
+            *("puresvd", key, self.cache_folder),
+            lambda: {"factors": item_factors(self.matrix, self.kept, self.scaling, self.seed)},
+            lambda arrays: arrays["factors"].shape[1] >= self.rank,
+        )["factors"]
+        self.factors = torch.from_numpy(np.ascontiguousarray(found[:, : self.rank])).to(self.device)
 
     def item_vectors(self) -> Tensor:
         return self.factors
