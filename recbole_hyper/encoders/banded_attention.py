@@ -5,12 +5,36 @@ Shapes: B users, h heads, L length, k head width. Sequences are right-padded.
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from recbole_hyper.encoders.dropout import dropout as drop
+
+
+class Heads(NamedTuple):
+    """Heads of an attention layer; each attends from its queries within its own window."""
+
+    query: Tensor  # (B, h, L, k), scaled
+    key: Tensor  # (B, h, L, k)
+    value: Tensor  # (B, h, L, k)
+    # queries of the position scores (B, h, L, k) and vectors of the distances 0..L-1 (h, L, k), or None
+    by_position: tuple[Tensor, Tensor] | None
+    windows: Sequence[int]
+    direction: str  # past or future
+    lengths: Tensor  # (B,) real positions
+
+    def take(self, chosen: list[int]) -> Self:
+        """Return the ``chosen`` heads."""
+        # neighbours as a slice: a view, where a list would copy
+        together = chosen[-1] - chosen[0] + 1 == len(chosen)
+        part = slice(chosen[0], chosen[-1] + 1) if together else chosen
+        query, key, value = self.query[:, part], self.key[:, part], self.value[:, part]
+        position = self.by_position and (self.by_position[0][:, part], self.by_position[1][part])
+        windows = [self.windows[head] for head in chosen]
+        return self._replace(query=query, key=key, value=value, by_position=position, windows=windows)
 
 
 def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
@@ -29,27 +53,12 @@ def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
     return flat.unflatten(-1, (length, length))
 
 
-def dense_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    by_position: tuple[Tensor, Tensor] | None,
-    windows: Sequence[int],
-    direction: str,
-    lengths: Tensor,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Attend with all L x L scores of each head; scores outside the windows (one per head) are masked.
+def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = False) -> Tensor:
+    """Attend with all L x L scores of each head; scores outside the windows are masked.
 
-    Args:
-        query, key: (B, h, L, k), the queries scaled.
-        value: (B, h, L, k), or None for the attention weights.
-        by_position: (queries of the position scores (B, h, L, k), vectors of the distances 0..L-1 (h, L, k)) or None.
-        lengths: (B,) real positions.
-
-    Returns:
-        head outputs (B, h, L, k), or the weights (B, h, L, L) if ``value`` is None.
+    Returns the head outputs (B, h, L, k), or with ``return_maps`` the attention weights (B, h, L, L).
     """
+    query, key, value, by_position, windows, direction, lengths = heads
     length = query.shape[2]
     place = torch.arange(length, device=query.device)
     distance = place[:, None] - place if direction == "past" else place - place[:, None]
@@ -65,46 +74,32 @@ def dense_attention(
         bias = relative_shift(queries @ vectors.transpose(-1, -2), direction).masked_fill(~mask, -math.inf)
     # on a CPU torch's attention with dropout mostly draws the mask; an exported graph needs the plain operations
     fused = not (dropout and query.device.type == "cpu") and not torch.compiler.is_exporting()
-    if value is not None and fused:
+    if fused and not return_maps:
         mask = mask if bias is None else bias
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
     scores = query @ key.transpose(-1, -2)
     weights = (scores.masked_fill(~mask, -math.inf) if bias is None else scores + bias).softmax(dim=-1)
-    return weights if value is None else drop(weights, dropout) @ value
+    return weights if return_maps else drop(weights, dropout) @ value
 
 
-def blocked_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    by_position: tuple[Tensor, Tensor] | None,
-    windows: Sequence[int],
-    direction: str,
-    lengths: Tensor,
-    dropout: float = 0.0,
-) -> Tensor:
+def blocked_attention(heads: Heads, dropout: float = 0.0) -> Tensor:
     """Attend as :func:`dense_attention`, by blocks of queries that see their own keys and those of the block before.
 
     Blocks have c = max(windows) - 1 positions, the farthest that a query sees. Scores are (B, h, L / c, c, 2c): 2c per
     query instead of L.
     """
-    if direction == "future":
-        # the same in reverse; padding then comes first
-        turned = None if by_position is None else (by_position[0].flip(2), by_position[1])
-        real = (torch.arange(query.shape[2], device=query.device) < lengths[:, None]).flip(1)
-        return _blocked_past(query.flip(2), key.flip(2), value.flip(2), turned, windows, real, dropout).flip(2)
-    return _blocked_past(query, key, value, by_position, windows, None, dropout)
+    if heads.direction == "past":
+        return _blocked_past(heads, None, dropout)
+    # the same in reverse; padding then comes first
+    query, key, value = heads.query.flip(2), heads.key.flip(2), heads.value.flip(2)
+    position = heads.by_position and (heads.by_position[0].flip(2), heads.by_position[1])
+    real = (torch.arange(query.shape[2], device=query.device) < heads.lengths[:, None]).flip(1)
+    turned = heads._replace(query=query, key=key, value=value, by_position=position)
+    return _blocked_past(turned, real, dropout).flip(2)
 
 
-def _blocked_past(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    by_position: tuple[Tensor, Tensor] | None,
-    windows: Sequence[int],
-    real: Tensor | None,
-    dropout: float,
-) -> Tensor:
+def _blocked_past(heads: Heads, real: Tensor | None, dropout: float) -> Tensor:
+    query, key, value, by_position, windows, *_ = heads
     length = query.shape[2]
     block = max(max(windows) - 1, 1)
     count = -(-length // block)
@@ -138,5 +133,5 @@ def _blocked_past(
         flat = F.pad(by_distance, (0, block)).flatten(-2)[..., : 2 * block * block]
         bias = flat.unflatten(-1, (block, 2 * block)).masked_fill(~mask, -math.inf)
     weights = (blocks_of_queries(query) @ blocks_of_keys(key) + bias).softmax(dim=-1)
-    heads = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
-    return heads.flatten(2, 3)[:, :, :length]
+    found = drop(weights, dropout) @ blocks_of_keys(value).transpose(-1, -2)
+    return found.flatten(2, 3)[:, :, :length]

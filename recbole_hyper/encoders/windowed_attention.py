@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_hyper.encoders import options as opt
-from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention
+from recbole_hyper.encoders.banded_attention import Heads, blocked_attention, dense_attention
 from recbole_hyper.encoders.base import ACTIVATIONS, Encoder, Trace
 from recbole_hyper.encoders.dropout import Dropout
 from recbole_hyper.encoders.windows import narrow_heads, resolve_windows
@@ -81,7 +81,7 @@ class WindowedAttention(nn.Module):
         self.n_heads = n_heads
         self.head_size = hidden_size // n_heads
         self.max_length, self.direction = max_length, direction
-        self.windows = resolve_windows(windows or "multi_scale", n_heads, max_length)
+        self.windows = resolve_windows("multi_scale" if windows is None else windows, n_heads, max_length)
         self.relative_positions, self.window_at_eval = relative_positions, window_at_eval
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=False)
         self.output = nn.Linear(hidden_size, hidden_size, bias=False)
@@ -133,24 +133,16 @@ class WindowedAttention(nn.Module):
             query = query + self.content_bias * scale
         windows = self.windows if self.training or self.window_at_eval else (self.max_length,) * self.n_heads
         rate = self.dropout.p if self.training else 0.0
-        maps = None
-        if return_maps:
-            maps = dense_attention(query, key, None, by_position, windows, self.direction, lengths)
+        given = Heads(query, key, value, by_position, windows, self.direction, lengths)
+        maps = dense_attention(given, return_maps=True) if return_maps else None
+        if maps is not None:
             heads = self.dropout(maps) @ value
         else:
             # an exported graph must work for every length
             narrow = [] if torch.compiler.is_exporting() else narrow_heads(windows, length)
             wide = [head for head in range(self.n_heads) if head not in narrow]
-            parts = []
-            for chosen, attend in ((narrow, blocked_attention), (wide, dense_attention)):
-                if chosen:
-                    # neighbours as a slice: a view, where a list would copy
-                    together = chosen[-1] - chosen[0] + 1 == len(chosen)
-                    take = slice(chosen[0], chosen[-1] + 1) if together else chosen
-                    position = by_position and (by_position[0][:, take], by_position[1][take])
-                    sizes = [windows[head] for head in chosen]
-                    given = query[:, take], key[:, take], value[:, take], position
-                    parts.append(attend(*given, sizes, self.direction, lengths, rate))
+            ways = ((narrow, blocked_attention), (wide, dense_attention))
+            parts = [attend(given.take(chosen), rate) for chosen, attend in ways if chosen]
             heads = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
             if len(parts) == 2 and (order := [*narrow, *wide]) != sorted(order):
                 heads = heads[:, [order.index(head) for head in range(self.n_heads)]]

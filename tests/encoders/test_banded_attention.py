@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recbole_hyper.encoders.banded_attention import blocked_attention, dense_attention, relative_shift
+from recbole_hyper.encoders.banded_attention import Heads, blocked_attention, dense_attention, relative_shift
 from recbole_hyper.encoders.windows import narrow_heads, window_sizes
 from tests.encoders.windowed import make_encoder, random_batch
 
@@ -43,7 +43,7 @@ def test_blocks_equal_the_whole_triangle(direction, positions, seed, windows, le
     real = (torch.arange(length) < lengths[:, None])[:, None, :, None]
     outcomes, gradients = [], []
     for attend in (blocked_attention, dense_attention):
-        outcomes.append(attend(query, key, value, by_position, windows, direction, lengths) * real)
+        outcomes.append(attend(Heads(query, key, value, by_position, windows, direction, lengths)) * real)
         leaves = [query, key, value, *(by_position or ())]
         gradients.append(torch.autograd.grad(outcomes[-1].square().sum(), leaves))
     torch.testing.assert_close(*outcomes)
@@ -77,7 +77,7 @@ def test_heads_in_any_order_keep_their_place(direction):
 def test_dropout_of_blocks_has_its_rate():
     value = torch.ones(40, 1, 30, 1, dtype=torch.float64)
     lengths = torch.full((40,), 30)
-    heads = blocked_attention(value, value, value, None, [4], "past", lengths, 0.25)
+    heads = blocked_attention(Heads(value, value, value, None, [4], "past", lengths), 0.25)
     assert heads.mean().item() == pytest.approx(1.0, abs=0.05)
     assert (heads == 0).any()  # a first position whose only weight was dropped
     assert heads.unique().numel() > 2
