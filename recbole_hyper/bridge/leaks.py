@@ -31,7 +31,7 @@ class LeakError(ConfigError):
 
 
 def check(model: Any, config: Any, cases: Cases) -> str:
-    """Rank some ``cases`` with other targets, and beside other rows; return the finding, "" before a one-step fit.
+    """Rank some ``cases`` with other targets, and in other batches; return the finding, "" before a one-step fit.
 
     If scores change, a third-party model raises LeakError; RecBole's own gets a warning, as its ranking hides the
     target anyway. ConfigError for a third-party model that cannot rank all items or reads a column that no batch has.
@@ -60,11 +60,11 @@ def _checked(model: Any, config: Any, cases: Cases) -> str:
         except KeyError as error:
             if not is_third_party(type(model)):
                 raise
-            raise ConfigError(f"{name} asks for the column {error}; batches have {', '.join(columns)}") from error
+            raise ConfigError(f"{name} reads the column {error}; batches have {', '.join(columns)}") from error
         except Exception:
             if type(model).type == ModelType.SEQUENTIAL:
                 raise
-            # Pop, say, has counted nothing before it is trained
+            # a model such as Pop cannot rank before its fit
             return ""
         noise = _difference(scores, _scores(model, columns))
         read = [
@@ -97,7 +97,7 @@ def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: f
     read = [column for column in columns if beside([column]) > limit] or list(columns)
     raise LeakError(
         f"{type(model).__name__} reads {' and '.join(read)} of other rows while it ranks: the scores of a case change "
-        "with the cases that are ranked beside it"
+        "with the other cases of its batch"
     )
 
 

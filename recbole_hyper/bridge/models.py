@@ -78,7 +78,7 @@ def models() -> dict[str, type]:
 
 
 def file_of(cls: type) -> Path | None:
-    """Return the file of a class, None where there is none (a notebook)."""
+    """Return the file of a class, None for one of a notebook."""
     try:
         return Path(inspect.getfile(cls)).absolute()
     except (OSError, TypeError):
@@ -134,9 +134,11 @@ def keys_in_source(cls: type) -> frozenset[str]:
         return frozenset()
     others = is_third_party(cls)
     modules = _modules(cls) if others else iter([sys.modules[cls.__module__]])
-    # from loss_type RecBole's Config derives the columns of a batch
-    said = {"loss_type"} if others else set[str]()
-    return frozenset(said).union(key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node))
+    # RecBole's Config derives the columns of a batch from loss_type
+    always = {"loss_type"} if others else set[str]()
+    return frozenset(always).union(
+        key for tree in map(_tree, modules) for node in ast.walk(tree) for key in _keys(node)
+    )
 
 
 @functools.cache
@@ -155,7 +157,7 @@ def _tree(module: ModuleType) -> ast.Module:
 
 
 def _keys(node: ast.AST) -> Iterator[str]:
-    """Yield the keys that a piece of source asks a configuration for."""
+    """Yield the keys that a piece of source reads from a configuration."""
     if isinstance(node, ast.Subscript) and _is_config(node.value):
         yield from _text(node.slice)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":

@@ -151,8 +151,8 @@ def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> di
     if not old:
         return {}
     setting, by_user, ratio, held_out = (content.pop(name, None) for name in names)
-    said = setting is not None
-    setting = str(setting if said else "TO_LS,full" if sequential else "RO_RS,full")
+    given = setting is not None
+    setting = str(setting if given else "TO_LS,full" if sequential else "RO_RS,full")
     words = [word.strip() for word in setting.split(",")]
     order, _, split = words[0].partition("_")
     if order not in _ORDERS or split not in _SPLITS or len(words) > 2:
@@ -169,7 +169,7 @@ def _evaluation(content: dict[str, Any], remark: Remark, sequential: bool) -> di
         # without a mode RecBole ranked by labels
         "mode": words[1] if len(words) == 2 else "labeled",
     }
-    default = "" if said else f" (by default {setting} for such a model)"
+    default = "" if given else f" (by default {setting} for such a model)"
     unread = ["split_ratio"] if ratio is not None and split == "LS" else []
     unread += ["leave_one_num"] if held_out is not None and split == "RS" else []
     remark(" and ".join(old), f"eval_args={value}{default}" + (f"; it read no {unread[0]} then" if unread else ""))

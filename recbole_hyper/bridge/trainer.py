@@ -147,7 +147,7 @@ class HostedLoop(Loop):
         """Nothing, as above."""
 
     def _write_state(self) -> None:
-        """Nothing beside RecBole's file."""
+        """Nothing: RecBole's file is the only one."""
 
     def _is_time(self) -> bool:
         return False

@@ -16,7 +16,7 @@ _logged: set[tuple[Path, str]] = set()
 
 
 def tell(file: Path, text: str) -> None:
-    """Log a warning about a file once, by whatever path it is named."""
+    """Log a warning about a file once, under any of its paths."""
     if (file.resolve(), text) not in _logged:
         _logged.add((file.resolve(), text))
         logger.warning("%s: %s", file, text)

@@ -1,4 +1,4 @@
-"""BSARec (AAAI 2024): attention beside a low-pass filter whose high frequencies are rescaled."""
+"""BSARec (AAAI 2024): attention and a low-pass filter whose high frequencies are rescaled, side by side."""
 
 import math
 from typing import Annotated, Any

@@ -83,7 +83,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         self.loss = self.build_loss(config)
         self.loss_terms: dict[str, Tensor] = {}
         self.TIME_SEQ = config["TIME_FIELD"] + config["LIST_SUFFIX"]
-        # it holds one key per interaction, so only a loss that draws negatives gets one
+        # it has one key per interaction, so only a loss that draws negatives gets one
         self._sampler = self._negative_sampler(dataset) if self.loss.uses_negatives else None
 
     # --- parts -------------------------------------------------------------------------------------------------------

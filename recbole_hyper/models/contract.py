@@ -1,4 +1,4 @@
-"""The methods of this package's models beside RecBole's, and the same answers for RecBole's models."""
+"""The methods that this package's models have in addition to RecBole's, and equivalents for RecBole's models."""
 
 from abc import abstractmethod
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""An item-to-item memory beside a network: what others chose near the newest items, mixed into its probabilities."""
+"""An item-to-item memory, mixed into the probabilities of a network: what others chose near the newest items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Int64 = npt.NDArray[np.int64]
 #: shares of the memory and decays that are tried
 SHARES = tuple(round(0.1 * step, 1) for step in range(10))
 DECAYS = (0.4, 0.6, 0.8, 0.9, 1.0)
-# how much more an item is asked that was counted often; flat from 0.4 to 0.6 on the validation of Amazon Beauty
+# exponent of an item's count in its weight; flat from 0.4 to 0.6 on the validation of Amazon Beauty
 _EVIDENCE = 0.5
 # ranks beyond this one count nothing where shares are compared
 _DEPTH = 10
@@ -55,7 +55,7 @@ class ItemMemory:
         self.counts, self.totals, self.window = counts, totals, window
 
     def newest(self, cases: Prefixes) -> Int64:
-        """Return the newest items of the histories (n, window), newest first, 0 where there are no more."""
+        """Return the newest items of the histories (n, window), newest first, padded with 0."""
         starts = np.maximum(cases.ends - self.window, cases.starts)
         return newest_first(gather(cases.store, cases.rows, starts, cases.ends, self.window), cases.ends - starts)
 

@@ -22,7 +22,7 @@ class _Feature(nn.Module):
     def __init__(self, column: ItemColumn, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(column.size, width))
-        # not in the state dict: the folder of a run holds them once, with its data
+        # not in the state dict: the folder of a run has them with its data
         self.register_buffer("values", torch.from_numpy(np.array(column.values)), persistent=False)
 
 

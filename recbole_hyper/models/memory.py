@@ -1,4 +1,4 @@
-"""Models with an item-to-item memory beside their network."""
+"""Models that mix an item-to-item memory with their network."""
 
 import logging
 from typing import Any
@@ -29,7 +29,7 @@ logger = logging.getLogger("recbole_hyper")
 
 # of the validation cases, the most that choose the mixture
 _CASES = 10_000
-# where there is no validation: chosen on that of Amazon Beauty (results/records.md)
+# without validation; chosen on the validation of Amazon Beauty (results/records.md)
 _DEFAULT = Mixture(share=0.4, decay=0.9)
 
 
@@ -43,7 +43,7 @@ class MemoryRecommender(HyperRecommender):
 
     own_options = keyed(
         memory_window=Option(
-            "int >= 1", "steps between two items that count as neighbours, and newest items that are asked", 10
+            "int >= 1", "steps between two items that count as neighbours, and newest items that vote", 10
         ),
         memory_neighbours=Option("int >= 1", "neighbours of an item that its memory keeps, the strongest", 200),
     )
@@ -61,7 +61,7 @@ class MemoryRecommender(HyperRecommender):
             neighbours=int(config["memory_neighbours"]),
         )
         self._memory = ItemMemory(counts, totals, window=self._window)
-        # the places of share and decay among those that are tried; no number that an average of weights would average
+        # indices of share and decay; as integers, averages of weights leave them alone
         self.register_buffer("choice", torch.tensor([SHARES.index(_DEFAULT.share), DECAYS.index(_DEFAULT.decay)]))
 
     @property

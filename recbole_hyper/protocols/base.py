@@ -33,7 +33,7 @@ class Protocol(registry.Part):
     title: str
     # whether the parts of a user follow one another in time
     timed: ClassVar[bool] = True
-    # whether interactions are counted, and may be taken in a random order or of all users at once
+    # whether it counts interactions, so that a random order, or one of all users, is possible
     by_rows: ClassVar[bool] = False
     # of an argument that is a mapping: its settings, required without a default, and how it looks
     settings: ClassVar[Mapping[str, Option]] = {}
@@ -173,7 +173,7 @@ def _refuse(wrong: np.ndarray, name: str, what: str) -> None:
 def _check_points(split: Split) -> None:
     aside = "interactions are on the wrong side of a point in time"
     test = split.points["test"]
-    # rows are in time order: the last interaction that is trained on tells
+    # rows are in time order, so the last training interaction decides
     trained = _last_times(split.store, split.train_lengths) >= min(split.points.values())
     _refuse(trained, "", f"users' training {aside}")
     _refuse(split.test.times < test, "", f"test {aside}")
@@ -185,7 +185,7 @@ def _check_points(split: Split) -> None:
 
 
 def _last_times(store: SequenceStore, lengths: Int64) -> np.ndarray:
-    """Return the (U,) time of the last of the first ``lengths[row]`` interactions, -inf where there is none."""
+    """Return the (U,) time of the last of the first ``lengths[row]`` interactions, -inf without any."""
     last = np.full(store.n_rows, -np.inf)
     rows = np.flatnonzero(lengths > 0)
     last[rows] = store.times[store.offsets[rows] + lengths[rows] - 1]
@@ -209,7 +209,7 @@ def repeated_targets(cases: Cases) -> int:
         size = int(end - first)
         owners = np.repeat(np.arange(part.stop - part.start), store.lengths[part])
         pairs, numbers = np.unique(owners * store.n_items + store.items[first:end], return_inverse=True)
-        # (number of row and item, place in the stretch) as one number: the first one from the history's start on tells
+        # (number of row and item, place in the stretch) as one number: the first from the history's start decides
         known = np.append(np.sort(numbers * size + np.arange(size)), np.iinfo(np.int64).max)
         asked = (cases.rows[of_part] - part.start) * store.n_items + targets[of_part]
         begin = np.searchsorted(pairs, asked) * size + store.offsets[cases.rows[of_part]] - first

@@ -44,16 +44,16 @@ def boundary(times: npt.NDArray[np.float64], where: Any) -> float:
     or a duration from the end such as "4 months" or "6 weeks" (calendar months and years). With dates or durations
     ``times`` are Unix seconds, milliseconds, microseconds or nanoseconds, recognised by the size of the latest.
     """
-    said = read_point(where)
-    if isinstance(said, float):
-        return float(np.quantile(times, said, method="nearest"))
+    given = read_point(where)
+    if isinstance(given, float):
+        return float(np.quantile(times, given, method="nearest"))
     unit = UNITS[unit_of(times.max())]
     try:
         latest = pd.Timestamp(times.max() / unit, unit="s")
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where!r} needs Unix times, but they reach {times.max():g}: give a quantile") from error
     try:
-        point = said if isinstance(said, pd.Timestamp) else latest - said
+        point = given if isinstance(given, pd.Timestamp) else latest - given
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where!r} before {latest} is outside every calendar") from error
     start = point.timestamp() * unit

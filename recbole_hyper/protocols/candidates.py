@@ -51,7 +51,7 @@ def draw_candidates(
             result[rows[np.nonzero(chosen)[0]], rank[chosen] - 1] = draws[chosen]
             if not len(rows := rows[rank[:, -1] < count]):
                 break
-        for row in rows.tolist():  # a user who knows most of what is drawn: from what is left
+        for row in rows.tolist():  # users with most of the items: draw from the rest
             left = allowed.copy()
             left[store.row(row)] = left[result[row]] = 0.0
             had, there = np.count_nonzero(result[row]), np.count_nonzero(left)

@@ -39,7 +39,7 @@ class ColdItems(Protocol):
         if given["valid"] + given["test"] >= 1:
             raise self.error("two shares of the items, less than 1 together, are expected")
         if self.refit or self.successive:
-            raise self.error("this split has no refit and no successive targets: it asks for one item per user")
+            raise self.error("this split has no refit and no successive targets: it has one target per user and part")
 
     def split(self, store: SequenceStore) -> Split:
         given = self.read_settings(self.argument)

@@ -27,6 +27,6 @@ class Files(Protocol):
             raise ProtocolError("refit: True needs a validation part, which these files do not have")
         if self.refit and store.parts[:, 0].any():
             raise ProtocolError(
-                "refit: True would learn the histories of the validation file, which hold the training file's again"
+                "refit: True would learn the histories of the validation file, which repeat those of the training file"
             )
         return split_of_parts(store, store.parts, successive=self.successive, refit=self.refit)

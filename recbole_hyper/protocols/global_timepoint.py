@@ -39,7 +39,7 @@ class GlobalTimepoint(Protocol):
     def check_argument(self) -> None:
         given = self.read_settings(self.argument)
         if given["target"] and self.successive:
-            raise self.error("target: last asks for one case a user; drop successive: true")
+            raise self.error("target: last gives one case per user; drop successive: true")
         self.point(given["valid"])
         self.point(given["test"])
 

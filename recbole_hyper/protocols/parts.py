@@ -1,4 +1,4 @@
-"""Rows that hold training, validation and test one after another, in any order of time: drawn at random, or given."""
+"""Splits whose parts are drawn at random, or given: rows have training, validation and test one after another."""
 
 import dataclasses
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def dealt(
 
 
 def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successive: bool = False) -> Split:
-    """Return the split of rows that hold training, validation and test one after another, of sizes ``parts`` (U, 4).
+    """Return the split of rows that have training, validation and test one after another, of sizes ``parts`` (U, 4).
 
     ``successive``: earlier cases of a part belong to the history of the later ones. Cases without any earlier
     interaction are left out and counted; targets older than the training part are counted.

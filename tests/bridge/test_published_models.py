@@ -170,7 +170,7 @@ def test_what_else_published_models_do(model: str, more: dict[str, Any], place: 
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("AsksForMore", "asks for the column 'rating_list'; batches have user_id, item_id"),
+        ("AsksForMore", "reads the column 'rating_list'; batches have user_id, item_id"),
         ("RanksNothing", "has no full_sort_predict, by which all items are ranked"),
     ],
 )

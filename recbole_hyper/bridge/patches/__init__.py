@@ -1,4 +1,4 @@
-"""What recbole 1.2.0 and 1.2.1 need to run on the current stack, and to know the models of this package.
+"""What recbole 1.2.0 and 1.2.1 need to run on the current stack and to find the models of this package.
 
 The only package that patches another one. A patch is applied once, right after its module is imported, and does nothing
 if the installed versions do not need it; RecBole's dataset alone is patched under every version of pandas, so that a

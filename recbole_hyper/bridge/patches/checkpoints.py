@@ -13,7 +13,7 @@ from typing import Any
 from recbole_hyper.bridge.patches.names import around, replace
 from recbole_hyper.bridge.patches.old_checkpoints import OldConfig, readable
 
-# of a Config: found again by the name of the model, or made anew
+# of a Config: restored from the name of the model, or built again
 _NOT_KEPT = ("model_class", "yaml_loader", "_named", "_files")
 # restored_config in earlier releases
 _EARLIER = "recbole_hyper.compat.checkpoints.restored_config"
@@ -26,10 +26,7 @@ def plain_config(config: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def restored_config(state: dict[str, Any], bridged: bool) -> Any:
-    """Return the Config that :func:`plain_config` took apart.
-
-    The file is trusted with values only: the model is looked up by its name among those that are there.
-    """
+    """Return the Config of :func:`plain_config`; the model is looked up by its name, so the file has values only."""
     from recbole.config import Config
     from recbole.utils import get_model
 
@@ -42,7 +39,7 @@ def restored_config(state: dict[str, Any], bridged: bool) -> Any:
 
 
 def patch_config(configurator: Any) -> None:
-    """A Config is pickled as plain values; torch's safe loader knows what RecBole writes."""
+    """A Config is pickled as plain values; torch's safe loader accepts what RecBole writes."""
     from torch.serialization import add_safe_globals
 
     def reduced(self: Any, protocol: Any) -> Any:

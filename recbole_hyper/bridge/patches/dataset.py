@@ -1,4 +1,4 @@
-"""RecBole's dataset: one reading of the files whatever the version of pandas, and what pandas 3 broke."""
+"""RecBole's dataset: it reads files the same under every version of pandas, and fills missing values under pandas 3."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
     """``Dataset._load_feat``: :mod:`recbole_hyper.data.atomic` reads the values exactly as the file has them.
 
-    The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails over an empty
-    sequence. Lines of another width than the header are taken, with a warning.
+    The original joins lines between quotation marks, drops ids such as NA and, under pandas 3, fails on an empty
+    sequence. Lines of another width than the header give a warning.
     """
     from recbole.utils import FeatureSource, FeatureType
 
@@ -46,7 +46,7 @@ def _load_feat(self: Any, filepath: str, source: Any) -> pd.DataFrame | None:
         separator=separator,
         seq_separator=self.config["seq_separator"],
         encoding=encoding,
-        # RecBole takes such lines as far as they go; this package's own dataset names them
+        # RecBole reads such lines as far as it can; this package's dataset refuses them
         lenient=not getattr(self, "refuses_faulty_lines", False),
     )
     for field, type_name in columns.items():
@@ -91,7 +91,7 @@ def patch_len(module: Any) -> None:
 
 
 def patch_dataset(module: Any) -> None:
-    """One reading of the files for all versions of pandas; ``fillna(inplace=True)`` through a column is gone."""
+    """Files are read the same under every version of pandas; ``fillna(inplace=True)`` through a column is replaced."""
     for method in (_load_feat, _fill_nan):
         setattr(module.Dataset, method.__name__, method)
     patch_len(module)

@@ -76,8 +76,7 @@ def _get_model(name: str) -> type:
         raise ConfigError(later)
     hint = did_you_mean(name, [*stock, *ours], " Did you mean ", 4, 0.5)
     raise ConfigError(
-        f"{name!r} is the name of no model of RecBole and of none of this package.{hint} "
-        f"Models of this package: {', '.join(ours)}"
+        f"{name!r} is no model of RecBole or of this package.{hint} Models of this package: {', '.join(ours)}"
     )
 
 
@@ -134,7 +133,7 @@ def _given(key: str, files: Sequence[Any], settings: Mapping[str, Any]) -> Any:
         return settings[key]
     found = None
     for file in files:
-        with contextlib.suppress(OSError, ValueError):  # what is wrong with it is said where it is read
+        with contextlib.suppress(OSError, ValueError):  # a broken file fails where it is read
             found = read_yaml(Path(file)).get(key, found)
     return found
 
@@ -170,7 +169,7 @@ def _in_trial() -> bool:
 
 
 def _report(**metrics: Any) -> None:
-    """``tune.report`` as RecBole knows it: ray 2 takes a dictionary, and only in a trial."""
+    """``tune.report`` with RecBole's arguments; ray 2 takes a dictionary, and only in a trial."""
     from ray import tune
 
     if _in_trial():
@@ -204,8 +203,8 @@ def _run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
 
 
 def patch_quick_start(quick_start: Any) -> None:
-    """``tune.report`` of the installed ray, an objective function that brings the patches along, and no ``run`` of this
-    package's models in more processes, which would lack the patches.
+    """``tune.report`` of the installed ray, an objective function with the patches, and no ``run`` of this package's
+    models in more processes, which would lack the patches.
     """
     replace(quick_start, "run", _run)
     if isinstance(quick_start.tune, ModuleType):

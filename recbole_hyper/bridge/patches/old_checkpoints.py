@@ -1,7 +1,7 @@
-"""Checkpoints that RecBole wrote without this package, brought into the notation that torch's safe loader reads.
+"""Checkpoints that RecBole wrote without this package, translated for torch's safe loader.
 
-They are pickles of protocol 4, whose opcode for names that loader does not know. This module translates opcode by
-opcode into protocol 2 and executes nothing: torch decides what the file may load, as for any other file.
+They are pickles of protocol 4, which that loader cannot read. This module translates each opcode into protocol 2 and
+executes nothing: torch decides what the file may load, as for any other file.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _CONFIG = ("recbole.config.configurator", "Config")
 
 
 class OldConfig:
-    """Stands for RecBole's Config while one is read: an empty one, whatever the command line names."""
+    """A stand-in for RecBole's Config in a file: it does not read the command line."""
 
     def __new__(cls) -> Any:
         """Return a Config without content."""

@@ -32,7 +32,7 @@ _OUTDATED = ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label")
 
 
 def _get_data_struct(self: Any) -> Any:
-    """``Collector.get_data_struct``: 1.2.1 calls ``.cpu()`` of whatever it has, and counts of items are no tensors."""
+    """``Collector.get_data_struct``: 1.2.1 calls ``.cpu()`` of every value, and counts of items are no tensors."""
     import torch
 
     content = self.data_struct._data_dict
