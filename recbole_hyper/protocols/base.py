@@ -55,6 +55,18 @@ class Protocol(registry.Part):
         if self.by_rows:
             self.sizes(np.zeros(1, dtype=np.int64))
 
+    def cut(self, store: SequenceStore, train_lengths: Int64, valid_end: Int64, counts: dict[str, Any]) -> Split:
+        """Return the split whose training and validation parts end at these positions of each row, (U,) each.
+
+        Every later interaction is a case, but not the first one of a user: RecBole splits (prefix, target) rows.
+        """
+        rows, positions = store.row_of, store.positions
+        later = (positions >= train_lengths[rows]) & (positions > 0)
+        is_test = positions >= valid_end[rows]
+        valid, test = (Cases.build(store, rows[part], positions[part]) for part in (later & ~is_test, later & is_test))
+        refit_lengths = valid_end if self.refit else None
+        return Split(store, train_lengths, valid, test, refit_lengths=refit_lengths, counts=counts)
+
     def error(self, text: str) -> ProtocolError:
         """Return an error that names the split and its argument."""
         return ProtocolError(f"split {{{registry.name_of('protocols', type(self))}: {self.argument!r}}}: {text}")

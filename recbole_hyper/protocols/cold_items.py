@@ -42,6 +42,7 @@ class ColdItems(Protocol):
             raise self.error("this split has no refit and no successive targets: it has one target per user and part")
 
     def split(self, store: SequenceStore) -> Split:
+        self.check_argument()
         given = self.read_settings(self.argument)
         among = given["among"]
         drawn = draw_items(store, {part: given[part] for part in ("valid", "test")}, given["seed"])

@@ -7,7 +7,7 @@ import numpy as np
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.protocols.base import Protocol, ProtocolError
 from recbole_hyper.registry import register
-from recbole_hyper.types import Cases, Int64, Split
+from recbole_hyper.types import Int64, Split
 
 PARTS = {"valid_and_test": 2, "valid_only": 1, "test_only": 1}
 
@@ -43,23 +43,15 @@ class LeaveOneOut(Protocol):
     def split(self, store: SequenceStore) -> Split:
         # RecBole splits (prefix, target) rows, of which a user has one less than interactions
         sizes, lengths = self.sizes(np.maximum(store.lengths - 1, 0)), store.lengths
-        train_lengths = lengths - sizes[:, 1:].sum(axis=1)
-        valid, test = np.flatnonzero(sizes[:, 1]), np.flatnonzero(sizes[:, 2])
-        if self.argument == "valid_and_test" and len(test) and not len(valid):
+        if self.argument == "valid_and_test" and sizes[:, 2].any() and not sizes[:, 1].any():
             raise self.error(
                 "no user has the 4 interactions that a validation case needs; use test_only, or a dataset with longer "
                 "histories"
             )
-        return Split(
-            store,
-            train_lengths,
-            Cases.build(store, valid, train_lengths[valid]),
-            Cases.build(store, test, lengths[test] - 1),
-            refit_lengths=lengths - sizes[:, 2] if self.refit else None,
-            counts={
-                "users": store.n_rows,
-                "users with 1 interaction, in no part": int((lengths == 1).sum()),
-                "users with 2 interactions, trained on only": int((lengths == 2).sum()),
-                "users with 3 interactions, without a validation case": int((lengths == 3).sum()),
-            },
-        )
+        counts = {
+            "users": store.n_rows,
+            "users with 1 interaction, in no part": int((lengths == 1).sum()),
+            "users with 2 interactions, trained on only": int((lengths == 2).sum()),
+            "users with 3 interactions, without a validation case": int((lengths == 3).sum()),
+        }
+        return self.cut(store, lengths - sizes[:, 1:].sum(axis=1), lengths - sizes[:, 2], counts)

@@ -8,7 +8,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import is_number
 from recbole_hyper.protocols.base import Protocol
 from recbole_hyper.registry import register
-from recbole_hyper.types import Cases, Int64, Split
+from recbole_hyper.types import Int64, Split
 
 
 def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
@@ -28,40 +28,31 @@ def part_sizes(totals: Int64, ratios: list[float]) -> Int64:
     return sizes
 
 
-def shares_of(protocol: Protocol) -> list[float]:
-    """Return the shares of training, validation and test that a split has; ProtocolError for anything else."""
-    given = protocol.argument
-    right = isinstance(given, list | tuple) and len(given) == 3
-    if not (right and all(is_number(share) and share >= 0 for share in given) and sum(given)):
-        raise protocol.error("three shares such as [0.8, 0.1, 0.1] are expected")
-    return list(given)
+class Shares(Protocol):
+    """Base of the splits whose argument is the shares of training, validation and test."""
 
+    def shares(self) -> list[float]:
+        """Return the three shares; ProtocolError for anything else."""
+        given = self.argument
+        right = isinstance(given, list | tuple) and len(given) == 3
+        if not (right and all(is_number(share) and share >= 0 for share in given) and sum(given)):
+            raise self.error("three shares such as [0.8, 0.1, 0.1] are expected")
+        return list(given)
 
-def cut(protocol: Protocol, store: SequenceStore, ends: tuple[Int64, Int64], counts: dict[str, Any]) -> Split:
-    """Return the split whose training and validation parts end at the positions ``ends`` of each row, (U,) each.
-
-    The first interaction of a user is no target, as RecBole splits (prefix, target) rows. ProtocolError if a part
-    with a positive share is empty.
-    """
-    rows, positions = store.row_of, store.positions
-    train_lengths, valid_end = ends
-    is_valid = (positions >= train_lengths[rows]) & (positions < valid_end[rows]) & (positions > 0)
-    is_test = (positions >= valid_end[rows]) & (positions > 0)
-    for part, share, chosen in zip(("validation", "test"), protocol.argument[1:], (is_valid, is_test), strict=True):
-        if share > 0 and not chosen.any():
-            raise protocol.error(f"the {part} part is empty; histories are too short, or its share is too small")
-    return Split(
-        store,
-        train_lengths,
-        Cases.build(store, rows[is_valid], positions[is_valid]),
-        Cases.build(store, rows[is_test], positions[is_test]),
-        refit_lengths=valid_end if protocol.refit else None,
-        counts=counts,
-    )
+    def cut(self, store: SequenceStore, train_lengths: Int64, valid_end: Int64, counts: dict[str, Any]) -> Split:
+        """As :meth:`Protocol.cut`; ProtocolError if a part with a positive share is empty."""
+        split = super().cut(store, train_lengths, valid_end, counts)
+        for part, share, cases in (
+            ("validation", self.argument[1], split.valid),
+            ("test", self.argument[2], split.test),
+        ):
+            if share > 0 and not len(cases):
+                raise self.error(f"the {part} part is empty; histories are too short, or its share is too small")
+        return split
 
 
 @register("protocols", "RS")
-class Ratio(Protocol):
+class Ratio(Shares):
     """``{RS: [0.8, 0.1, 0.1]}``: shares of each user's targets. A test history holds that user's earlier test items.
 
     With ``group_by: none`` the targets of all users together are split in time order, equal times by user.
@@ -75,7 +66,7 @@ class Ratio(Protocol):
             self.title = "ratio of all interactions"
 
     def sizes(self, totals: Int64) -> Int64:
-        return part_sizes(totals, shares_of(self))
+        return part_sizes(totals, self.shares())
 
     def split(self, store: SequenceStore) -> Split:
         if self.by_user:
@@ -85,7 +76,7 @@ class Ratio(Protocol):
         else:
             ends = self._of_all(store)
         counts = {"users": store.n_rows, "users with 1 interaction": int((store.lengths == 1).sum())}
-        return cut(self, store, ends, counts)
+        return self.cut(store, *ends, counts)
 
     def _of_all(self, store: SequenceStore) -> tuple[Int64, Int64]:
         """Return where training and validation of each row end, when all targets are split in one order of time."""
@@ -102,7 +93,7 @@ class Ratio(Protocol):
 
 
 @register("protocols", "TS")
-class TimeRatio(Protocol):
+class TimeRatio(Shares):
     """RecBole 1.2.1's ``{TS: [0.8, 0.1, 0.1]}``: the newest tenth of all targets is the test, whoever they belong to.
 
     Of what a user has before that point, the first 8 of 9 parts are training and the rest is validation. Validation
@@ -112,11 +103,11 @@ class TimeRatio(Protocol):
     title = "time-based ratio"
 
     def check_argument(self) -> None:
-        if shares_of(self)[0] == 0:
+        if self.shares()[0] == 0:
             raise self.error("the first share, of training, must be above 0")
 
     def split(self, store: SequenceStore) -> Split:
-        shares = np.asarray(shares_of(self), dtype=np.float64) / np.sum(self.argument)
+        shares = np.asarray(self.shares(), dtype=np.float64) / np.sum(self.argument)
         # RecBole splits (prefix, target) rows: the first interaction of a user is no target
         is_target = store.positions > 0
         if not is_target.any():
@@ -127,4 +118,4 @@ class TimeRatio(Protocol):
         train_lengths = np.where(store.lengths > 0, trained + 1, 0)
         valid_end = np.where(store.lengths > 0, before + 1, 0).astype(np.int64)
         counts = {"users": store.n_rows, "users without a training target": int((trained == 0).sum())}
-        return cut(self, store, (train_lengths, valid_end), counts)
+        return self.cut(store, train_lengths, valid_end, counts)
