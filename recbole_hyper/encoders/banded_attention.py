@@ -40,9 +40,8 @@ class Heads(NamedTuple):
 def relative_shift(by_distance: Tensor, direction: str) -> Tensor:
     """Turn scores by distance (..., L, L) into scores by key position, with a pad and a view.
 
-    Column m of ``by_distance`` is distance L-1-m for ``past``, distance m for ``future``. Entry (i, j) of the result is
-    the score at distance |i - j| if key j is on the side of ``direction``: j <= i for ``past``, j >= i for
-    ``future``. Values on the other side are meaningless and must be masked.
+    Column m of ``by_distance`` is distance L-1-m for ``past``, m for ``future``. Entry (i, j) of the result is the
+    score at distance |i - j| if key j is on that side of query i; the other side is meaningless and must be masked.
     """
     length = by_distance.shape[-1]
     # with one more column, the offset of row i moves by i in the flat view
@@ -85,8 +84,7 @@ def dense_attention(heads: Heads, dropout: float = 0.0, *, return_maps: bool = F
 def blocked_attention(heads: Heads, dropout: float = 0.0) -> Tensor:
     """Attend as :func:`dense_attention`, by blocks of queries that see their own keys and those of the block before.
 
-    Blocks have c = max(windows) - 1 positions, the farthest that a query sees. Scores are (B, h, L / c, c, 2c): 2c per
-    query instead of L.
+    Blocks have c = max(windows) - 1 positions, the farthest that a query sees: 2c scores per query instead of L.
     """
     if heads.direction == "past":
         return _blocked_past(heads, None, dropout)

@@ -100,7 +100,7 @@ class Encoder(Part, nn.Module, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective of a batch of windows, and its detached terms before weighting by name, for the log.
 
-        ``items`` and ``targets`` (B, L) are right-padded, 0 without a target; ``lengths`` (B,). The loss is
+        ``items`` and ``targets`` (B, L) are right-padded, 0 without a target. The loss is
         ``loss_of(states (n, d), targets (n,), rows (n,)) -> 0-d``, with the batch row of each state.
         """
         return loss_of(*supervised_states(self, items, targets, lengths)), {}
@@ -147,8 +147,8 @@ def _stated_options(cls: type) -> dict[str, Option]:
 class Trace:
     """The outputs of an encoder's layers.
 
-    Per layer, ``heads`` are the head outputs before they are mixed, (B, L, h, d/h), undefined at padding. ``maps`` are
-    the attention weights without dropout, (B, h, L, L), with rows that sum to 1; empty without ``return_maps``.
+    ``heads``: of each layer, the head outputs before they are mixed, (B, L, h, d/h), undefined at padding. ``maps``:
+    the attention weights without dropout, (B, h, L, L).
     """
 
     heads: list[Tensor] = field(default_factory=list)
@@ -216,8 +216,7 @@ def positions_from_end(lengths: Tensor, width: int) -> Tensor:
 def initialize(module: nn.Module, *, rule: str, std: float = 0.02) -> None:
     """Initialise every matrix of ``module`` in place; vectors keep torch's defaults.
 
-    ``rule`` is "xavier" (uniform, as in the HSASRec and SCE code) or "normal" (as in RecBole: standard deviation
-    ``std``, biases 0).
+    ``rule`` is "xavier" (uniform: HSASRec and SCE code) or "normal" (RecBole: deviation ``std``, biases 0).
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:

@@ -20,8 +20,8 @@ _HIDDEN = -10_000.0
 def low_pass(length: int, n_frequencies: int, *, circular: bool) -> Tensor:
     """Return the matrix (N, N) that keeps the ``n_frequencies`` lowest frequencies of N positions.
 
-    It is the circulant matrix of the real kernel w = irfft(1, ..., 1, 0, ..., 0). Without ``circular`` the kernel does
-    not wrap: entry (i, j) is w[i - j] for j <= i. The last rows of both are equal.
+    It is the circulant matrix of the kernel w = irfft(1, ..., 1, 0, ..., 0), or without ``circular`` its lower
+    triangle.
     """
     spectrum = np.zeros(length // 2 + 1)
     spectrum[:n_frequencies] = 1.0

@@ -13,8 +13,7 @@ _LONGEST_PRODUCT = 256
 def causal_convolution(inputs: Tensor, kernel: Tensor) -> Tensor:
     r"""Return :math:`y_{ic} = \sum_{j \le i} w_{(i - j) c} x_{jc}` (B, L, d), of ``inputs`` x and ``kernel`` w (L, d).
 
-    Short sequences on a CPU are multiplied by a matrix per coordinate (d L L numbers); otherwise transforms of length
-    2 L are used.
+    Short sequences on a CPU are multiplied by a matrix per coordinate, others transformed at length 2 L.
     """
     batch, length, width = inputs.shape
     if inputs.device.type != "cpu" or length > _LONGEST_PRODUCT:

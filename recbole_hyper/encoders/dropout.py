@@ -7,10 +7,9 @@ _LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zero each element of ``x`` with probability ``p`` and scale the others so that the mean stays.
+    """Zero each element of ``x`` with probability ``p``, and scale the others so that the mean stays.
 
-    One 64-bit draw decides four elements, while torch draws for each: 1.9 ns per element instead of 8.2. ``p`` is
-    rounded to 1/65536, and the scale uses the rounded value.
+    One 64-bit draw decides four elements: 1.9 ns per element instead of torch's 8.2. ``p`` is rounded to 1/65536.
     """
     if x.device.type != "cpu":
         return nn.functional.dropout(x, p)

@@ -166,8 +166,7 @@ class DualEncoder(Encoder):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the objective and those of ``past_loss``, ``future_loss``, ``transfer_loss`` that apply.
 
-        The past states predict ``targets``; the future states have read these and predict ``items``. ``loss_of`` is
-        called once for each direction; see :meth:`Encoder.training_loss`.
+        The past states predict ``targets``; the future states, which have read these, predict ``items``.
         """
         past, future, shares, rows, columns = [], [], [], [], []
         for group, width in groups_with_widths(items, lengths, self.step_rows):

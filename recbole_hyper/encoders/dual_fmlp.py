@@ -9,8 +9,7 @@ from recbole_hyper.registry import register
 class DualFMLPEncoder(DualEncoder, backbone=FMLPEncoder):
     """Filter layers in each direction; the future one reads the sequence in reverse.
 
-    The published filter wraps around, so a state would see its target in both directions; the paper does not say how it
-    avoids that. Both settings of ``filter`` avoid it: ``circular`` trains on prefixes and suffixes, one state each. The
+    The published filter wraps around, so a state would see its target; both settings of ``filter`` avoid that. The
     transfer term compares the outputs of the filters, as one head of width d (ours).
     """
 

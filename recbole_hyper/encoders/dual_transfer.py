@@ -57,8 +57,7 @@ def _distance_log_distribution(maps: Tensor, lengths: Tensor, direction: str) ->
 def distance_distribution(maps: Tensor, lengths: Tensor, direction: str) -> Tensor:
     """Return (B, h, L) the attention at each distance from the query, averaged over the real queries of each user.
 
-    Column m holds distance m; rows sum to 1 for users with a position. ``maps`` (B, h, L, L) are attention weights,
-    zero on the side that ``direction`` (``past`` or ``future``) does not see; ``lengths`` (B,) real positions.
+    ``maps`` (B, h, L, L) are attention weights, zero on the side that ``direction`` (past or future) does not see.
     """
     length = maps.shape[-1]
     real = torch.arange(length, device=maps.device) < lengths[:, None]

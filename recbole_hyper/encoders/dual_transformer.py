@@ -32,8 +32,7 @@ class TracedTransformerEncoder(TransformerEncoder):
 class DualTransformerEncoder(DualEncoder, backbone=TracedTransformerEncoder):
     """A transformer with absolute positions in each direction; the future one reads the sequence in reverse.
 
-    The paper prints no settings for this backbone. It has neither windows nor relative positions, as in one direction,
-    and takes its settings from DualRec's code and its block from RecBole.
+    The paper prints no settings for it: they are those of DualRec's code, and the block is RecBole's.
     """
 
     model_defaults = {"MAX_ITEM_LIST_LENGTH": 50}  # DualRec's code

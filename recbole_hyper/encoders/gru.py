@@ -59,7 +59,7 @@ class GRUEncoder(Encoder):
 def scanned(gru: nn.GRU, inputs: Tensor) -> Tensor:
     """Return ``gru(inputs)[0]`` in evaluation, (B, L, d), as one operation per layer.
 
-    torch exports nn.GRU step by step, which would fix the length.
+    torch exports nn.GRU step by step, which fixes the length.
     """
     from torch._higher_order_ops import scan
 

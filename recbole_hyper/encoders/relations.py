@@ -34,7 +34,7 @@ class Relations(NamedTuple):
 def time_buckets(queries: Tensor, times: Tensor, n_buckets: int, later: Tensor) -> Tensor:
     """Return (B, Q, L) int32 the bucket min(n, floor(log(max(1, |t_i - t_j|)) / 0.301)), n + 1 where ``later``.
 
-    The times t_i of ``queries`` (B, Q) and t_j (B, L) are float64, because Unix seconds do not fit into float32.
+    The times of ``queries`` (B, Q) and all ``times`` (B, L) are float64, as Unix seconds do not fit into float32.
     ``later`` is (Q, L) or (B, 1, L).
     """
 
@@ -80,8 +80,7 @@ def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
 class RelationalBlock(nn.Module):
     """Base of the blocks of a :class:`RelationalEncoder`: projections, norms without weights, relative weights.
 
-    A subclass sets its ``norm`` and the number of ``channels`` that attend to the same values. Dropout applies before
-    the output projection.
+    A subclass sets its ``norm``, and how many ``channels`` attend to the same values.
     """
 
     norm: ClassVar[type[nn.LayerNorm] | type[nn.RMSNorm]]

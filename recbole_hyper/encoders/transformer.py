@@ -34,15 +34,11 @@ def attention_with_pads(
     n_pads: Tensor,
     dropout_prob: float,
 ) -> Tensor:
-    """Attend to real positions and to ``n_pads`` (B,) padded positions, which all have the key and value ``pad``.
+    """Attend to real positions and to ``n_pads`` (B,) padded ones, which all have the key and value ``pad`` (h, w).
 
-    The pads of a row share one logit, which has the weight of ``n_pads`` equal terms of the softmax. Dropout draws for
-    each padded position.
-
-    Args:
-        query, key, value: (B, h, Q, w) and twice (B, h, L, w).
-        pad: key and value of a padded position, (h, w) each.
-        mask: broadcasts to (B, h, Q, L); True where a query attends.
+    The pads of a row share one logit, which has the weight of ``n_pads`` equal terms of the softmax; dropout draws for
+    each. ``query`` is (B, h, Q, w), ``key`` and ``value`` (B, h, L, w); ``mask`` broadcasts to (B, h, Q, L) and is True
+    where a query attends.
     """
     query = query * query.shape[-1] ** -0.5
     scores = (query @ key.transpose(-1, -2)).masked_fill_(~mask, -torch.inf)
@@ -87,9 +83,8 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend from ``query`` (B, Q, d) to ``memory`` (B, L, d): (B, Q, d).
 
-        Without ``visible``, Q = L and a position attends to itself and earlier ones. With ``visible`` (B, 1, 1, L),
-        every query attends to these positions, without dropout. ``n_pads`` (B,) adds zero vectors to the memory of a
-        row, which every query attends to.
+        Without ``visible``, Q = L and a position attends to itself and earlier ones; with ``visible`` (B, 1, 1, L),
+        every query attends to these, without dropout. ``n_pads`` (B,) zero vectors of a row are attended to as well.
         """
         batch, length, width = query.shape
 

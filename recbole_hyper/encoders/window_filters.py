@@ -64,9 +64,9 @@ class WindowFilterLayer(nn.Module):
 class WindowFilterEncoder(Encoder):
     """Item vectors plus learned positions that count from the end, a norm, and layers with filters of length N.
 
-    A circular filter wraps around, so every state of a window but the last depends on later items. Therefore each
-    prefix gets its own right-aligned window, and its last state is used. That is about L times the work; recomputation
-    bounds the memory.
+    A circular filter wraps around, so every state of a window but the last depends on later items. Each prefix then
+    gets its own right-aligned window, and its last state is used: about L times the work; recomputation bounds the
+    memory.
 
     A subclass sets ``made_of`` to the class of its layers. ValueError for sequences above ``max_length``.
     """

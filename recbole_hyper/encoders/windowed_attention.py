@@ -32,22 +32,13 @@ class WindowedAttention(nn.Module):
 
     .. math:: score_{ij} = \frac{(q_i + u)^T k_j + (q_i + v)^T r_{|i-j|}}{\sqrt{d/h}}
 
-    with :math:`r = W_r\,sinusoid(|i-j|)` (``transformer_xl``, the published code) or a learned vector per distance
-    (``learned``, the paper), or without u, v and r (``none``). The code uses the sinusoid of the signed distance; for
-    the other direction that changes only the sign of the sine half of W_r, which is learned.
+    with :math:`r = W_r\,sinusoid(|i-j|)` (``transformer_xl``, the published code), a learned vector per distance
+    (``learned``, the paper), or without u, v and r (``none``). The code uses the sinusoid of the signed distance, which
+    differs only in the sign of the learned sine half of W_r. ``direction`` is ``past`` (causal) or ``future``; both
+    include the query's own position.
 
-    No tensor is larger than (B, h, L, L + 1). Heads with windows well below L are computed in blocks
-    (:func:`blocked_attention`).
-
-    Dropout applies to the attention weights, and to the position vectors with one draw for the batch. The published
-    code draws for each user, which was not better on Amazon Beauty.
-
-    Args:
-        hidden_size: d, a multiple of h = ``n_heads``.
-        max_length: the longest sequence.
-        direction: ``past`` (causal) or ``future`` (anti-causal); both include the query's own position.
-
-    ValueError for an option out of range.
+    No tensor is larger than (B, h, L, L + 1). Dropout applies to the attention weights, and to the position vectors
+    with one draw for the batch (published code: one for each user, which was not better on Amazon Beauty).
     """
 
     sinusoid: Tensor
@@ -110,12 +101,8 @@ class WindowedAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Attend from ``inputs`` (B, L, d) with ``lengths`` (B,) real positions, at least 1 in each row.
 
-        Returns:
-            the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and, with ``return_maps``, the
-            attention weights before dropout (B, h, L, L), else None.
-
-        Raises:
-            ValueError: L exceeds ``max_length``.
+        Returns the mixed output (B, L, d), the head outputs before mixing (B, L, h, d/h), and with ``return_maps`` the
+        attention weights before dropout (B, h, L, L), else None. ValueError if L exceeds ``max_length``.
         """
         length = inputs.shape[1]
         if length > self.max_length:

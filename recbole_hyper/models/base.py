@@ -213,7 +213,7 @@ class HyperRecommender(OwnModel, SequentialRecommender):
         return items, lengths, interaction[self.TIME_SEQ]
 
     def calculate_loss(self, interaction: Any) -> Tensor:
-        """Return the training loss of a batch, shape (), and set ``loss_terms``.
+        """Return the training loss of a batch, 0-d, and set ``loss_terms``.
 
         ValueError for (prefix, target) rows if the encoder reads the future.
         """

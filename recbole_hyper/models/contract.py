@@ -97,7 +97,7 @@ def cosine(items: Tensor, vectors: Tensor) -> tuple[str, Tensor]:
 def item_vectors(model: Any) -> Tensor | None:
     """Return the item vectors (n_items, d) of any model, padding included, or None.
 
-    For RecBole's models: the output of the graph convolutions, or else the item embedding.
+    For RecBole's models: the output of the graph convolutions, else the item embedding.
     """
     if isinstance(model, OwnModel):
         return model.item_vectors()

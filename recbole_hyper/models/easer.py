@@ -36,9 +36,9 @@ def gram_matrix(matrix: scipy.sparse.csr_matrix) -> npt.NDArray[np.float64]:
 
 
 def item_weights(gram: npt.NDArray[np.float64], reg_weight: float) -> npt.NDArray[np.float32]:
-    """Return B (n_items, n_items) with ``B_ij = -P_ij / P_jj``, ``B_jj = 0``, ``P = (gram + reg_weight I)^-1``.
+    """Return B (n_items, n_items), ``B_ij = -P_ij / P_jj``, ``B_jj = 0``, with ``P = (gram + reg_weight I)^-1``.
 
-    ``gram`` is overwritten: its Cholesky factor and its inverse take its place.
+    ``gram`` is overwritten.
     """
     gram[np.diag_indices_from(gram)] += reg_weight
     factor, status = scipy.linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)

@@ -43,12 +43,8 @@ class ItemMemory:
 
         m(j) = sum_k a_k C[h_k, j] / n[h_k],   a_k proportional to decay^k n[h_k]^0.5
 
-    over the items that were counted.
-
-    Args:
-        counts: (n_items, n_items) counts of the strongest neighbours of each item.
-        totals: (n_items,) sums of the rows of the uncut counts.
-        window: how many of the newest items are asked.
+    over the items that were counted. ``counts`` (n_items, n_items) are those of the strongest neighbours of each item,
+    ``totals`` (n_items,) the sums of all; the ``window`` newest items of a history are used.
     """
 
     def __init__(self, counts: scipy.sparse.csr_matrix, totals: Float32, *, window: int) -> None:
@@ -102,8 +98,8 @@ def log_mixture(logits: Tensor, memory: scipy.sparse.csr_matrix, share: float) -
 class MixtureSearch:
     """NDCG@10 of every :data:`SHARES` and :data:`DECAYS`, over cases whose logits come block by block.
 
-    Only the ten best items of the network and those of the memory can be among the ten best of a mixture: of a row
-    nothing else is compared.
+    The ten best items of a mixture are among the ten best of the network and the items of the memory: it compares
+    these.
     """
 
     def __init__(self, memory: ItemMemory, *, exclude_seen: bool) -> None:

@@ -15,7 +15,7 @@ from recbole_hyper.registry import register
 class Pop(LinearRecommender):
     """Every user gets the items with the most training interactions.
 
-    It replaces RecBole's model of this name, which counts an item only once per batch. Here every interaction counts.
+    RecBole's model of this name counts an item only once per batch; this one counts every interaction.
     """
 
     counts: Tensor

@@ -24,9 +24,8 @@ GRAM_ITEMS = 8000
 def item_factors(matrix: scipy.sparse.csr_matrix, rank: int, scaling: float, seed: int = 0) -> npt.NDArray[np.float32]:
     """Return V (n_items, rank), the leading right singular vectors of the columns scaled by popularity.
 
-    Its first k columns are those of rank k; ``rank`` is at most min(users, items). ``scaling`` is in 0..1 (see
-    ``scaled_columns``): 1 is the plain SVD, 0 divides every column by its norm. ``seed`` starts the iteration that
-    replaces the dense decomposition above 8,000 items.
+    ``rank`` is at most min(users, items). ``scaling`` is in 0..1: 1 is the plain SVD, 0 divides every column by its
+    norm (``scaled_columns``). ``seed`` starts the iteration that replaces the dense decomposition above 8,000 items.
     """
     vectors = top_eigenpairs(scaled_columns(matrix, scaling), rank, seed, dense=GRAM_ITEMS)[1]
     return np.ascontiguousarray(vectors, dtype=np.float32)

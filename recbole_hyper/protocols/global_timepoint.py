@@ -14,16 +14,14 @@ from recbole_hyper.types import Cases, Split
 class GlobalTimepoint(Protocol):
     """``{GT: {valid: 0.9, test: 0.95}}``: training before the first point, validation before the second, then test.
 
-    Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). With
-    ``successive: true`` every interaction of a part is a case, with everything before it as history, earlier cases
-    included; else the first of each user. ``target: last`` beside the points takes the last of each user instead, with
-    everything before it as history (Gusak et al. 2025, "Time to Split", global temporal split).
+    Each point is a quantile of all times, a date, or a duration from the end (see :func:`boundary`). By default the
+    first interaction of each user in a part is a case. With ``successive: true`` every interaction is one, with
+    everything before it as history; with ``target: last`` it is the last one (Gusak et al. 2025, "Time to Split").
+    ``max_cases: 50000`` moves the start of a part until it has at most that many interactions, as the paper's code.
 
     Interactions with items that were not trained on are left out, as targets and in histories. Users who appear later
     stay: their first interaction is history and no case. With ``refit: True`` the final model is trained on train +
     validation, and items of both count as known in the test.
-    ``max_cases: 50000`` beside the points moves the start of a part until it holds at most that many interactions,
-    as the paper's code does.
     """
 
     title = "global timepoint"

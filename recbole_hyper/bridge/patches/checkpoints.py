@@ -85,8 +85,8 @@ def patch_models(abstract: Any) -> None:
 def _save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
     """``Trainer._save_checkpoint``: the same content, in the pickle protocol that torch's safe loader reads.
 
-    The original writes protocol 4. Of the other parameters, modules are left out: SASRecF, GRU4RecF, FDSA, DIN and DIEN
-    name one that holds the whole dataset, and its tensors are in ``state_dict`` already.
+    Modules among the other parameters are left out: SASRecF, GRU4RecF, FDSA, DIN and DIEN name one that holds the whole
+    dataset, and its tensors are in ``state_dict`` already.
     """
     import torch
     from recbole.utils import set_color

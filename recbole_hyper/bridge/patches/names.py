@@ -52,10 +52,8 @@ def _is_bridged(config: Any) -> bool:
 
 
 def _get_model(name: str) -> type:
-    """Return RecBole's model class of that name, else that of this package.
-
-    RecBole's own function ends, for any name that it does not know, in the import of lightgbm and xgboost.
-    """
+    """Return RecBole's model class of that name, else that of this package."""
+    # for an unknown name, RecBole's own function ends in the import of lightgbm and xgboost
     from recbole_hyper import registry
     from recbole_hyper.errors import ConfigError, did_you_mean
     from recbole_hyper.recbole_files import later_model, recbole_models

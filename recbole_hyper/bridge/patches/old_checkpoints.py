@@ -55,10 +55,7 @@ def _old_pickle(file: Path) -> tuple[str, bytes]:
 
 
 def translated(data: bytes) -> bytes:
-    """Return a pickle of protocol 3 or 4 in the opcodes of protocol 2.
-
-    Texts are written out wherever they occur, so that the two that name a class can be put into one opcode.
-    """
+    """Return a pickle of protocol 3 or 4 in the opcodes of protocol 2; texts are written out wherever they occur."""
     written: list[bytes] = [b"\x80\x02"]
     texts: dict[int, str] = {}  # by the number of the piece that writes it
     memo: dict[int, str] = {}
