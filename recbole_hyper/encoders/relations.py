@@ -69,14 +69,6 @@ def looked_up(weights: Tensor, index: Tensor, later: float) -> Tensor:
     return table.index_select(0, index.reshape(-1)).view(index.shape)
 
 
-def head_width(hidden_size: int, n_heads: int, **given: int | None) -> int:
-    """Return the width that is ``given`` by its name, or if it is None, hidden_size / n_heads."""
-    ((name, width),) = given.items()
-    if width is None and hidden_size % n_heads:
-        raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; give {name}")
-    return width or hidden_size // n_heads
-
-
 class RelationalBlock(nn.Module):
     """Base of the blocks of a :class:`RelationalEncoder`: projections, norms without weights, relative weights.
 
@@ -101,8 +93,10 @@ class RelationalBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.n_heads, self.max_length, self.std = n_heads, max_length, initializer_range
-        keys = n_heads * head_width(hidden_size, n_heads, attention_dim=attention_dim)
-        values = n_heads * head_width(hidden_size, n_heads, linear_dim=linear_dim)
+        for name, given in (("attention_dim", attention_dim), ("linear_dim", linear_dim)):
+            if given is None and hidden_size % n_heads:
+                raise ValueError(f"n_heads={n_heads} does not divide hidden_size={hidden_size}; give {name}")
+        keys, values = (n_heads * (width or hidden_size // n_heads) for width in (attention_dim, linear_dim))
         gates = self.channels * values
         self.widths = (values, keys)
         self.weights = RelativeWeights(max_length, n_time_buckets, initializer_range)
