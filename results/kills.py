@@ -24,6 +24,7 @@ KILLS = {
     "runs and refits, inside epochs": (points.IN_EPOCHS, None, points.INSIDE),
     "sweeps, inside epochs": (points.IN_SWEEPS, {"space": points.SPACE}, points.OF_SWEEPS),
     "warm starts and refits, inside epochs": (points.IN_WARM_STARTS, {"warm": True}, points.INSIDE),
+    "runs and refits on two workers, inside epochs": (points.IN_WORKERS, None, points.OF_WORKERS),
 }
 
 

@@ -52,7 +52,8 @@ class MoebiusGRU(nn.Module):
         num_layers: stacked layers, >= 1; a layer passes log_0 of its states to the next.
         batch_first: sequences are (B, L, .) instead of (L, B, .).
         dropout: rate in [0, 1), on the tangent vectors between layers.
-        curvature: c > 0; "learn" (starts at 1, one c for all layers); "auto" (set by :meth:`set_curvature`).
+        curvature: c > 0; "learn" (starts at 1, one c for all layers, ends at 1e-6, below which its gradient in float32
+            would be noise); "auto" (set by :meth:`set_curvature`).
         inputs: "tangent" (Euclidean vectors, used as tangent vectors at the origin) or "ball" (points).
         nonlinearity: phi of the candidate: "identity" (the paper) or "tanh".
         reset: "before" (W diag(r), the paper) or "after" the matrix (diag(r) (x) (W (x) h), as torch.nn.GRU).
@@ -120,7 +121,7 @@ class MoebiusGRU(nn.Module):
             for name, point in self.named_parameters()
             if name.startswith("bias_l")
         }
-        fresh = poincare_ball(curvature)
+        fresh = poincare_ball(curvature, learnable=self.learned)
         with torch.no_grad():
             self.ball.isp_c.copy_(fresh.isp_c)
             for name, tangent in tangents.items():

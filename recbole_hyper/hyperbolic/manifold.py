@@ -7,20 +7,32 @@ import geoopt
 import torch
 from torch import Tensor
 
+from recbole_hyper.geometry.head import LEAST_LEARNED
+
 
 def poincare_ball(curvature: float = 1.0, *, learnable: bool = False) -> geoopt.PoincareBall:
     """Return the ball of ``curvature`` c: c |x|^2 < 1, radius 1/sqrt(c), sectional curvature -c.
 
-    ``learnable`` makes c a trained parameter (it is softplus of ``isp_c``). ValueError for no finite number above 0.
+    ``learnable`` makes c a trained parameter: softplus of ``isp_c``, which ends at ``LEAST_LEARNED`` as in an output
+    head. ValueError for no finite number above 0, and to learn from below ``LEAST_LEARNED``.
     """
     if not (math.isfinite(curvature) and curvature > 0):
         raise ValueError(
             f"curvature={curvature}: a finite number above 0 is needed, such as 1.0 (flat layers: torch.nn)"
         )
-    ball = geoopt.PoincareBall(c=1.0, learnable=learnable)
+    if learnable and curvature < LEAST_LEARNED:
+        raise ValueError(f"curvature={curvature} (key curvature_init): {LEAST_LEARNED} is the least to learn from")
+    ball = _LearnedBall(c=1.0, learnable=True) if learnable else geoopt.PoincareBall(c=1.0)
     with torch.no_grad():  # geoopt's log(exp(c) - 1) is -inf or inf for very small or large c
         ball.isp_c.fill_(curvature + math.log(-math.expm1(-curvature)))
     return ball
+
+
+class _LearnedBall(geoopt.PoincareBall):
+    @property
+    def c(self) -> Tensor:
+        """Curvature, 0-d; at the floor, below which its gradient in float32 would be noise, it has none."""
+        return super().c.clamp(min=LEAST_LEARNED)
 
 
 class SharedBall(geoopt.PoincareBall):

@@ -35,7 +35,7 @@ def recommend_all(
     num_workers: int = 2,
     ray_address: str | None = None,
 ) -> Path:
-    """Recommend ``k`` items to every user of a finished run; returns the file, that of ``recbole-hyper recommend``.
+    """Recommend ``k`` items to every user of a finished run; return the file, that of ``recbole-hyper recommend``.
 
     Called again with the same settings it goes on where it was stopped, also with another number of workers.
 
@@ -64,14 +64,7 @@ def recommend_all(
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that compute the parts of a file of recommendations, see ``write_recommendations``.
-
-    Attributes:
-        folder: of the run.
-        num_workers: processes, each of which loads the run once.
-        ray_address: a running cluster, host:port; None starts one on this machine.
-        trust: arguments of ``trusting``, for the code that the folder names.
-    """
+    """Processes that compute parts, see ``write_recommendations``; ``trust`` are the arguments of ``trusting``."""
 
     folder: str | Path
     num_workers: int
@@ -111,6 +104,6 @@ class PartWriter:
         self.plan = plan
 
     def write(self, query: Query, file: str) -> int:
-        """Write the part of ``query`` into a file; returns its number of users."""
+        """Write the part of ``query`` into a file; return its number of users."""
         write_part(self.model.answer(query, self.plan), Path(file))
         return len(query)

@@ -44,28 +44,24 @@ def write_bundle(run: Path) -> Path:
         )
     model, config, catalogue = recommender.model, recommender.config, recommender.catalogue
     head = model.head if isinstance(model, HyperRecommender) else None
+    length = int(config["MAX_ITEM_LIST_LENGTH"] or 1)
     about: dict[str, Any] = {
-        "written_by": WRITTEN_BY,
-        "version": package_version(),
-        "run": state,
-        "max_length": int(config["MAX_ITEM_LIST_LENGTH"] or 1),
+        **{"written_by": WRITTEN_BY, "version": package_version(), "run": state, "max_length": length},
+        **{"n_items": catalogue.n_recommendable, "n_users": len(recommender.user_ids)},
         "curvature": head.curvature_value if head is not None and head.geometry.curved else None,
-        "n_items": catalogue.n_recommendable,
-        "n_users": len(recommender.user_ids),
         **{key: config[key] for key in _KEYS},
     }
     vectors, counts = recommender.scorer.vectors(), catalogue.columns["interactions"].to_numpy()
     with replaced_folder(folder) as part:
         if head is not None and model.scores_by_head:
             try:
-                write_graph(model, part / GRAPH, "onnx", about["max_length"], scores=True)
+                write_graph(model, part / GRAPH, "onnx", length, scores=True)
+                arrays = {"counts": counts, "vectors": vectors, "allowed": catalogue.allowed}
+                np.savez(part / ARRAYS, **{name: array for name, array in arrays.items() if array is not None})
+                if not (run / DATA / SEQUENCES).is_dir():
+                    recommender.store.save(part / SEQUENCES)
             except ConfigError as error:
                 logger.warning("%s; served by torch", error)
-        if (part / GRAPH).is_file():
-            arrays: dict[str, Any] = {"counts": counts, "vectors": vectors, "allowed": catalogue.allowed}
-            np.savez(part / ARRAYS, **{name: array for name, array in arrays.items() if array is not None})
-            if not (run / DATA / SEQUENCES).is_dir():
-                recommender.store.save(part / SEQUENCES)
         write_json(part / MAP, item_map(vectors, counts, catalogue.item_tokens, about["curvature"]))
         write_json(part / ABOUT, about)
     return folder

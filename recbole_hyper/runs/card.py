@@ -9,7 +9,7 @@ import yaml
 from recbole_hyper.files import plain, write_text
 
 CARD = "README.md"
-# the first key of a card of this package, by which it is known
+# by which a card of this package is known
 _MARK = "library_name: recbole_hyper"
 _SETTINGS = (
     "encoder", "geometry", "loss_type", "curvature", "hidden_size", "n_layers", "n_heads", "MAX_ITEM_LIST_LENGTH",
@@ -33,37 +33,29 @@ def card_of(result: Mapping[str, Any]) -> str:
     """Return the text of a card."""
     model, dataset, config = result["model"], result["dataset"], result.get("config", {})
     metrics = result.get("test") or result.get("valid") or {}
+    entry = {
+        "task": {"type": "recommendation", "name": "next-item recommendation"},
+        "dataset": {"name": str(dataset), "type": str(dataset)},
+        "metrics": [{"type": name, "value": value} for name, value in metrics.items()],
+    }
     header = {
         "tags": ["recommendation", "sequential-recommendation", "recbole"],
         "datasets": [str(dataset)],
         "metrics": sorted({name.partition("@")[0] for name in metrics}),
-        "model-index": [
-            {
-                "name": str(model),
-                "results": [
-                    {
-                        "task": {"type": "recommendation", "name": "next-item recommendation"},
-                        "dataset": {"name": str(dataset), "type": str(dataset)},
-                        "metrics": [{"type": name, "value": value} for name, value in metrics.items()],
-                    }
-                ],
-            }
-        ],
+        "model-index": [{"name": str(model), "results": [entry]}],
     }
     front = _MARK + "\n" + yaml.safe_dump(plain(header), sort_keys=False, allow_unicode=True)
     settings = [f"| {key} | {config[key]} |" for key in _SETTINGS if config.get(key) is not None]
     counts = {"users": "n_users", "items": "n_items", "interactions": "n_interactions"}
     data = ", ".join(f"{result[key]:,} {name}" for name, key in counts.items() if result.get(key) is not None)
-    seen = "Items of the history are left out of the ranking." if result.get("exclude_seen") else (
-        "Items of the history can be ranked again."
-    )  # fmt: skip
+    seen = "are left out of the ranking" if result.get("exclude_seen") else "can be ranked again"
     lines = [
         f"---\n{front}---\n",
         f"# {model} on {dataset}\n",
         "A recommender, trained by recbole_hyper: it ranks the items that may come next after a history.\n",
         f"## Data\n\n`{dataset}`: {data}. Fingerprint `{result.get('data_fingerprint', 'unknown')}`.\n",
-        f"## Protocol\n\n{result.get('protocol', '')}, `{config.get('eval_args', result.get('eval_args'))}`. {seen} "
-        "A target ranks behind every item with an equal score.\n",
+        f"## Protocol\n\n{result.get('protocol', '')}, `{config.get('eval_args', result.get('eval_args'))}`. Items of "
+        f"the history {seen}. A target ranks behind every item with an equal score.\n",
         f"## Figures\n\n{_figures(result)}\n",
         "## Settings\n\n| key | value |\n|---|---|\n" + "\n".join(settings) + "\n\nAll of them are in `config.yaml`.\n",
         "## Intended use\n\nRecommendations for people who use a catalogue like that of the data, for whom the next "
@@ -84,15 +76,13 @@ def _figures(result: Mapping[str, Any]) -> str:
     parts = [part for part in ("valid", "test") if result.get(part)]
     if not parts:
         return "No case was ranked."
-    names = list(result[parts[-1]])
-    rows = ["| metric | " + " | ".join(parts) + " |", "|---" * (len(parts) + 1) + "|"]
-    for name in names:
-        rows.append(f"| {name} | " + " | ".join(_figure(result, part, name) for part in parts) + " |")
+
+    def figure(part: str, name: str) -> str:
+        value, interval = result[part].get(name), (result.get(f"{part}_intervals") or {}).get(name)
+        text = f"{value:.4f}" if isinstance(value, float) else str(value)
+        return text if not interval else f"{text} [{interval[0]:.4f}, {interval[1]:.4f}]"
+
+    rows = [["metric", *parts], *([name, *(figure(part, name) for part in parts)] for name in result[parts[-1]])]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     said = f"\n\nIntervals: {result['interval_method']}." if result.get("interval_method") else ""
-    return "\n".join(rows) + said
-
-
-def _figure(result: Mapping[str, Any], part: str, name: str) -> str:
-    value, interval = result[part].get(name), (result.get(f"{part}_intervals") or {}).get(name)
-    text = f"{value:.4f}" if isinstance(value, float) else str(value)
-    return text if not interval else f"{text} [{interval[0]:.4f}, {interval[1]:.4f}]"
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + said

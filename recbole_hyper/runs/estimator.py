@@ -31,7 +31,7 @@ class Estimator:
     is_estimator = True
 
     def __init__(self, model: type, options: Mapping[str, Any]) -> None:
-        # a class of one's own is found again by its name when its run is loaded in this process
+        # a user's class is found again by its name when its run is loaded in this process
         self.model, self.options = register("models")(model), dict(options)
         Config(model, config_dict={**self.options, "interactions": "given"})
         self._run: tuple[dict[str, Any], Path] | None = None
@@ -45,7 +45,7 @@ class Estimator:
 
         Args:
             interactions: a pandas or polars DataFrame or an Arrow table with a user, an item and a time in each row.
-            eval_args: split and candidates, as everywhere; leave-one-out with full ranking where nothing is said.
+            eval_args: split and candidates; None is leave-one-out with full ranking.
             output_dir: folder of the run; None takes one that goes with this estimator, unless :meth:`save` keeps it.
 
         Raises what :func:`run` raises; what was fitted before then stays.
@@ -53,9 +53,7 @@ class Estimator:
         place = output_dir or self.options.get("output_dir")
         held = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")
         folder = Path(held.name) / "run" if held else Path(str(place))
-        keys = {**self.options, "output_dir": str(folder)}
-        if eval_args is not None:
-            keys["eval_args"] = eval_args
+        keys = {**self.options, "output_dir": str(folder), **({} if eval_args is None else {"eval_args": eval_args})}
         self._run = run(self.model, interactions=interactions, config_dict=keys), folder
         self._held, self._recommender = held, None
         return self
@@ -92,11 +90,12 @@ class Estimator:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what pickles and copies hold: a run's files but the state of training, for the folder of this ends."""
-        if self._run is None:
-            return {"model": self.model, "options": self.options}
-        files = [path for path in self.folder.rglob("*") if path.is_file() and path.name not in (LOCK, STATE)]
-        content = {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}
-        return {"model": self.model, "options": self.options, "result": self.result, "files": content}
+        state: dict[str, Any] = {"model": self.model, "options": self.options}
+        if self._run is not None:
+            files = [path for path in self.folder.rglob("*") if path.is_file() and path.name not in (LOCK, STATE)]
+            content = {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}
+            state |= {"result": self.result, "files": content}
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Estimator.__init__(self, state["model"], state["options"])

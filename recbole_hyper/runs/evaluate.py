@@ -1,6 +1,7 @@
 """Rank the cases of a finished run again: all items or drawn candidates, other metrics, windows on or off."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from recbole_hyper.evaluation.segments import check_segments, segment_table, seg
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.options import RANKING
 from recbole_hyper.runs.load import load_model, read_finished, read_run
-from recbole_hyper.runs.new_data import PROTOCOL, as_split, new_cases
+from recbole_hyper.runs.new_data import PROTOCOL, new_cases
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.validation import rank
@@ -42,8 +43,7 @@ def evaluate(
         output_dir: folder of the run.
         config_dict: keys of ``EVALUATION_KEYS``; of ``eval_args`` only ``mode`` may differ from the run.
         data: a csv or parquet file, or a frame, with users, items and times: interactions after ``since`` are the
-            test cases, each with all that came before it as history
-            (:func:`recbole_hyper.runs.new_data.new_cases`).
+            test cases, see :func:`recbole_hyper.runs.new_data.new_cases`.
         since: a date, or a time as in the data; None for the newest time of the run's data.
         segments: see :func:`recbole_hyper.evaluation.segments.segment_table`; the rows are in ``<part>_segments``.
 
@@ -57,9 +57,8 @@ def evaluate(
         ConfigError: no finished run there, or a key that changes more than the ranking.
         CheckpointError: the weights do not fit the data that are there now.
     """
-    changes = parse_keys(config_dict or {})
-    before = read_run(output_dir)
-    if not (Path(output_dir) / "result.json").is_file():
+    changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
+    if not (folder / "result.json").is_file():
         raise ConfigError(
             f"{output_dir} holds no finished run: result.json is missing; if it was stopped, continue it with "
             f"'recbole-hyper run --resume=True --output_dir={output_dir}'"
@@ -67,49 +66,46 @@ def evaluate(
     check_segments(segments)
     if since is not None and data is None:
         raise ConfigError(f"since={since!r} goes with data, a file of new interactions")
-    if isinstance(data, str | Path) and not Path(data).is_file():
+    file = Path(data) if isinstance(data, str | Path) else None
+    if file is not None and not file.is_file():
         raise ConfigError(f"--data={str(data)!r} is no file; csv or parquet with users, items and times is needed")
     content = {**_with_changes(before, changes), "save_cases": False, "log_wandb": False}
     config, dataset, split = read_finished(output_dir, content, data_set="data_path" in changes)
     model, refitted = load_model(config, dataset, split)
     # counted over the training part, as the run does, whether it was refit or not
     training = dataset.restrict(split.store, split.train_lengths)
+    name = _file_name(config["eval_args"]["mode"], changes)
     if data is not None:
-        split = as_split(split, new_cases(config, split, data, since))
-    valid, test = evaluations(split, training)
+        cases, counts = new_cases(config, split, data, since)
+        split = replace(split, test=cases, valid=split.valid[:0], counts=counts)
+        came = file_digest(file) if file else int(pd.util.hash_pandas_object(data).sum())
+        name = f"evaluation_new_data-{file.stem if file else 'frame'}-{digest([came, since, changes])}.json"
     outcome: dict[str, Any] = {}
-    items = Path(config["data_path"]) / f"{config['dataset']}.item"
-    for evaluation in (test,) if refitted else (valid, test):
+    for evaluation in evaluations(split, training)[refitted:]:
         if len(evaluation):
             ranks = rank(model, config, evaluation)
-            outcome |= report_part(config, evaluation, ranks, Path(output_dir))
+            outcome |= report_part(config, evaluation, ranks, folder)
             if segments:
-                cases = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
+                frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
+                items = Path(config["data_path"]) / f"{config['dataset']}.item"
                 names = list(outcome[evaluation.name])
-                outcome[f"{evaluation.name}_segments"] = segment_table(cases, segments, names, items=items)
+                outcome[f"{evaluation.name}_segments"] = segment_table(frame, segments, names, items=items)
     if not outcome:
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, **outcome}
-    name = _file_name(config["eval_args"]["mode"], changes)
-    if data is not None:
-        label = Path(data).stem if isinstance(data, str | Path) else "frame"
-        came = file_digest(Path(data)) if isinstance(data, str | Path) else int(pd.util.hash_pandas_object(data).sum())
-        what = [came, since, changes]
-        name = f"evaluation_new_data-{label}-{digest(what)}.json"
-    file = Path(output_dir) / name
-    write_json(file, result)
+    write_json(folder / name, result)
     for count, value in new_counts(result):
         print(f"{count}: {value}")
     print(metrics_table(outcome))
     for part in ("valid", "test"):
         if rows := outcome.get(f"{part}_segments"):
             print(f"\n{part}\n{segments_text(rows).text()}")
-    print(file)
+    print(folder / name)
     return result
 
 
 def new_counts(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the counts of an evaluation on new data, those that are not 0; [] for any other."""
+    """Return the counts of an evaluation on new data that are not 0; [] for any other."""
     counts = result["protocol_counts"]
     return [entry for entry in counts.items() if entry[1]] if counts["protocol"] == PROTOCOL else []
 
@@ -119,11 +115,8 @@ def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:
     modes = dict.fromkeys(map(str, mode.values() if isinstance(mode, Mapping) else [mode]))
     # files of candidates may share a name, and may change
     names = [f"{Path(one).stem}-{file_digest(Path(one))[:8]}" if Path(one).is_file() else one for one in modes]
-    stem = f"evaluation_{'_'.join(names)}"
     more = {key: plain(value) for key, value in sorted(changes.items()) if key != "eval_args"}
-    if not more:
-        return f"{stem}.json"
-    return f"{stem}-{'-'.join(more)}-{digest(more)}.json"
+    return "-".join([f"evaluation_{'_'.join(names)}", *more, *([digest(more)] if more else [])]) + ".json"
 
 
 def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,11 +133,8 @@ def _with_changes(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[s
     merge(merged, changes)
     if "valid_metric" not in changes and {"metrics", "topk"} & set(changes):
         check_metrics(merged["metrics"], merged["topk"])
-        merged["valid_metric"] = _any_metric(merged["metrics"], merged["topk"])
+        # nothing is selected, but the configuration wants a metric to select by
+        pair = [one if isinstance(one, list | tuple) else [one] for one in (merged["metrics"], merged["topk"])]
+        name, k = pair[0][0], pair[1][0]
+        merged["valid_metric"] = f"{name}@{k}" if has_cut_off(name) else name
     return merged
-
-
-def _any_metric(metrics: str | list[str], topk: int | list[int]) -> str:
-    """Return a metric that is computed: nothing is selected, but the configuration wants one to select by."""
-    first = metrics if isinstance(metrics, str) else metrics[0]
-    return f"{first}@{topk if isinstance(topk, int) else topk[0]}" if has_cut_off(first) else first

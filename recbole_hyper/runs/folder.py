@@ -18,25 +18,22 @@ import yaml
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.errors import LockedError
-from recbole_hyper.evaluation.results import package_version
-from recbole_hyper.files import locked, plain, read_json, read_written_yaml, write_json
+from recbole_hyper.files import locked, plain, read_json, read_written_yaml
 from recbole_hyper.options import AUTO, GROWS, PLACE
 from recbole_hyper.outputs import require_no_link
 from recbole_hyper.runs.plugin_files import require_same_plugins
-from recbole_hyper.runs.saved_data import ABOUT, DATA, FORMAT, read_about
+from recbole_hyper.runs.saved_data import ABOUT, DATA, read_about
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.build import read_data
 from recbole_hyper.training.checkpoint import REFIT, STATE, WEIGHTS, CheckpointError
 from recbole_hyper.training.loggers import EVENTS
 
-CONFIG, RESULT = "config.yaml", "result.json"
+CONFIG, RESULT, LOG = "config.yaml", "result.json", "run.log"
 # format of the folder, and the version of the package that wrote it; those of 0.1.0 have none
 ABOUT_RUN = "format.json"
-LOG = "run.log"
-NO_RUN = "not the configuration of a run"
 # held for the whole life of a run; a sweep has a lock of its own on the folders of its trials
 LOCK = ".run.lock"
-
+_NO_RUN = "not the configuration of a run"
 # what changes the outcome and may still differ in a resume, exact upwards only (more epochs, more patience, a refit)
 UPWARDS = sorted(deciding(GROWS))
 RESUMABLE_KEYS = deciding(PLACE, GROWS)
@@ -51,7 +48,7 @@ def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Pa
         return []
     file = Path(settings["output_dir"]) / CONFIG
     if file.is_file():
-        if read_begun(file.parent).keys() != read_written_yaml(file, NO_RUN).keys():
+        if read_begun(file.parent).keys() != read_written_yaml(file, _NO_RUN).keys():
             raise ConfigError(
                 f"{file.parent} is of an earlier version: it can be loaded and evaluated, but not resumed; train again "
                 "in another output_dir"
@@ -70,25 +67,16 @@ def read_begun(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
-    content = read_written_yaml(file, NO_RUN)
+    content = read_written_yaml(file, _NO_RUN)
     if not {"model", "dataset"} <= set(content):
         raise ConfigError(f"{file} is not the configuration of a run: it names no model and no dataset")
     require_same_plugins(folder)
     if (folder / ABOUT_RUN).is_file():
         read_about(folder / ABOUT_RUN)
-        return content
-    return _of_before(content)
-
-
-def _of_before(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a run of 0.1.0 in today's keys."""
-    # RecBole's opposite of exclude_seen was written beside it, and meant nothing
-    return {key: value for key, value in content.items() if key != "repeatable" or "exclude_seen" not in content}
-
-
-def write_format(folder: Path) -> None:
-    """Write the format of the folder of a run."""
-    write_json(folder / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
+    elif "exclude_seen" in content:
+        # 0.1.0 wrote RecBole's opposite of exclude_seen beside it, which meant nothing
+        content.pop("repeatable", None)
+    return content
 
 
 @contextlib.contextmanager
@@ -121,18 +109,11 @@ def seed_folder(folder: Path, seed: int | None) -> Path:
 def _holds_run(folder: Path) -> bool:
     """Return whether a run trained in ``folder``; a start that was refused before its first epoch left it free."""
     started = (folder / CONFIG).is_file() and (folder / LOG).is_file()
-    trained = any((folder / name).is_file() for name in (RESULT, "train.csv", STATE, WEIGHTS))
-    return trained if started else any((folder / name).is_file() for name in (CONFIG, RESULT))
+    trained = (RESULT, "train.csv", STATE, WEIGHTS)
+    return any((folder / name).is_file() for name in (trained if started else (CONFIG, RESULT)))
 
 
-def require_no_single_run(folder: Path) -> None:
-    """Raise ConfigError where a folder for the runs of several seeds holds one run itself."""
-    if _holds_run(folder):
-        raise ConfigError(f"{folder} holds a single run; choose another output_dir for the runs of several seeds")
-
-
-def require_no_seeds(folder: Path) -> None:
-    """Raise ConfigError where a folder for one run holds the folders of several seeds."""
+def _require_no_seeds(folder: Path) -> None:
     if any(folder.glob(f"seed-*/{CONFIG}")):
         raise ConfigError(f"{folder} holds runs of several seeds; choose another output_dir, or give --seeds again")
 
@@ -166,7 +147,7 @@ def _require_writable(folder: Path) -> None:
 
 def _require_free(config: Config, folder: Path) -> None:
     """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
-    require_no_seeds(folder)
+    _require_no_seeds(folder)
     if not _holds_run(folder):
         others = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
         # a run that was killed before it had a configuration leaves its data, complete
@@ -180,13 +161,9 @@ def _require_free(config: Config, folder: Path) -> None:
     if not config["resume"]:
         raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
     result = require_continued(config, folder)
-    if not result:
-        return
-    files = [folder / STATE, folder / WEIGHTS]
-    if result.get("refit_epochs"):
-        files += [folder / REFIT / STATE, folder / REFIT / WEIGHTS]
-    missing = [str(file.relative_to(folder)) for file in files if not file.is_file()]
-    if missing:
+    parts = [folder, folder / REFIT] if result.get("refit_epochs") else [folder] if result else []
+    files = [part / name for part in parts for name in (STATE, WEIGHTS)]
+    if missing := [str(file.relative_to(folder)) for file in files if not file.is_file()]:
         raise CheckpointError(
             f"{folder} holds a finished run without {' and '.join(missing)}: it would be trained again "
             "over its result; restore the file, or choose another output_dir"
@@ -231,13 +208,8 @@ def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> N
     # a key that came later stands for its default before, or for being off where it has none
     defaults = config.internal_config_dict
     earlier = {key: defaults.get(key, None if value else value) for key, value in now.items()} | before
-    changed = sorted(
-        key
-        for key in (set(now) | set(before)) - RESUMABLE_KEYS
-        if not config.ignores(key)
-        and now.get(key) != earlier.get(key)
-        and now.get(key) != AUTO  # the earlier run found the number
-    )
+    keys = sorted((set(now) | set(before)) - RESUMABLE_KEYS)
+    changed = [key for key in keys if not config.ignores(key) and now.get(key) not in (earlier.get(key), AUTO)]
     if changed:
         detail = "; ".join(f"{key}: {earlier.get(key)!r} before, {now.get(key)!r} now" for key in changed[:5])
         raise ConfigError(
@@ -249,10 +221,8 @@ def _require_same_run(config: Config, before: dict[str, Any], folder: Path) -> N
 def is_finished(config: Config, folder: Path) -> bool:
     """Return whether ``folder``, an output_dir, holds the result of the run that ``config`` asks for.
 
-    False where there is no result yet, and where a resume of the finished run gives exactly what is asked for: more
-    ``epochs``, a larger ``stopping_step``, ``refit`` added, the cases saved that were not. ConfigError for a run of
-    another configuration, one with more of these than is asked for, or on other data; ValueError for a result that
-    cannot be read.
+    False where there is no result yet, and where a resume gives exactly what is asked for: more of ``UPWARDS``, the
+    cases saved that were not. Raises as :func:`require_continued`; ConfigError for a run on other data.
     """
     result = require_continued(config, folder) if _holds_run(folder) else {}
     if not result:
@@ -279,11 +249,14 @@ def plan_runs(
 ) -> dict[int | None, dict[str, Any] | None]:
     """Return by seed the keys of each run that is left to do in ``folder``, None for one that is finished.
 
-    The seed None stands for the one run that is in ``folder`` itself, with the seed of its configuration. Nothing is
-    run, so that whatever is refused is refused before the first training: as :func:`is_finished`, and where ``folder``
-    holds a single run in the place of several seeds, or the other way round.
+    The seed None stands for the one run that is in ``folder`` itself, with the seed of its configuration. Whatever is
+    refused is refused here, before the first training: as :func:`is_finished`, and where ``folder`` holds a single run
+    in the place of several seeds, or the other way round.
     """
-    (require_no_seeds if None in seeds else require_no_single_run)(folder)
+    if None in seeds:
+        _require_no_seeds(folder)
+    elif _holds_run(folder):
+        raise ConfigError(f"{folder} holds a single run; choose another output_dir for the runs of several seeds")
     plans: dict[int | None, dict[str, Any] | None] = {}
     for seed in seeds:
         own, place = {**settings, **({} if seed is None else {"seed": seed})}, seed_folder(folder, seed)
@@ -317,7 +290,5 @@ def logging_to(output_dir: Path, level: str) -> Iterator[None]:
 
 
 class _NoColour(logging.Formatter):
-    """Leave out the escape sequences that RecBole puts into its messages."""
-
     def format(self, record: logging.LogRecord) -> str:
         return re.sub(r"\x1B\[[0-?]*[ -/]*[@-~]", "", super().format(record))

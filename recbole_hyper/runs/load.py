@@ -23,11 +23,11 @@ from recbole_hyper.yaml_files import merge
 logger = logging.getLogger("recbole_hyper")
 
 
-class StoredConfig(Config):
-    """The configuration of a finished run that has its own data: the data set may be gone."""
+class _StoredConfig(Config):
+    """The configuration of a run that has its own data: the data set may be gone."""
 
     def _check_dataset(self, root: str) -> None:
-        """Ask for no atomic file."""
+        pass
 
 
 def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: bool = False) -> Recommender:
@@ -40,8 +40,7 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         output_dir: folder of the run.
         trust_plugins: run the Python files and import the modules that the folder names; without it only those that
             have run in this process (see :mod:`recbole_hyper.runs.plugin_files`).
-        unfinished: take a run without a result too, such as one that was stopped in training, with the best weights so
-            far; ``differences`` then names their epoch.
+        unfinished: take the best weights so far of a run without a result; ``differences`` then names their epoch.
 
     Raises:
         ConfigError: no run there, one without a result, one of a newer format, code that is not trusted, or a model
@@ -62,15 +61,13 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
         merge(content, {"eval_args": {"mode": "full"}})
     config, data, split = _read(content, kept, cases=False)
     changed = [f"{output_dir} holds no data of its own (save_data): the data set was read again"]
-    if kept is not None:
-        changed = differences(kept, config)
-    for text in changed:
-        logger.warning("%s", text)
+    changed = changed if kept is None else differences(kept, config)
     model, refitted = load_model(config, data, split)
     if not finished:
         epoch = read_weights(Path(output_dir) / (REFIT if refitted else "") / WEIGHTS)[1].get("epoch")
         changed.append(f"{output_dir} has no result: these are the best weights up to now, of epoch {epoch}")
-        logger.warning("%s", changed[-1])
+    for text in changed:
+        logger.warning("%s", text)
     lengths: Any = split.refit_lengths if refitted else split.train_lengths
     return Recommender(
         ModelScorer(model, config, data.store, data.item_features if isinstance(model, OwnModel) else None),
@@ -91,10 +88,7 @@ def identity(output_dir: str | Path) -> dict[str, str]:
 
 
 def read_run(output_dir: str | Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder, to be read and not continued.
-
-    ConfigError for none, and for one that names code which is not trusted.
-    """
+    """Return the configuration of a run, to be read; ConfigError for none, and one that names untrusted code."""
     folder = Path(output_dir)
     return {**with_trusted_plugins(folder, read_begun(folder)), "output_dir": str(folder), "resume": False}
 
@@ -102,10 +96,10 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
 def read_finished(
     output_dir: str | Path, content: Mapping[str, Any], *, data_set: bool = False
 ) -> tuple[Config, SequenceDataset, Split]:
-    """Return configuration, data and split of a finished run, as ``content`` (see :func:`read_run`) asks for them.
+    """Return configuration, data and split of a finished run, as ``content`` (see :func:`read_run`) has them.
 
-    They come from the folder of the run; from the ``data_set`` where that is asked for, where the model reads
-    features, and where the folder holds no data.
+    They come from the folder of the run; from the data set where ``data_set`` says so, where the model reads features,
+    and where the folder holds no data.
     """
     return _read(content, None if data_set else read_saved_data(Path(output_dir)), cases=True)
 
@@ -113,14 +107,12 @@ def read_finished(
 def _read(content: Mapping[str, Any], kept: SavedData | None, *, cases: bool) -> tuple[Config, SequenceDataset, Split]:
     """Return configuration, data and split; of ``kept`` data a split with its ``cases``, or the training part alone.
 
-    No folder holds features of users, items or interactions: for a model that may ask for them the data set is read.
-    ConfigError where that is gone, or has changed.
+    For a RecBole model that may read features the data set is read. ConfigError where that is gone, or has changed.
     """
     recorded = dict.fromkeys(content, "")
+    config: Config = (Config if kept is None else _StoredConfig)(config_dict=content, keys_of_files=recorded)
     if kept is None:
-        config = Config(config_dict=content, keys_of_files=recorded)
         return config, *read_data(config)
-    config = StoredConfig(config_dict=content, keys_of_files=recorded)
     if not kept.about["features"] or issubclass(config.model_class, OwnModel):
         data = SequenceDataset(config, kept.store, kept.item_features)
         return config, data, make_split(kept.store, config) if cases else kept.split
@@ -138,15 +130,13 @@ def _read(content: Mapping[str, Any], kept: SavedData | None, *, cases: bool) ->
 def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
     """Load the tested weights of the run in ``output_dir``; returns (model in evaluation mode, whether it was refit).
 
-    CheckpointError for weights that are missing, damaged, of other data, or that a resume has replaced since the result
-    was written.
+    CheckpointError for weights that are missing, damaged, of other data, or replaced since the result was written.
     """
-    folder = Path(config["output_dir"])
+    folder, path = Path(config["output_dir"]), Path(config["output_dir"]) / REFIT / WEIGHTS
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
-    refit = folder / REFIT / WEIGHTS
-    refitted = split.refit_lengths is not None and (refit.is_file() or bool(result.get("refit_epochs")))
+    refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))
     model = build_model(config, data, split.store, split.refit_lengths if refitted else split.train_lengths)
-    path = refit if refitted else folder / WEIGHTS
+    path = path if refitted else folder / WEIGHTS
     epoch = load_weights(path, model, split.store.fingerprint()).get("epoch")
     tested = result.get("refit_epochs", 0) - 1 if refitted else result.get("best_epoch")
     if result and epoch != tested:

@@ -1,7 +1,6 @@
 """Yesterday's model on today's interactions: each new one is asked for, given all that came before it."""
 
 import logging
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,23 +24,14 @@ PROTOCOL = "new data"
 Int64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class NewData:
-    """The cases that new interactions make, and what was counted on the way."""
-
-    cases: Cases
-    counts: dict[str, int | float | str]
-
-
 def new_cases(
     config: Any, split: Split, source: str | Path | pd.DataFrame, since: str | float | None = None
-) -> NewData:
-    """Return a case for each interaction of ``source`` after ``since``, with everything earlier as its history.
+) -> tuple[Cases, dict[str, Any]]:
+    """Return a case for each interaction of ``source`` after ``since``, with everything earlier, and what was counted.
 
-    The history has the interactions of the run's data and those of the source that are earlier; of equal times those of
-    the run come first, then the source's in the order of their rows. An interaction that the run's data hold already
-    (user, item and time) is none of the new ones. Left out, and counted, are interactions with items that the model
-    does not know, those without any earlier interaction, and those of new users where the model learns users.
+    Of equal times those of the run come first, then the source's in the order of their rows. An interaction of the
+    run's data (user, item and time) is not new. Left out, and counted, are interactions with items that the model does
+    not know, those without any earlier interaction, and those of new users where the model learns users.
 
     Args:
         config, split: of the finished run.
@@ -51,35 +41,32 @@ def new_cases(
     Raises:
         ConfigError: a table without users, items or times, a date that is none, or a table without a new interaction.
     """
-    store = split.store
+    store, unit = split.store, unit_of_times(split.store.times)
     own = column_names(config, store)
-    unit = unit_of_times(store.times)
     try:
-        if isinstance(source, str | Path):
-            read = read_history_file(Path(source), own, unit=unit)
-        else:
-            read = read_histories(source, own, unit=unit)
+        reader: Any = read_history_file if isinstance(source, str | Path) else read_histories
+        read = reader(Path(source) if isinstance(source, str) else source, own, unit=unit)
         start = float(store.times.max()) if since is None else float(in_unit(pa.array([since]), unit)[0])
         times = read.times
     except ValueError as error:
         raise ConfigError(f"--data: {error}") from error
     if times is None:
         raise ConfigError(f"--data: a column of times ({config['TIME_FIELD']}) is needed: what is new follows from it")
+    is_late = np.greater if since is None else np.greater_equal
     merged, new = _merged(store, read, times)
-    unknown = _unknown(store, read, times, start, inclusive=since is not None)
+    unknown = (Ids(store.item_tokens).find(read.tokens)[read.codes] == 0) & is_late(times, start)
     trained = float(store.times[store.prefix_index(split.train_lengths)].max(initial=-np.inf))
     if start < trained:
         logger.warning("since is before the newest interaction that was trained on: these cases are no test")
-    late = (merged.times >= start) if since is not None else (merged.times > start)
-    asked = np.flatnonzero(new & late)
+    asked = np.flatnonzero(new & is_late(merged.times, start))
     rows = np.searchsorted(merged.offsets, asked, side="right") - 1
     ends = asked - merged.offsets[rows]
     is_new_user = merged.users[rows] >= len(store.user_tokens)
     refused = is_new_user if learns_users(config.model_class) else np.zeros(len(asked), dtype=bool)
     kept = (ends > 0) & ~refused
-    counts: dict[str, int | float | str] = {
+    counts: dict[str, Any] = {
         "protocol": PROTOCOL,
-        "new interactions with items that the model does not know, not ranked": unknown,
+        "new interactions with items that the model does not know, not ranked": int(unknown.sum()),
         "new interactions without an earlier one, not ranked": int(((ends == 0) & ~refused).sum()),
         "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
         "test cases": int(kept.sum()),
@@ -90,12 +77,7 @@ def new_cases(
     if not len(cases):
         newest = pd.Timestamp(start, unit="s") if start > 1e6 else start
         raise ConfigError(f"--data: no interaction after {newest} can be ranked: {counts}; another --since=DATE?")
-    return NewData(cases, {**counts, "until": float(cases.times.max())})
-
-
-def as_split(split: Split, new: NewData) -> Split:
-    """Return the split of the run with the new cases as its test."""
-    return replace(split, test=new.cases, valid=split.valid[:0], counts=dict(new.counts))
+    return cases, {**counts, "until": float(cases.times.max())}
 
 
 def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64]) -> tuple[SequenceStore, Any]:
@@ -119,9 +101,8 @@ def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64
     new = new[~pd.MultiIndex.from_frame(new).isin(pd.MultiIndex.from_frame(old))]
     table = pd.concat([old.assign(new=False), new.assign(new=True)], ignore_index=True)
     table = table.sort_values(["row", "time"], kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(table["row"], minlength=len(users)))])
     merged = SequenceStore(
-        offsets=offsets,
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(table["row"], minlength=len(users)))]),
         items=table["item"].to_numpy(dtype=np.int32),
         times=table["time"].to_numpy(dtype=np.float64),
         users=users.astype(np.int64),
@@ -129,11 +110,3 @@ def _merged(store: SequenceStore, read: Histories, times: npt.NDArray[np.float64
         item_tokens=store.item_tokens,
     )
     return merged, table["new"].to_numpy()
-
-
-def _unknown(
-    store: SequenceStore, read: Histories, times: npt.NDArray[np.float64], start: float, *, inclusive: bool
-) -> int:
-    """Return how many late interactions have an item that the store does not know."""
-    missing = Ids(store.item_tokens).find(read.tokens)[read.codes] == 0
-    return int((missing & ((times >= start) if inclusive else (times > start))).sum())

@@ -54,7 +54,7 @@ def with_trusted_plugins(folder: Path, content: Mapping[str, Any]) -> dict[str, 
         module = str(name).partition(":")[0]
         if ":" in str(name) and module not in sys.modules and not module.startswith("recbole_hyper."):
             raise ConfigError(f"{folder} names the module {module!r}: {_ADVICE.format('--trust_plugins')}")
-    named, recorded, chosen = content.get("plugins") or [], digests_of(folder), []
+    named, recorded, chosen = content.get("plugins") or [], _digests_of(folder), []
     for file in named.split(",") if isinstance(named, str) else named:
         path = Path(file)
         given = files.get(recorded.get(str(file)) or (file_digest(path) if path.is_file() else ""))
@@ -70,29 +70,21 @@ _ADVICE = "opening a run runs no code that you did not name. If you trust it, gi
 
 
 def keep_digests(folder: Path, files: Iterable[str] | None) -> None:
-    """Write into the folder of a run the sha256 of its plugin ``files`` and of the modules beside them that they use.
-
-    Nothing is written where there are no plugins. All have been run before.
-    """
+    """Write into the folder of a run the sha256 of its plugin ``files``, all run before, and of modules beside them."""
     modules = [one for file in files or () for one in plugin_files.modules_of(plugin_files.load(Path(file)))]
-    digests = {str(module.__file__): file_digest(Path(str(module.__file__))) for module in modules}
-    if digests:
+    if digests := {str(module.__file__): file_digest(Path(str(module.__file__))) for module in modules}:
         write_json(folder / PLUGINS, digests)
 
 
-def digests_of(folder: Path) -> dict[str, str]:
-    """Return what :func:`keep_digests` wrote, by the path of each file; {} for a run without plugins."""
-    return read_json(folder / PLUGINS) if (folder / PLUGINS).is_file() else {}
-
-
 def require_same_plugins(folder: Path) -> None:
-    """Raise ConfigError where a plugin file is not what the run in ``folder`` was trained with.
-
-    No file is run here. One that is missing is named by what loads it.
-    """
-    for file, digest in digests_of(folder).items():
+    """Raise ConfigError where a plugin file is not what the run in ``folder`` was trained with; none is run here."""
+    for file, digest in _digests_of(folder).items():
         if Path(file).is_file() and file_digest(Path(file)) != digest:
             raise ConfigError(
                 f"{file} has changed since {folder} was trained with it: restore the file, or train again in another "
                 "output_dir"
             )
+
+
+def _digests_of(folder: Path) -> dict[str, str]:
+    return read_json(folder / PLUGINS) if (folder / PLUGINS).is_file() else {}

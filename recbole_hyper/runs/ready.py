@@ -35,29 +35,23 @@ def require_fitting(config: Config, split: Split) -> None:
 
 
 def resolve_auto(config: Config, data: SequenceDataset, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
-    """Replace every ``auto`` of ``config`` by a number, and return the entries of result.json about them.
+    """Replace every ``auto`` of ``config`` by a number; return what result.json says of them, and of item features.
 
-    Where there is an ``output_dir``, it keeps where the numbers came from, for a resumed run that has them in its
-    configuration.
+    An ``output_dir`` keeps where the numbers came from, for a resumed run that has them in its configuration.
     """
     said = resolve_data_defaults(config, split, output_dir)
-    return {**said, **estimate_auto_curvature(config, data, split, output_dir), **_features(data)}
-
-
-def _features(data: SequenceDataset) -> dict[str, Any]:
-    """Return the entry of result.json about item features: type and size of each, and the digest of all."""
-    found = data.item_features
-    if found is None:
-        return {}
-    columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
-    return {"item_features": {"columns": columns, "fingerprint": found.fingerprint()}}
+    said |= estimate_auto_curvature(config, data, split, output_dir)
+    if (found := data.item_features) is not None:
+        columns = {column.name: {"type": column.kind, "size": column.size} for column in found.columns}
+        said["item_features"] = {"columns": columns, "fingerprint": found.fingerprint()}
+    return said
 
 
 def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None = None) -> dict[str, Any]:
     """Replace each ``auto`` of ``config`` by what its rule makes of the training data; return it for result.json."""
-    kept = output_dir / DATA_DEFAULTS if output_dir else None
     if not (asked := auto_keys(config)):
-        return {"data_defaults": read_json(kept)} if config["resume"] and kept and kept.is_file() else {}
+        before = _kept(config, output_dir, DATA_DEFAULTS)
+        return {"data_defaults": before} if before else {}
     statistics = TrainingStatistics.of(split)
     found = choose_values(asked, statistics, None if "train_batch_size" in asked else int(config["train_batch_size"]))
     for key, value in found.items():
@@ -68,9 +62,15 @@ def resolve_data_defaults(config: Config, split: Split, output_dir: Path | None 
         statistics.n_sequences, statistics.interactions_per_item, ", ".join(f"{kept:.0%}" for kept in statistics.kept),
     )  # fmt: skip
     said = {"chosen": found, "statistics": dataclasses.asdict(statistics)}
-    if kept:
-        write_json(kept, said)
+    if output_dir:
+        write_json(output_dir / DATA_DEFAULTS, said)
     return {"data_defaults": said}
+
+
+def _kept(config: Config, output_dir: Path | None, name: str) -> dict[str, Any]:
+    """Return what an earlier start of a resumed run found, {} for a new run."""
+    file = output_dir / name if output_dir and config["resume"] else None
+    return read_json(file) if file and file.is_file() else {}
 
 
 def estimate_auto_curvature(
@@ -79,10 +79,9 @@ def estimate_auto_curvature(
     """Replace ``curvature: auto`` by the estimate from the training data; return the entries of result.json on it."""
     if not issubclass(config.model_class, HyperRecommender) or not is_curved(config):
         return {}
-    value, kept = config["curvature"], output_dir / CURVATURE if output_dir else None
+    value = config["curvature"]
     if value != "auto":
-        # a resumed run finds the number in its configuration, and where it came from beside it
-        before = read_json(kept) if config["resume"] and kept and kept.is_file() else {}
+        before = _kept(config, output_dir, CURVATURE)
         if before.get("curvature") == value and "origin" in before:
             return before["origin"]
         return {"curvature_origin": "learned" if value == "learn" else "given"}
@@ -103,8 +102,8 @@ def estimate_auto_curvature(
         "curvature_interval": [float(estimate.lower), float(estimate.upper)],
         "curvature_verdict": str(estimate.verdict),
     }
-    if kept:
-        write_json(kept, {"curvature": config["curvature"], "origin": origin})
+    if output_dir:
+        write_json(output_dir / CURVATURE, {"curvature": config["curvature"], "origin": origin})
     return origin
 
 

@@ -18,6 +18,7 @@ from recbole_hyper.config import Config
 from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
+from recbole_hyper.data.reading import given_store
 from recbole_hyper.evaluation import statistics
 from recbole_hyper.evaluation.metrics import SAME, list_overlap
 from recbole_hyper.evaluation.protocol_report import protocol_report
@@ -27,6 +28,7 @@ from recbole_hyper.evaluation.results import (
     epochs_text,
     headline,
     metrics_table,
+    package_version,
     versions,
     write_cases,
 )
@@ -39,19 +41,18 @@ from recbole_hyper.models.contract import OwnModel, n_learned
 from recbole_hyper.models.part_checks import check_parts
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.runs.card import write_card
-from recbole_hyper.runs.folder import CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to, write_format
+from recbole_hyper.runs.folder import ABOUT_RUN, CONFIG, RESULT, claimed_folder, files_of_resumed_run, logging_to
 from recbole_hyper.runs.plugin_files import keep_digests
 from recbole_hyper.runs.ready import log_split, require_fitting, resolve_auto
-from recbole_hyper.runs.saved_data import reader_of_saved_data, require_saved_data, save_data
-from recbole_hyper.runs.warm_start import Earlier, continuation, start_from
+from recbole_hyper.runs.saved_data import FORMAT, reader_of_saved_data, require_saved_data, save_data
+from recbole_hyper.runs.warm_start import continuation, start_from
 from recbole_hyper.threads import PROCESS_LOCK, use_threads
-from recbole_hyper.training.build import build, read_data, reader_of
+from recbole_hyper.training.build import build, read_data, reader_of_store
 from recbole_hyper.training.checkpoint import REFIT
 from recbole_hyper.training.loop import Loop
-from recbole_hyper.training.memory import PeakMemory
+from recbole_hyper.training.memory import PeakMemory, require_memory
 from recbole_hyper.training.processes import shared_work, world
 from recbole_hyper.training.recbole_training import NOT_RESUMABLE, recbole_training
-from recbole_hyper.training.trial import require_memory
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.training.workers import run_workers
 from recbole_hyper.types import Ranks, Split
@@ -59,13 +60,11 @@ from recbole_hyper.types import Ranks, Split
 logger = logging.getLogger("recbole_hyper")
 
 LONGER = "the best epoch is the last: train longer, as with "
-RESUMED, ANEW = (
-    "recbole-hyper run --resume=True --output_dir=%s --epochs=%d",
-    "another output_dir than %s and --epochs=%d",
-)
+RESUMED = "recbole-hyper run --resume=True --output_dir=%s --epochs=%d"
+ANEW = "another output_dir than %s and --epochs=%d"
 STARTED = (
-    "warm start from %s: %d items known, %d new, %d users known, %d new; learning_rate %s, at most %d epochs "
-    "(--learning_rate and --epochs change them)"
+    "warm start from {run}: {known_items} items known, {new_items} new, {known_users} users known, {new_users} new; "
+    "learning_rate {rate}, at most {epochs} epochs (--learning_rate and --epochs change them)"
 )
 SAME_LISTS = (
     "two validation cases share %.0f %% of their %d best items on average: the model gives nearly everyone the same, "
@@ -122,7 +121,7 @@ def run(
         files = [before, *files]
     config = with_data(lambda: Config(model, dataset, config_file_list=files, config_dict=settings))
     if interactions is not None:
-        read = reader_of(config, interactions)
+        read = reader_of_store(given_store(config, interactions))
     elif config["interactions"] == "given" and read is None:
         read = reader_of_saved_data(config)
     with PROCESS_LOCK, claimed_folder(config) as output_dir:
@@ -161,10 +160,9 @@ def run_claimed(
         if config["save_data"] and world()[0] == 0:
             save_data(output_dir, config, data, split)
         keep_digests(output_dir, config["plugins"])
-        write_format(output_dir)
+        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
         write_yaml(output_dir / CONFIG, config.plain())
-        precise = nullcontext() if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"])
-        with precise:
+        with nullcontext() if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"]):
             outcome = _train_and_test(config, data, split, output_dir, on_validation)
         result = {
             **provenance(config, split),
@@ -186,25 +184,19 @@ def run_claimed(
 
 
 def _train_and_test(
-    config: Config,
-    data: SequenceDataset,
-    split: Split,
-    output_dir: Path,
-    on_validation: Callable[[int, float], None] | None = None,
+    config: Config, data: SequenceDataset, split: Split, output_dir: Path, on_validation: Any = None
 ) -> dict[str, Any]:
     """Train, refit where the split says so, rank; return what was found and what it cost."""
     trainer, loader, training = _prepared(config, data, split, split.train_lengths, output_dir)
-    trainer.on_validation = on_validation
+    trainer.on_validation, model = on_validation, trainer.model
     valid, test = evaluations(split, training)
     progress = bool(config["show_progress"]) and sys.stderr.isatty()
-    outcome: dict[str, Any] = {"valid": {}, "test": {}, **checked_for_leaks(trainer.model, config, split)}
+    outcome: dict[str, Any] = {"valid": {}, "test": {}, **checked_for_leaks(model, config, split)}
     try:
         _select(trainer, loader, valid, progress)
-        outcome.update(checked_for_leaks(trainer.model, config, split))
+        outcome.update(checked_for_leaks(model, config, split))
         if len(valid):
-            ranks = trainer.best_ranks
-            if ranks is None:
-                ranks = rank(trainer.model, config, valid, progress)
+            ranks = trainer.best_ranks or rank(model, config, valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
             _warn_of_same_lists(config, ranks)
         seconds, tested = dict(trainer.seconds), trainer
@@ -221,7 +213,12 @@ def _train_and_test(
         outcome["peak_memory_bytes_per_phase"] = {**tested.peak_memory, "test": memory.bytes}
     finally:
         trainer.close_loggers(outcome["test"])
-    model = trainer.model
+    if trainer.started_from:
+        outcome["started_from"] = trainer.started_from
+    if isinstance(model, HyperRecommender):
+        outcome |= {"curvature": model.head.curvature_value, **model.head.learned}
+        if not type(model.encoder).causal:
+            outcome["causal"] = False
     return {
         **outcome,
         "best_valid_score": outcome["valid"].get(config["valid_metric"].lower()),
@@ -231,8 +228,6 @@ def _train_and_test(
         "peak_memory_bytes": max(outcome["peak_memory_bytes_per_phase"].values()),
         "trial_step_bytes": trainer.trial_bytes,
         "parameters": n_learned(model),
-        **({"started_from": trainer.started_from} if trainer.started_from else {}),
-        **(_of_parts(model) if isinstance(model, HyperRecommender) else {}),
     }
 
 
@@ -253,28 +248,20 @@ def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str
     return {"leak_check": found} if found else {}
 
 
-def _of_parts(model: HyperRecommender) -> dict[str, Any]:
-    """Return the curvature of the head, and that the encoder sees the future where it does."""
-    seen = {} if type(model.encoder).causal else {"causal": False}
-    return {"curvature": model.head.curvature_value, **model.head.learned, **seen}
-
-
 def _prepared(
     config: Config, data: SequenceDataset, split: Split, lengths: Any, folder: Path
 ) -> tuple[Any, Any, SequenceDataset]:
     """Return the training on the first ``lengths`` of each row, its batches, and the data restricted to these."""
     model, batches, training = build(config, data, split, lengths)
-    trial_bytes = None
+    trial_bytes, started = None, {}
     if isinstance(model, HyperRecommender):
         check_parts(model, int(config["MAX_ITEM_LIST_LENGTH"]))
         if folder.name != REFIT:
             trial_bytes = require_memory(config, model, batches)
             logger.info("a trial step took %.0f MiB", trial_bytes / 2**20)
-    started = {}
     if config["init_from"]:
-        earlier = Earlier.read(Path(config["init_from"]))
-        started = {"run": str(earlier.folder), **start_from(model, training, earlier)}
-        logger.info(STARTED, earlier.folder, *list(started.values())[1:], config["learning_rate"], config["epochs"])
+        started = {"run": config["init_from"], **start_from(Path(config["init_from"]), model, training)}
+        logger.info("%s", STARTED.format(**started, rate=config["learning_rate"], epochs=config["epochs"]))
     if isinstance(model, OwnModel):
         batches, loss_of = shared_work(model, batches, int(config["seed"]))
         trainer: Any = Loop(config, model, folder, loss_of)
@@ -288,8 +275,7 @@ def _prepared(
 def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> None:
     """Train, and leave the weights of the epoch that is best on ``valid`` in the model."""
     if trainer.config["resume"]:
-        epoch = trainer.resume(loader)
-        logger.info("resuming at epoch %d", epoch)
+        logger.info("resuming at epoch %d", trainer.resume(loader))
     if not len(valid):
         logger.warning("no validation case: training runs all %d epochs without selection", trainer.config["epochs"])
     try:
@@ -306,12 +292,9 @@ def _select(trainer: Any, loader: Any, valid: Evaluation, progress: bool) -> Non
 def provenance(config: Config, split: Split) -> dict[str, Any]:
     """Return what a result file says of its origin: model, data, protocol, seed, counts, versions, configuration."""
     return {
-        "model": config["model"],
-        "dataset": config["dataset"],
+        **{key: config[key] for key in ("model", "dataset")},
         "protocol": split.counts["protocol"],
-        "eval_args": config["eval_args"],
-        "exclude_seen": config["exclude_seen"],
-        "seed": config["seed"],
+        **{key: config[key] for key in ("eval_args", "exclude_seen", "seed")},
         **describe(split),
         "protocol_counts": split.counts,
         "versions": versions(),
@@ -321,7 +304,7 @@ def provenance(config: Config, split: Split) -> dict[str, Any]:
 
 
 def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Evaluation]:
-    """Return validation and test of a split, with what the metrics ask of the training data."""
+    """Return validation and test of a split, with what the metrics need of the training data."""
     tokens = diversity_tokens(training.config, split.store.item_tokens)
     known = training.item_counter, training.user_counter, tokens
     return Evaluation("valid", split.valid, split, *known), Evaluation("test", split.test, split, *known)
@@ -329,10 +312,17 @@ def evaluations(split: Split, training: SequenceDataset) -> tuple[Evaluation, Ev
 
 def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir: Path) -> dict[str, Any]:
     """Return the metrics of a ranked part as {part: metrics}, with their intervals on request; its cases are saved."""
+    part, found = evaluation.name, {evaluation.name: metrics(config, evaluation, ranks)}
     if config["save_cases"]:
         frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
-        write_cases(output_dir / f"cases_{evaluation.name}.parquet", frame)
-    return {evaluation.name: metrics(config, evaluation, ranks), **_intervals(config, evaluation, ranks)}
+        write_cases(output_dir / f"cases_{part}.parquet", frame)
+    if not config["confidence"]:
+        return found
+    names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
+    level, seed = float(config["confidence"]), int(config["seed"])
+    intervals = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
+    method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
+    return {**found, f"{part}_intervals": intervals, "interval_method": method}
 
 
 def _warn_of_same_lists(config: Config, ranks: Ranks) -> None:
@@ -366,24 +356,11 @@ def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) 
     return trainer
 
 
-def _intervals(config: Config, evaluation: Evaluation, ranks: Ranks) -> dict[str, Any]:
-    """Return what ``confidence`` adds to a result: {"test_intervals": {metric: [low, high]}, ...}."""
-    if not config["confidence"]:
-        return {}
-    names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
-    level, seed = float(config["confidence"]), int(config["seed"])
-    found = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
-    method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
-    return {f"{evaluation.name}_intervals": found, "interval_method": method}
-
-
 def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
-    print(f"\n{headline(result)}, seed {result['seed']}")
     compiled = result["seconds"].get("compile")
     once = f"{compiled:.1f} s compiling kernels once, " if compiled else ""
     print(
-        f"{result['parameters']:,} parameters, {epochs_text(result)}, "
-        f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB"
+        f"\n{headline(result)}, seed {result['seed']}\n{result['parameters']:,} parameters, {epochs_text(result)}, "
+        f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB\n"
+        f"{metrics_table(result)}\n{output_dir / RESULT}"
     )
-    print(metrics_table(result))
-    print(output_dir / RESULT)

@@ -39,8 +39,7 @@ _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 class SavedData:
     """The data of a run, read from its folder: all sequences, and the content of about.json.
 
-    ``split`` is what was trained on; it has no validation and no test cases. ``item_features`` are there where the
-    model reads them.
+    ``split`` is what was trained on; it has no validation and no test cases.
     """
 
     store: SequenceStore
@@ -51,22 +50,22 @@ class SavedData:
 
 def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split) -> None:
     """Write ``folder``/data in one step, unless the same is there."""
-    arrays = {name: getattr(split, name) for name in _LENGTHS if getattr(split, name) is not None}
+    arrays = {name: np.ascontiguousarray(getattr(split, name)) for name in _LENGTHS if getattr(split, name) is not None}
+    features, place = data.item_features, folder / DATA
     content: dict[str, Any] = {
         "format": FORMAT,
         "fingerprint": data.store.fingerprint(),
         "training_fingerprint": split.store.fingerprint(),
-        "lengths": {
-            name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for name, array in arrays.items()
-        },
+        "lengths": {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()},
+        **({} if features is None else {"item_features": features.fingerprint()}),
     }
-    features = data.item_features
-    if features is not None:
-        content["item_features"] = features.fingerprint()
-    before = _before(folder)
-    if all(before.get(name) == value for name, value in content.items()):
+    try:
+        before = read_json(place / ABOUT)
+    except (OSError, ValueError):
+        before = {}
+    if content.items() <= before.items():
         return
-    with replaced_folder(folder / DATA) as part:
+    with replaced_folder(place) as part:
         data.store.save(part / _ALL)
         if content["training_fingerprint"] != content["fingerprint"]:
             split.store.save(part / _TRAINING)
@@ -82,14 +81,6 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split)
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
         write_json(part / ABOUT, {**content, **more})
-
-
-def _before(folder: Path) -> dict[str, Any]:
-    """Return what an earlier start of the run saved, {} where it saved nothing that can be read."""
-    try:
-        return read_json(folder / DATA / ABOUT)
-    except (OSError, ValueError):
-        return {}
 
 
 def _dataset(config: Config, *, with_items: bool) -> dict[str, Any]:
@@ -108,25 +99,22 @@ def read_saved_data(folder: Path) -> SavedData | None:
     place = folder / DATA
     if not place.is_dir():
         return None
-    about = _about(place)
+    if not (place / ABOUT).is_file():
+        raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is not complete; copy it as a whole")
+    about = read_about(place / ABOUT)
     with checkpoint_errors(place, "is damaged: {}; restore it from a copy"):
-        return _read(place, about)
-
-
-def _read(place: Path, about: dict[str, Any]) -> SavedData:
-    """Read the data that ``about`` describes; whatever odd content raises is of the caller."""
-    for name, digest in about["files"].items():
-        path = place / name
-        if not path.is_file():
-            raise CheckpointError(f"{path} is missing: the folder of the run is not complete; copy it again as a whole")
-        if file_digest(path) != digest:
-            raise CheckpointError(f"{path} is damaged: its content is not what was written; restore it from a copy")
-    store = SequenceStore.load(place / _ALL)
-    training = SequenceStore.load(place / _TRAINING) if (place / _TRAINING).is_dir() else store
-    arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
-    none = Cases.build(training, [], [])
-    features = ItemFeatures.load(place / _FEATURES) if (place / _FEATURES).is_dir() else None
-    return SavedData(store, Split(training, valid=none, test=none, **arrays), about, features)
+        for name, digest in about["files"].items():
+            path, said = place / name, "is damaged: its content is not what was written; restore it from a copy"
+            if not path.is_file():
+                said = "is missing: the folder of the run is not complete; copy it again as a whole"
+            if not path.is_file() or file_digest(path) != digest:
+                raise CheckpointError(f"{path} {said}")
+        store = SequenceStore.load(place / _ALL)
+        training = SequenceStore.load(place / _TRAINING) if (place / _TRAINING).is_dir() else store
+        arrays = {name: np.load(place / f"{name}.npy", allow_pickle=False) for name in about["lengths"]}
+        none = Cases.build(training, [], [])
+        features = ItemFeatures.load(place / _FEATURES) if (place / _FEATURES).is_dir() else None
+        return SavedData(store, Split(training, valid=none, test=none, **arrays), about, features)
 
 
 def reader_of_saved_data(config: Config) -> Callable[[Config], tuple[SequenceDataset, Split]]:
@@ -156,14 +144,8 @@ def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> N
         )
 
 
-def _about(place: Path) -> dict[str, Any]:
-    if not (place / ABOUT).is_file():
-        raise CheckpointError(f"{place / ABOUT} is missing: the folder of the run is not complete; copy it as a whole")
-    return read_about(place / ABOUT)
-
-
 def read_about(file: Path) -> dict[str, Any]:
-    """Read what a run wrote of a format and the version of the package.
+    """Read the format and the version of the package that a run wrote.
 
     CheckpointError for a damaged file; ConfigError for a format that came later.
     """
@@ -184,9 +166,8 @@ def differences(saved: SavedData, config: Config) -> list[str]:
     found = []
     if saved.about["version"] != package_version():
         found.append(f"trained by recbole_hyper {saved.about['version']}, this is {package_version()}")
-    folder, own = Source.of(config).folder, "the data in the folder of the run are used"
     for name, before in saved.about["dataset"].items():
-        path = folder / name
+        path, own = Source.of(config).folder / name, "the data in the folder of the run are used"
         if not path.is_file():
             found.append(f"{path} is not here; {own}")
         elif path.stat().st_size != before["size"] or known_digest(path) != before["sha256"]:

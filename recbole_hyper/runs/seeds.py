@@ -25,20 +25,16 @@ def run_seeds(
 ) -> dict[str, Any]:
     """Run a configuration once with every seed, and write the mean and standard deviation of each metric.
 
-    The run with seed N is in ``output_dir/seed-N``. One that is finished there is not run again, one that was stopped
-    goes on. ``output_dir`` gets seeds.csv, seeds.md and seeds.tex, over these seeds. All other arguments are those of
-    :func:`recbole_hyper.run`, but no key ``seed``.
-
-    Args:
-        seeds: whole numbers, each once, or "1,2,3".
+    The run with seed N is in ``output_dir/seed-N``: a finished one is not run again, one that was stopped goes on.
+    ``output_dir`` gets seeds.csv, seeds.md and seeds.tex. ``seeds`` are whole numbers, each once, or "1,2,3"; all other
+    arguments are those of :func:`recbole_hyper.run`, but no key ``seed``.
 
     Returns:
         model, dataset, seeds, output_dir; ``valid`` and ``test``, which give {"mean": ..., "std": ...} by metric, the
         deviation with n - 1 and None for one seed; ``results``, the content of result.json by seed.
 
-    Raises:
-        ConfigError: seeds that are none, a configuration that cannot run, or folders that hold other runs; before the
-            first is trained.
+    Raises ConfigError before the first training: seeds that are none, a configuration that cannot run, or folders that
+    hold other runs.
     """
     seeds = read_seeds(seeds, config_dict or {})
     # what is there goes on without being asked
@@ -51,33 +47,25 @@ def run_seeds(
     plans = plan_runs(model, dataset, seeds, folder, settings, files)
     for number, seed in enumerate(seeds, 1):
         keys, file = plans[seed], seed_folder(folder, seed) / RESULT
-        print(
-            f"[{number}/{len(seeds)}] seed {seed}" + (f": finished before, {file}" if keys is None else ""), flush=True
-        )
+        done = f": finished before, {file}" if keys is None else ""
+        print(f"[{number}/{len(seeds)}] seed {seed}{done}", flush=True)
         if keys is not None:
             run(model, dataset, interactions=interactions, config_files=files, config_dict=keys)
         results[seed] = read_json(file)
     table = seeds_table(results)
     print(f"\n{table.text()}\n\n{table.note}", *table.save(folder, "seeds"), sep="\n")
     first = results[seeds[0]]
-    return {
-        "model": first["model"],
-        "dataset": first["dataset"],
-        "seeds": seeds,
-        "output_dir": str(folder),
-        **{
-            part: {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in table.rows if first[part]}
-            for part in ("valid", "test")
-        },
-        "results": results,
-    }
+    found = {key: first[key] for key in ("model", "dataset")} | {"seeds": seeds, "output_dir": str(folder)}
+    for part in ("valid", "test"):
+        rows = table.rows if first[part] else []
+        found[part] = {row["metric"]: {"mean": row[part], "std": row[f"{part} std"]} for row in rows}
+    return {**found, "results": results}
 
 
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:
     """Return the seeds of a list, or of a text such as "1,2,3".
 
-    ConfigError for no seeds, a seed twice, or a ``seed`` among ``keys``, which are given beside them, also as compare's
-    MODEL.key.
+    ConfigError for no seeds, a seed twice, or a ``seed`` among ``keys``, also as compare's MODEL.key.
     """
     found = parse_value(seeds)
     found = list(found) if isinstance(found, list | tuple | range) else [found]

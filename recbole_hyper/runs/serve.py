@@ -17,7 +17,7 @@ from typing import Any
 from recbole_hyper.errors import ConfigError, positive_int, require
 from recbole_hyper.files import read_json
 from recbole_hyper.runs.plugin_files import trusting
-from recbole_hyper.serving.bundle import ABOUT, BUNDLE, Served, fingerprint, open_bundle
+from recbole_hyper.serving.bundle import ABOUT, BUNDLE, fingerprint, open_bundle
 from recbole_hyper.serving.recommender import Recommender
 from recbole_hyper.threads import processors
 
@@ -41,7 +41,7 @@ def serve(
     """Serve the finished run in a folder until the process is stopped.
 
     When ``run`` is a link that is set to another run, or the run in the folder is resumed, workers take the new model
-    between two requests.
+    between two requests. ConfigError for no finished run, a model that cannot be served, or a missing extra.
 
     Args:
         run: folder of the run, or a link to it.
@@ -50,9 +50,6 @@ def serve(
         catalogue: table of items for rules, text or parquet; it is read again when the file changes.
         plugins, trust_plugins: Python files of the run that may run, or all that its folder names; see
             :mod:`recbole_hyper.runs.plugin_files`.
-
-    Raises:
-        ConfigError: no finished run, a model that cannot be served, or the extra is missing.
     """
     require("serve", "recbole-hyper serve", "fastapi", "uvicorn", "onnxruntime", "prometheus_client")
     import uvicorn
@@ -63,10 +60,8 @@ def serve(
         raise ConfigError(f"catalogue={str(table)!r} is no file")
     trust = {"files": [str(Path(file).absolute()) for file in plugins], "everything": trust_plugins}
     prepare(run, trust)
-    threads = max(1, processors() // workers)
-    items = str(table.absolute()) if table else None
+    items, threads, stopped = table and str(table.absolute()), max(1, processors() // workers), threading.Event()
     settings = {"run": str(run.absolute()), "catalogue": items, "threads": threads, "trust": trust}
-    stopped = threading.Event()
     with tempfile.TemporaryDirectory(prefix="recbole-hyper-metrics-") as metrics:
         os.environ |= {_VARIABLE: json.dumps(settings), "PROMETHEUS_MULTIPROC_DIR": metrics}
         threading.Thread(target=_keep_prepared, args=(run.absolute(), trust, stopped), daemon=True).start()
@@ -93,20 +88,16 @@ def app() -> Any:
         with trusting(**settings["trust"]):
             return load(place)
 
-    def open_run() -> Served:
-        return open_bundle(run.resolve(), load_run, settings["threads"], table)
+    def state() -> Hashable:
+        """Return a value that changes with the bundle or the catalogue."""
+        files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
+        return tuple((str(file), (found := file.stat()).st_mtime_ns, found.st_size, found.st_ino) for file in files)
 
-    return with_page(Service(open_run, lambda: _state(run, table)))
-
-
-def _state(run: Path, table: Path | None) -> Hashable:
-    """Return a value that changes with the bundle or the catalogue."""
-    files = [run.resolve() / BUNDLE / ABOUT, *([] if table is None else [table])]
-    return tuple((str(file), (found := file.stat()).st_mtime_ns, found.st_size, found.st_ino) for file in files)
+    return with_page(Service(lambda: open_bundle(run.resolve(), load_run, settings["threads"], table), state))
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
-    """Write the bundle of a finished run if it is missing or out of date; returns whether it was written.
+    """Write the bundle of a finished run if it is missing or out of date; return whether it was written.
 
     ``trust`` are the arguments of ``trusting``. ConfigError with the message of the process that writes it.
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recbole_hyper.data.dataset import SequenceDataset
 from recbole_hyper.data.ids import Ids
-from recbole_hyper.data.item_features import ItemColumn, ItemFeatures
+from recbole_hyper.data.item_features import ItemFeatures
 from recbole_hyper.errors import ConfigError
 from recbole_hyper.files import read_json
 from recbole_hyper.models._linear import LinearRecommender
@@ -45,47 +45,30 @@ def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path
     return folder / CONFIG, {key: value for key, value in changes.items() if key not in given}
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What an earlier run learned: tensors by name, the ids of its items and users, and the columns of its items."""
-
-    folder: Path
-    tensors: dict[str, Tensor]
-    items: npt.NDArray[np.str_]
-    users: npt.NDArray[np.str_]
-    features: ItemFeatures | None
-
-    @classmethod
-    def read(cls, folder: Path) -> "Earlier":
-        """Read the tested weights and the ids of a run; CheckpointError for a folder without one of them."""
-        kept = read_saved_data(folder)
-        if kept is None:
-            raise CheckpointError(f"init_from: {folder} holds no data of its own (save_data), so no ids of its items")
-        path = folder / REFIT / WEIGHTS if (folder / REFIT / WEIGHTS).is_file() else folder / WEIGHTS
-        tensors, _ = read_weights(path)
-        return cls(folder, tensors, kept.store.item_tokens, kept.store.user_tokens, kept.item_features)
-
-
 @torch.no_grad()
-def start_from(model: Any, data: SequenceDataset, earlier: Earlier) -> dict[str, int]:
-    """Give ``model``, new on ``data``, what ``earlier`` learned; returns the numbers of known and new items and users.
+def start_from(folder: Path, model: Any, data: SequenceDataset) -> dict[str, int]:
+    """Give ``model``, new on ``data``, what the run in ``folder`` learned; return the numbers of known and new rows.
 
-    Rows of items and users are matched by their ids; a new one keeps the values that it was drawn with, but a new item
-    with features starts from these alone. Tokens of features are matched by their text. ConfigError for a model of
-    another kind or size.
+    Items and users are matched by their ids; a new one keeps the values that it was drawn with, but a new item with
+    features starts from these alone. Tokens of features are matched by their text. ConfigError for a model of another
+    kind or size; CheckpointError for a folder without weights or ids.
     """
+    if (kept := read_saved_data(folder)) is None:
+        raise CheckpointError(f"init_from: {folder} holds no data of its own (save_data), so no ids of its items")
+    refit = folder / REFIT / WEIGHTS
+    earlier, _ = read_weights(refit if refit.is_file() else folder / WEIGHTS)
     if isinstance(model, LinearRecommender):
         raise ConfigError(f"init_from: {type(model).__name__} is fitted in one step; there is nothing to go on from")
     rows = {
-        "item": _Rows.matched(earlier.items, data.store.item_tokens),
-        "user": _Rows.matched(earlier.users, data.store.user_tokens),
+        "item": _Rows.matched(kept.store.item_tokens, data.store.item_tokens),
+        "user": _Rows.matched(kept.store.user_tokens, data.store.user_tokens),
     }
-    by_feature = _feature_rows(model, data.item_features, earlier.features)
+    by_feature = _feature_rows(model, data.item_features, kept.item_features)
     own = model.state_dict()
-    for name in own.keys() - earlier.tensors.keys():
-        raise ConfigError(f"init_from={str(earlier.folder)!r}: the run there has no {name}: it is another model")
+    for name in own.keys() - earlier.keys():
+        raise ConfigError(f"init_from={str(folder)!r}: the run there has no {name}: it is another model")
     for name, tensor in own.items():
-        before = earlier.tensors[name]
+        before = earlier[name]
         matched = by_feature.get(name) or _rows_of(name, tensor, before, rows)
         if matched is not None:
             matched.copy(before, tensor)
@@ -93,14 +76,14 @@ def start_from(model: Any, data: SequenceDataset, earlier: Earlier) -> dict[str,
             tensor.copy_(before)
         else:
             raise ConfigError(
-                f"init_from={str(earlier.folder)!r}: {name} has the shape {tuple(before.shape)} there and "
+                f"init_from={str(folder)!r}: {name} has the shape {tuple(before.shape)} there and "
                 f"{tuple(tensor.shape)} here; give the keys of that run"
             )
     for part in model.modules():
         if isinstance(part, FeaturedEmbedding):
             part.weight[torch.from_numpy(rows["item"].new)] = 0.0
-    counts = {"known_items": rows["item"].n_known, "new_items": len(rows["item"].new)}
-    return counts | {"known_users": rows["user"].n_known, "new_users": len(rows["user"].new)}
+    counts = {f"known_{kind}s": len(one.here) - 1 for kind, one in rows.items()}
+    return counts | {f"new_{kind}s": len(one.new) for kind, one in rows.items()}
 
 
 @dataclass(frozen=True)
@@ -118,10 +101,6 @@ class _Rows:
         found = Ids(before).find(now[1:])
         here = np.flatnonzero(found > 0)
         return cls(len(before), len(now), np.concatenate(([0], here + 1)), np.concatenate(([0], found[here])))
-
-    @property
-    def n_known(self) -> int:
-        return len(self.here) - 1
 
     @property
     def new(self) -> npt.NDArray[np.int64]:
@@ -158,15 +137,12 @@ def _feature_rows(model: Any, now: ItemFeatures | None, before: ItemFeatures | N
         if not isinstance(part, FeaturedEmbedding):
             continue
         for number, (feature, column) in enumerate(zip(part.features, now.columns, strict=True)):
-            if not isinstance(feature, NumberFeature) and column.name in columns:
-                meanings = [_tokens(one) for one in (columns[column.name], column)]
-                found[f"{name}.features.{number}.weight"] = _Rows.matched(*meanings)
+            if isinstance(feature, NumberFeature) or column.name not in columns:
+                continue
+            meanings: list[Any] = [one.meaning for one in (columns[column.name], column)]
+            if any(one is None for one in meanings):
+                said = "the run was trained by an earlier version, which kept no tokens of"
+                raise CheckpointError(f"{said} {column.name!r}: train it again")
+            tokens: list[Any] = [np.concatenate(([""], one)) for one in meanings]
+            found[f"{name}.features.{number}.weight"] = _Rows.matched(*tokens)
     return found
-
-
-def _tokens(column: ItemColumn) -> npt.NDArray[np.str_]:
-    if column.meaning is None:
-        raise CheckpointError(
-            f"the run was trained by an earlier version, which kept no tokens of {column.name!r}: train it again"
-        )
-    return np.concatenate(([""], column.meaning))

@@ -17,24 +17,21 @@ _PIECE = 1 << 20
 class WeightAverage:
     r"""Average of all that a model learns, :math:`a_{t+1} = d_t a_t + (1 - d_t) w_{t+1}` after every step.
 
-    :math:`d_t = \min(decay, (1 + t) / (10 + t))`, with ``decay`` in (0, 1) and t ``steps``, so that the average forgets
-    where it started: a_0 = w_0, the weights that training starts from, has a share of 0.1 left after one step, and less
-    than 1e-6 after 15. (The warm-up is that of TensorFlow's ExponentialMovingAverage; averaging: Polyak and Juditsky,
-    1992.)
+    :math:`d_t = \min(decay, (1 + t) / (10 + t))`, with ``decay`` in (0, 1) and t ``steps``: the weights that training
+    starts from, a_0 = w_0, have a share of less than 1e-6 after 15 steps. (The warm-up is that of TensorFlow's
+    ExponentialMovingAverage; averaging: Polyak and Juditsky, 1992.)
 
     Averaged are the parameters with gradient, each as it is stored (a learned curvature by its parameter), and floating
-    buffers that a state dict holds (running statistics of batch normalisation). All rows of a table are averaged at
-    every step, also those that the step did not touch. Points of a manifold are averaged as vectors, and projected onto
-    the manifold where they stand in the ``model``, which is on its device already.
+    buffers of the state dict. All rows of a table are averaged at every step, also those that it did not touch. Points
+    of a manifold are averaged as vectors, and projected onto the manifold where they stand in ``model``.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         if not 0 < decay < 1:
             raise ValueError(f"decay={decay} (key ema_decay): a number in (0, 1) is expected")
         self.decay, self.steps = decay, 0
-        kept = model.state_dict().keys()
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
+        buffers = {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
         learned = {name: tensor for name, tensor in (trained | buffers).items() if tensor.is_floating_point()}
         self._points = manifold_parameters(model)
         self._learned = {name: tensor.detach().as_subclass(Tensor) for name, tensor in learned.items()}
@@ -51,35 +48,28 @@ class WeightAverage:
 
     @torch.no_grad()
     def enter(self) -> None:
-        """Let the model hold the average, and this object the raw weights, until :meth:`leave`."""
+        """Let the model hold the average, and this object the raw weights."""
         if self._raw_points is not None:
             return
         self._exchange()
         self._raw_points = {name: self._learned[name].clone() for name in self._points if name in self._learned}
         for name in self._raw_points:
-            point = self._points[name]
-            point.copy_(point.manifold.projx(self._average[name]))
-
-    @torch.no_grad()
-    def leave(self) -> None:
-        """Undo :meth:`enter`, to the last bit."""
-        if self._raw_points is None:
-            return
-        for name, raw in self._raw_points.items():
-            self._learned[name].copy_(raw)
-        self._raw_points = None
-        self._exchange()
+            self._points[name].copy_(self._points[name].manifold.projx(self._average[name]))
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the model hold the average within a block; where it does already, nothing changes."""
+        """Let the model hold the average within a block; behind it, it is as before to the last bit."""
         raw_before = self._raw_points is None
         self.enter()
         try:
             yield
         finally:
-            if raw_before:
-                self.leave()
+            if raw_before and self._raw_points is not None:
+                with torch.no_grad():
+                    for name, raw in self._raw_points.items():
+                        self._learned[name].copy_(raw)
+                    self._exchange()
+                self._raw_points = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of updates and the averages by name, to be taken while the model holds the raw weights."""
@@ -88,11 +78,10 @@ class WeightAverage:
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned; ValueError for averages of another model."""
-        tensors = state["tensors"]
         for name, average in self._average.items():
-            if name not in tensors or tensors[name].shape != average.shape:
+            if name not in state["tensors"] or state["tensors"][name].shape != average.shape:
                 raise ValueError(f"the average of {name!r} is missing or has another shape")
-            average.copy_(tensors[name])
+            average.copy_(state["tensors"][name])
         self.steps = int(state["steps"])
 
     def _exchange(self) -> None:
@@ -106,8 +95,3 @@ class WeightAverage:
                 held = one.clone()
                 one.copy_(other)
                 other.copy_(held)
-
-
-def build_average(model: nn.Module, config: Any) -> WeightAverage | None:
-    """Return the average of ``ema_decay``, None where the key is not set."""
-    return None if config["ema_decay"] is None else WeightAverage(model, float(config["ema_decay"]))

@@ -11,7 +11,6 @@ from recbole_hyper.bridge.models import one_line
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.data.dataset import SequenceDataset, dataset_of_model, read_dataset
 from recbole_hyper.data.loader import PrefixLoader
-from recbole_hyper.data.reading import given_store
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.models.base import HyperRecommender
 from recbole_hyper.models.contract import OwnModel
@@ -27,24 +26,9 @@ def read_data(config: Config) -> tuple[SequenceDataset, Split]:
     return data, make_split(data.store, config)
 
 
-def reader_of(config: Config, frame: Any) -> Callable[[Config], tuple[SequenceDataset, Split]]:
-    """Return what :func:`read_data` is where a frame holds the interactions, which are taken from it at once.
-
-    ConfigError for a configuration that asks for more of a frame than user, item and time; DataError for a frame that
-    cannot be used, or of which nothing is left.
-    """
-    if config["interactions"] != "given":
-        raise ConfigError(f"interactions={config['interactions']!r}, but a frame is given; leave the key out")
-    return reader_of_store(given_store(config, frame))
-
-
 def reader_of_store(store: SequenceStore) -> Callable[[Config], tuple[SequenceDataset, Split]]:
     """Return what :func:`read_data` is where the sequences are known already."""
-
-    def read(config: Config) -> tuple[SequenceDataset, Split]:
-        return dataset_of_model(config, store), make_split(store, config)
-
-    return read
+    return lambda config: (dataset_of_model(config, store), make_split(store, config))
 
 
 def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> tuple[Any, Any, SequenceDataset]:
@@ -72,13 +56,8 @@ def build(config: Config, data: SequenceDataset, split: Split, lengths: Any) -> 
 
 
 def build_model(config: Config, data: SequenceDataset, store: SequenceStore, lengths: Any) -> Any:
-    """Return the model alone, as :func:`build` makes it from the first ``lengths`` of each row of ``store``.
-
-    What a constructor draws is drawn as at the beginning of a run with this ``seed``, and changes nothing of a run
-    that is at work in another thread.
-    """
-    training = data.restrict(store, lengths)
-    seed = int(config["seed"])
+    """Return the model alone, as :func:`build` makes it; its draws change nothing of a run in another thread."""
+    training, seed = data.restrict(store, lengths), int(config["seed"])
     if issubclass(config.model_class, OwnModel):
         with OwnDraws(seed):
             return config.model_class(config, training).to(config["device"])

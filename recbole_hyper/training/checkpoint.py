@@ -37,14 +37,12 @@ class OtherDataError(CheckpointError):
 
 
 def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write tensors by name, a JSON text of ``metadata`` and a digest of both, to a temporary name first."""
-    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    seen: set[int] = set()
-    for name, tensor in list(kept.items()):
+    """Write tensors by name, a JSON text of ``metadata`` and a digest of both."""
+    kept: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        one = tensor.detach().cpu().contiguous()
         # safetensors refuses tensors that share memory
-        if tensor.data_ptr() in seen and tensor.numel():
-            kept[name] = tensor.clone()
-        seen.add(tensor.data_ptr())
+        kept[name] = one.clone() if any(one.data_ptr() == other.data_ptr() for other in kept.values()) else one
     text = json.dumps(metadata)
     with replaced(path) as part:
         save_file(kept, str(part), metadata={_METADATA: text, _DIGEST: _digest(kept, text)})
@@ -53,8 +51,7 @@ def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a weights file by name, and its metadata.
 
-    CheckpointError for no file, a damaged one, or one that this package did not write. The digest is checked where
-    there is one; files from before it have none.
+    CheckpointError for no file, a damaged one, or one that this package did not write. Old files have no digest.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
@@ -70,9 +67,10 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
-    """Load tensors into ``model`` and return the metadata; CheckpointError as :func:`read_weights`.
+    """Load tensors into ``model`` and return the metadata.
 
-    It is also raised for tensors that do not fit, and for data with another ``data_fingerprint`` ("" for any).
+    CheckpointError as :func:`read_weights`, for tensors that do not fit, and data with another ``data_fingerprint``
+    ("" for any).
     """
     tensors, metadata = read_weights(path)
     require_same_data(path, metadata, data_fingerprint)
@@ -87,10 +85,9 @@ def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> di
 
 
 def learned_tensors(model: Any) -> dict[str, Tensor]:
-    """Return all tensors that a model of RecBole or of this package goes on from, by name.
+    """Return all tensors that a model goes on from, by name.
 
-    Beside its state those that it computed when it was ranked: embeddings behind graph convolutions, which NGCF draws
-    anew, through a dropout that is never off, whenever it computes them.
+    Beside its state those that it computed when it was ranked: NGCF draws a dropout whenever it computes them.
     """
     others = {f"{_OTHER}{name}": value for name, value in model.other_parameter().items() if isinstance(value, Tensor)}
     return {**model.state_dict(), **others}
@@ -130,7 +127,7 @@ def require_same_data(path: Path, saved: dict[str, Any], data_fingerprint: str) 
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state of tensors and plain values, to a temporary name first."""
+    """Write a training state of tensors and plain values."""
     with replaced(path) as part:
         torch.save(state, part)
 
@@ -149,7 +146,7 @@ def load_state(path: Path, needed: Collection[str] = ()) -> dict[str, Any]:
             raise CheckpointError(
                 f"{path} holds more than tensors and plain values, perhaps code: {_REMEDY}"
             ) from error
-    missing = sorted(set(needed) - set(state)) if isinstance(state, dict) else sorted(needed)
+    missing = sorted(set(needed) - set(state if isinstance(state, dict) else ()))
     if missing or not isinstance(state, dict):
         raise CheckpointError(f"{path} is no checkpoint of a run: {', '.join(missing)} is missing; {_REMEDY}")
     return state

@@ -26,14 +26,14 @@ class EventFile:
 
     def add_scalar(self, tag: str, value: float, epoch: int) -> None:
         """Write the number ``tag`` of an epoch."""
-        if self.folder is None:
-            return
-        if self._writer is None:
+        if self.folder is not None and self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             # what a run that was killed wrote of this epoch and later ones is withdrawn
             self._writer = SummaryWriter(str(self.folder), purge_step=epoch or None)
-        self._writer.add_scalar(tag, value, epoch)
+        if self._writer is not None:
+            self._writer.add_scalar(tag, value, epoch)
+            self._writer.flush()
 
     def add_hparams(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
         """Write hyper-parameters and what they reached."""
@@ -46,8 +46,6 @@ class EventFile:
         for name, value in row.items():
             if name != "epoch":
                 self.add_scalar(f"{head}/{name}", value, int(row["epoch"]))
-        if self._writer is not None:
-            self._writer.flush()
 
     def close(self) -> None:
         """Write what is left; a later number begins another file."""
@@ -65,16 +63,15 @@ def hyperparameters(config: Any) -> dict[str, Any]:
 
 
 class WandbRun(WandbLogger):
-    """RecBole's logger of Weights and Biases by epoch; it ends the run that it began.
+    """RecBole's logger of Weights and Biases, which ends the run that it began.
 
-    RecBole's ``fit`` numbers validations, whatever lies between them, and does not know of all: what it says is
-    dropped, and :meth:`log_row` is told instead.
+    RecBole's ``fit`` numbers validations, whatever lies between them: what it logs is dropped, :meth:`log_row` counts.
     """
+
+    _began, _head = False, ""
 
     def __init__(self, config: Any, folder: Path) -> None:
         self._folder = folder
-        self._began = False
-        self._head = ""
         super().__init__(config)
 
     def setup(self) -> None:
@@ -117,8 +114,7 @@ class WandbRun(WandbLogger):
 def lent_loggers(events: EventFile, wandb: WandbRun) -> Iterator[None]:
     """Give these to RecBole's trainers that are built inside, which would open a writer below the working directory."""
     before = host.get_tensorboard, host.WandbLogger
-    host.get_tensorboard = lambda logger: events
-    host.WandbLogger = lambda config: wandb
+    host.get_tensorboard, host.WandbLogger = lambda logger: events, lambda config: wandb
     try:
         yield
     finally:

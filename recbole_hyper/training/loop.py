@@ -25,7 +25,6 @@ from recbole_hyper.training.validation import Evaluation
 
 logger = logging.getLogger("recbole_hyper")
 
-
 # steps whose losses a GPU computes before the host reads them together
 STEPS_BETWEEN_LOOKS = 64
 
@@ -80,10 +79,9 @@ class Loop(Training):
             if self.scheduler is not None and score is not None:
                 self.scheduler.step(score)
             self._save_state()
-            if self.on_validation is not None and "valid_seconds" in self.history[-1]:
+            if self.on_validation is not None and self._last_is_validated:
                 self.on_validation(epoch, self.history[-1][f"valid_{self.valid_metric}"])
-        if valid is not None and self.eval_step > 0 and self.history and "valid_seconds" not in self.history[-1]:
-            self._validate_last(valid, show_progress)
+        self._validate_last(valid, show_progress)
         self.tensorboard.add_hparams(hyperparameters(self.config), {"hparam/best_valid_result": self.best_valid_score})
         if self.average is not None:
             self.average.enter()
@@ -116,14 +114,9 @@ class Loop(Training):
         if isinstance(self.model, HyperRecommender):
             means |= self.model.head.learned
         self._note_epoch({"train_loss": 0.0, **means}, spent + watch.seconds(), memory.bytes)
-        loss, decimals = self.history[-1]["train_loss"], self.config["loss_decimal_place"] or 4
-        logger.info(
-            "epoch %d training [time: %.2fs, train loss: %.*f]",
-            epoch,
-            self.history[-1]["train_seconds"],
-            decimals,
-            loss,
-        )
+        seconds, loss = self.history[-1]["train_seconds"], self.history[-1]["train_loss"]
+        decimals = self.config["loss_decimal_place"] or 4
+        logger.info("epoch %d training [time: %.2fs, train loss: %.*f]", epoch, seconds, decimals, loss)
         self.tensorboard.add_scalar("Loss/Train", loss, epoch)
 
     def train_step(self, batch: Any, scaler: torch.amp.GradScaler) -> None:
@@ -161,15 +154,13 @@ class Loop(Training):
         epoch = len(self.history) - 1
         score, result = self._validate(valid, show_progress)
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
-        logger.info(
-            "epoch %d evaluating [time: %.2fs, valid_score: %f]", epoch, self.history[-1]["valid_seconds"], score
-        )
+        seconds = self.history[-1]["valid_seconds"]
+        logger.info("epoch %d evaluating [time: %.2fs, valid_score: %f]", epoch, seconds, score)
         logger.info("valid result: \n%s", dict2str(result))
-        self.best_valid_score, self.cur_step, stop, best = early_stopping(
-            score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
-        )
+        before = score, self.best_valid_score, self.cur_step, self.stopping_step, self.valid_metric_bigger
+        self.best_valid_score, self.cur_step, stop, best = early_stopping(*before)
         if best:
-            self.best_valid_result = result
+            self.best_valid_result = dict(result)
             self._take_best(epoch)
         if stop:
             logger.info("Finished training, best eval result in epoch %d", self.best_epoch)

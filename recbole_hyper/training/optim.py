@@ -1,17 +1,15 @@
 """The optimizer of a run and its rates: RecBole's names, parameter groups, betas, and torch's fused kernels."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recbole_hyper.config import ConfigError
-from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.hyperbolic.riemannian import riemannian_optimizer, without_curvatures
 from recbole_hyper.settings import LEARNERS, RIEMANNIAN_LEARNERS
-from recbole_hyper.training.rowwise import RowwiseAdam
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
@@ -23,13 +21,11 @@ SHAPES: dict[str, Callable[[float], float]] = {
 
 
 class RateSchedule:
-    """A rate that depends on nothing but the share of training that is done, so that a resume needs no state.
+    """A rate that rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the last of ``epochs``.
 
-    It rises linearly from 0 over ``warmup_ratio`` of all steps, then falls to 0 at the last of ``epochs``.
-
-    Step s of n has the rate at the middle of its time, (s + 1/2) / n, so that neither the first nor the last is lost.
-    The rates that the groups of ``optimizer`` have now are the highest; ``shape`` is one of SHAPES, or None, which
-    keeps the rate once it is reached. ``warmup_ratio`` is in [0, 1).
+    It depends on nothing but the share of training that is done, so that a resume needs no state. Step s of n has the
+    rate at the middle of its time, (s + 1/2) / n. The rates that the groups of ``optimizer`` have now are the highest;
+    ``shape`` is one of SHAPES, or None, which keeps the rate once it is reached. ``warmup_ratio`` is in [0, 1).
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, shape: str | None, warmup_ratio: float, epochs: int) -> None:
@@ -50,6 +46,56 @@ class RateSchedule:
         factor = self.factor(min(1.0, (epoch + (step + 0.5) / n_steps) / self.epochs))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
+
+
+class RowwiseAdam(torch.optim.Adam):
+    """Adam, fused, with row-wise updates of ``tables``: those of the parameters whose first dimension is one of rows.
+
+    A row without gradient keeps its values and its moments, as in ``torch.optim.SparseAdam``; other rows are updated as
+    by Adam. The time of a step then grows with the rows touched, but for one reading of the gradient. ValueError for a
+    group with weight decay, which touches every row.
+    """
+
+    def __init__(self, groups: Iterable[Any], tables: Iterable[nn.Parameter], **options: Any) -> None:
+        super().__init__(groups, fused=True, **options)
+        self._tables = {id(table) for table in tables}
+        if any(group["weight_decay"] for group in self.param_groups):
+            raise ValueError("rowwise_update does not go with weight_decay, which touches every row")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters; returns what ``closure`` returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        pairs = [(group, parameter) for group in self.param_groups for parameter in group["params"]]
+        held = [(*pair, pair[1].grad) for pair in pairs if id(pair[1]) in self._tables and pair[1].grad is not None]
+        for _, parameter, _ in held:
+            parameter.grad = None
+        super().step()
+        for group, parameter, gradient in held:
+            self._update(parameter, gradient, group)
+            parameter.grad = gradient
+        return loss
+
+    def _update(self, table: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[table]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=table.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
+        state["step"] += 1
+        # ten times faster than any(); what squares to 0 moves nothing here
+        rows = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1).nonzero()[:, 0]
+        own = gradient.index_select(0, rows)
+        (beta1, beta2), steps = group["betas"], float(state["step"])
+        first = state["exp_avg"].index_select(0, rows).lerp_(own, 1 - beta1)
+        second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(own, own, value=1 - beta2)
+        state["exp_avg"].index_copy_(0, rows, first)
+        state["exp_avg_sq"].index_copy_(0, rows, second)
+        root = second.div_(1 - beta2**steps).sqrt_().add_(group["eps"])
+        size = float(group["lr"] / (1 - beta1**steps))
+        table.index_copy_(0, rows, table.index_select(0, rows).addcdiv_(first, root, value=-size))
 
 
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
@@ -89,8 +135,8 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
     """Return the scheduler of ``lr_plateau: {factor: 0.5, patience: 5, threshold: 0}``, None where the key is not set.
 
-    The learning rate is multiplied by ``factor`` once the validation score has not risen for more than ``patience``
-    validations. What rises by no more than ``threshold``, a share of the best score, has not risen (DualRec: 1e-4).
+    The rate is multiplied by ``factor`` once the validation score has not risen by more than ``threshold``, a share of
+    the best score (DualRec: 1e-4), for more than ``patience`` validations.
     """
     settings = config["lr_plateau"]
     if not settings:
@@ -98,14 +144,3 @@ def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.opti
     mode: Literal["min", "max"] = "max" if config["valid_metric_bigger"] else "min"
     named = {"factor": 0.5, "patience": 5, "threshold": 0.0, **settings}
     return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, **named)
-
-
-def build_schedule(optimizer: torch.optim.Optimizer, config: Any) -> RateSchedule | None:
-    """Return the schedule of ``lr_schedule`` and ``warmup_ratio``, None where neither is set.
-
-    It is over the ``epochs`` of the configuration also for a refit of fewer, which repeats the rates of the run that
-    chose them.
-    """
-    if not schedule_keys(config):
-        return None
-    return RateSchedule(optimizer, config["lr_schedule"], config["warmup_ratio"] or 0.0, config["epochs"])

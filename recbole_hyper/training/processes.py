@@ -1,9 +1,9 @@
 """What one of several processes does that train a model together: its share of every batch, and the whole loss.
 
-Every process holds the model, reads the same batches in the same order, and computes the loss of its share of each
-batch's sequences. Shares are weighted by their supervised positions, so that the summed gradient is that of the whole
-batch: without dropout, and with a loss that is a mean over positions without sampling (ce), training equals that of one
-process up to rounding. Sampled negatives, dropout and the buckets of sce are drawn by each process for its own share.
+Every process holds the model and computes the loss of its share of each batch's sequences. Shares are weighted by their
+supervised positions, so that the summed gradient is that of the whole batch: without dropout, and with a loss that is a
+mean over positions without sampling (ce), training equals that of one process up to rounding. Sampled negatives,
+dropout and the buckets of sce are drawn by each process for its own share.
 """
 
 from collections.abc import Iterator
@@ -46,8 +46,7 @@ def agreed(flag: bool) -> bool:
 class Shares:
     """A training loader that hands on every ``size``-th row of each batch, from row ``rank``, and reads no other.
 
-    A batch with fewer rows than processes leaves some processes without a row: they get the first one, marked by
-    ``weight`` 0, because every process must take part in every step.
+    A process without a row in a small batch gets the first one, with ``weight`` 0: all take part in every step.
     """
 
     def __init__(self, loader: Any, rank: int, size: int) -> None:
@@ -64,25 +63,17 @@ class Shares:
             yield batch
 
 
-class _Loss(nn.Module):
-    """The training loss as a module's forward, which is what DistributedDataParallel hooks into."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model: Any = model
-
-    def forward(self, interaction: Interaction) -> Tensor:
-        return self.model.calculate_loss(interaction)
-
-
-class WholeBatchLoss:
+class WholeBatchLoss(nn.Module):
     """The loss of the whole batch from the shares of all processes; its gradient is that of the mean over positions."""
 
-    def __init__(self, model: nn.Module, shares: Shares) -> None:
-        self.shares = shares
-        self.module = DistributedDataParallel(_Loss(model))
+    def __init__(self, model: Any, shares: Shares) -> None:
+        super().__init__()
+        # the loss as a module's forward is what DistributedDataParallel hooks into
+        own = nn.Module()
+        own.model, own.forward = model, model.calculate_loss
+        self.shares, self.module = shares, DistributedDataParallel(own)
 
-    def __call__(self, interaction: Interaction) -> Tensor:
+    def forward(self, interaction: Interaction) -> Tensor:
         """Return the loss, shape (); its value is the same in every process."""
         targets = interaction[TARGET_LIST]
         own = self.shares.weight * (targets != 0).sum().float()

@@ -1,44 +1,35 @@
 """How far a training is, and what its folder keeps of that: whoever makes the steps, this package's loop or RecBole."""
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import numpy as np
 import torch
 from recbole.utils import ModelType, early_stopping
+from torch import Tensor
 
+from recbole_hyper.config.checks import schedule_keys
 from recbole_hyper.files import write_csv
 from recbole_hyper.hyperbolic.riemannian import restore_training_state
 from recbole_hyper.kernels.clock import Stopwatch
 from recbole_hyper.models.contract import OwnModel
 from recbole_hyper.random_numbers import random_state, restore_random_state
-from recbole_hyper.training.averaging import WeightAverage, build_average
-from recbole_hyper.training.checkpoint import (
-    STATE,
-    WEIGHTS,
-    CheckpointError,
-    checkpoint_errors,
-    learned_tensors,
-    load_state,
-    load_weights,
-    read_weights,
-    require_same_data,
-    save_state,
-    save_weights,
-)
+from recbole_hyper.training import checkpoint
+from recbole_hyper.training.averaging import WeightAverage
+from recbole_hyper.training.checkpoint import STATE, WEIGHTS, CheckpointError
 from recbole_hyper.training.loggers import EVENTS, EventFile, WandbRun
 from recbole_hyper.training.memory import PeakMemory
-from recbole_hyper.training.optim import RateSchedule, build_schedule, build_scheduler
+from recbole_hyper.training.optim import RateSchedule, build_scheduler
 from recbole_hyper.training.processes import agreed, gathered, world
 from recbole_hyper.training.validation import Evaluation, metrics, rank
 from recbole_hyper.types import Ranks
 
 # what a resumed training takes over as it is
-RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "seconds", "peak_memory")
+RESTORED = ("cur_step", "best_epoch", "best_valid_score", "best_valid_result", "history", "seconds", "peak_memory")
 
 
 class DivergedError(ValueError):
@@ -73,6 +64,7 @@ class Training:
     scheduler: torch.optim.lr_scheduler.ReduceLROnPlateau | None
     schedule: RateSchedule | None
     average: WeightAverage | None
+    batches: Any = None
 
     def __init__(self, config: Any, model: Any, output_dir: Path) -> None:
         self.config, self.model, self.output_dir, self.device = config, model, output_dir, config["device"]
@@ -81,11 +73,10 @@ class Training:
         self.eval_step, self.stopping_step = config["eval_step"], config["stopping_step"]
         self.valid_metric, self.valid_metric_bigger = config["valid_metric"].lower(), config["valid_metric_bigger"]
         self.cur_step, self.best_epoch = 0, -1
-        self.best_valid_score: float = -np.inf if self.valid_metric_bigger else np.inf
+        self.best_valid_score: float = -math.inf if self.valid_metric_bigger else math.inf
         self.best_valid_result: Any = None
         self.history: list[dict[str, Any]] = []
-        self.seconds = {"train": 0.0, "valid": 0.0}
-        self.peak_memory = {"train": 0, "valid": 0}
+        self.seconds, self.peak_memory = {"train": 0.0, "valid": 0.0}, {"train": 0, "valid": 0}
         self.best_ranks: Ranks | None = None
         self._ranks: Ranks | None = None
         self.on_validation: Callable[[int, float], None] | None = None
@@ -93,19 +84,25 @@ class Training:
         self.data_fingerprint = ""
         self.started_from: dict[str, Any] = {}
         self.trial_bytes: int | None = None
-        self._best_other: dict[str, Any] | None = None
+        self._best_other: dict[str, Any] = {}
         # tensors of the best epoch by ``eval_step``, where the last one was taken in its place
-        self._best_by_step: dict[str, torch.Tensor] | None = None
+        self._best_by_step: dict[str, Tensor] | None = None
         self._saved_at = monotonic()
         self.tensorboard = EventFile(output_dir / EVENTS if config["log_tensorboard"] else None)
         self.wandblogger = WandbRun(config, output_dir)
 
     def _follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take ``optimizer``, with what moves its rate and averages what it learns."""
-        self.optimizer = optimizer
-        self.scheduler = build_scheduler(optimizer, self.config)
-        self.schedule = build_schedule(optimizer, self.config)
-        self.average = build_average(self.model, self.config)
+        """Take ``optimizer``, with what moves its rate and averages what it learns.
+
+        A schedule is over the ``epochs`` of the configuration also for a refit of fewer.
+        """
+        config, self.optimizer, self.scheduler = self.config, optimizer, build_scheduler(optimizer, self.config)
+        self.schedule = self.average = None
+        if schedule_keys(config):
+            parts = config["lr_schedule"], config["warmup_ratio"] or 0.0, config["epochs"]
+            self.schedule = RateSchedule(optimizer, *parts)
+        if config["ema_decay"] is not None:
+            self.average = WeightAverage(self.model, float(config["ema_decay"]))
 
     @property
     def finished(self) -> bool:
@@ -114,13 +111,13 @@ class Training:
 
     @property
     def is_best_last(self) -> bool:
-        """Whether the last epoch of all that were asked for is the best one, so that more might be better.
-
-        Never where the learning rate follows a schedule, which no resume makes longer.
-        """
+        """Whether the last epoch of all is the best one, so that more might be better; never under a schedule."""
         over = self.one_step or self.schedule is not None
-        validated = bool(self.history) and "valid_seconds" in self.history[-1]
-        return validated and not over and self.best_epoch + 1 == len(self.history) == self.epochs
+        return self._last_is_validated and not over and self.best_epoch + 1 == len(self.history) == self.epochs
+
+    @property
+    def _last_is_validated(self) -> bool:
+        return bool(self.history) and "valid_seconds" in self.history[-1]
 
     def is_validated(self, epoch: int) -> bool:
         """Return whether ``eval_step`` has ``epoch`` validated, where there is validation."""
@@ -138,16 +135,19 @@ class Training:
 
     # --- an epoch ----------------------------------------------------------------------------------------------------
     def _note_epoch(self, means: Mapping[str, float], seconds: float, memory: int) -> None:
-        """Add an epoch, with the ``means`` of its losses over the steps, to train.csv and what else is told."""
-        epoch = len(self.history)
-        self.seconds["train"] += seconds
-        self.peak_memory["train"] = max(self.peak_memory["train"], memory)
-        row: dict[str, Any] = {"epoch": epoch, "train_seconds": seconds}
+        """Add an epoch, with the ``means`` of its losses over the steps, to train.csv and the loggers."""
+        row: dict[str, Any] = {"epoch": len(self.history), "train_seconds": seconds}
         if self.scheduler is not None or self.schedule is not None:
             row["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self.history.append({**row, **means})
+        self._note("train", seconds, memory, self.history[-1])
+
+    def _note(self, phase: str, seconds: float, memory: int, row: Mapping[str, Any]) -> None:
+        self.seconds[phase] += seconds
+        self.peak_memory[phase] = max(self.peak_memory[phase], memory)
         self._write_history()
-        self._report(self.history[-1], "train")
+        for log in (self.tensorboard, self.wandblogger):
+            log.log_row(row, phase)
 
     def _validate(self, valid: Evaluation, show_progress: bool) -> tuple[float, dict[str, float]]:
         """Rank validation with what would be kept of the model; returns (score, metrics)."""
@@ -157,11 +157,8 @@ class Training:
                 self.model.choose(valid.cases)
             result = self.measure(valid, show_progress)
         found = {"seconds": watch.seconds(), **result}
-        self.seconds["valid"] += found["seconds"]
-        self.peak_memory["valid"] = max(self.peak_memory["valid"], memory.bytes)
         self.history[-1].update({f"valid_{name}": value for name, value in found.items()})
-        self._write_history()
-        self._report({"epoch": self.history[-1]["epoch"], **found}, "valid")
+        self._note("valid", found["seconds"], memory.bytes, {"epoch": self.history[-1]["epoch"], **found})
         return result[self.valid_metric], result
 
     def measure(self, evaluation: Evaluation, show_progress: bool = False) -> dict[str, float]:
@@ -169,15 +166,17 @@ class Training:
         self._ranks = rank(self.model, self.config, evaluation, show_progress)
         return metrics(self.config, evaluation, self._ranks)
 
-    def _validate_last(self, valid: Evaluation, show_progress: bool) -> None:
-        """Validate the last epoch, which ``eval_step`` left out, and take it where it is the best."""
+    def _validate_last(self, valid: Evaluation | None, show_progress: bool) -> None:
+        """Validate the last epoch, where ``eval_step`` left it out, and take it where it is the best."""
+        if valid is None or self.eval_step <= 0 or not self.history or self._last_is_validated:
+            return
         epoch, state = len(self.history) - 1, self._state()
         score, result = self._validate(valid, show_progress)
         self.tensorboard.add_scalar("Vaild_score", score, epoch)
         *_, best = early_stopping(score, self.best_valid_score, 0, self.stopping_step, self.valid_metric_bigger)
         if best:
             self._put_aside_best(state)
-            self.best_valid_score, self.best_valid_result = score, result
+            self.best_valid_score, self.best_valid_result = float(score), dict(result)
             self._take_best(epoch)
         elif self._best_by_step is not None:
             self._save_best(self._best_by_step)
@@ -187,20 +186,15 @@ class Training:
     def _put_aside_best(self, state: dict[str, Any]) -> None:
         """Keep the best weights by ``eval_step`` before they are replaced: a run with more epochs puts them back."""
         if self._best_by_step is None and self.best_epoch >= 0:
-            self._best_by_step, _ = read_weights(self.output_dir / WEIGHTS)
-            save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
+            self._best_by_step, _ = checkpoint.read_weights(self.output_dir / WEIGHTS)
+            checkpoint.save_state(self.output_dir / STATE, {**state, "best_by_step": self._best_by_step})
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which the model holds its average, where there is one."""
         return contextlib.nullcontext() if self.average is None else self.average.applied()
 
-    # --- what is told ------------------------------------------------------------------------------------------------
-    def _report(self, row: Mapping[str, Any], head: str) -> None:
-        for log in (self.tensorboard, self.wandblogger):
-            log.log_row(row, head)
-
     def close_loggers(self, metrics: Mapping[str, float]) -> None:
-        """End what is told beside train.csv; ``metrics`` are those of the test, {} for none."""
+        """End what is logged beside train.csv; ``metrics`` are those of the test, {} for none."""
         self.tensorboard.close()
         self.wandblogger.close(metrics)
 
@@ -214,26 +208,25 @@ class Training:
         # some models of RecBole keep what they learned in attributes that are no parameters
         self._best_other = dict(self.model.other_parameter())
         # without validation every epoch is the best so far
-        if "valid_seconds" in (self.history or [{}])[-1] or epoch + 1 >= self.epochs:
+        if self._last_is_validated or epoch + 1 >= self.epochs:
             with self._averaged():
-                self._save_best(learned_tensors(self.model))
+                self._save_best(checkpoint.learned_tensors(self.model))
 
-    def _save_best(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def _save_best(self, tensors: Mapping[str, Tensor]) -> None:
         found = {"model": self.config["model"], "epoch": self.best_epoch, "valid_score": float(self.best_valid_score)}
-        save_weights(self.output_dir / WEIGHTS, tensors, {**found, "data_fingerprint": self.data_fingerprint})
+        path = self.output_dir / WEIGHTS
+        checkpoint.save_weights(path, tensors, {**found, "data_fingerprint": self.data_fingerprint})
 
     def load_best(self) -> None:
         """Load the weights of the best epoch; CheckpointError for none, damaged ones, or those of another epoch."""
         path = self.output_dir / WEIGHTS
-        epoch = load_weights(path, self.model).get("epoch")
+        epoch = checkpoint.load_weights(path, self.model).get("epoch")
         if epoch != self.best_epoch:
             raise CheckpointError(f"{path} is of epoch {epoch}, but the best one is {self.best_epoch}; train again")
         if self._best_other:
             self.model.load_other_parameter(self._best_other)
 
     # --- the state of training ---------------------------------------------------------------------------------------
-    batches: Any = None
-
     def _save_state(self) -> None:
         """Write checkpoint.pt after an epoch, every ``checkpoint_step`` epochs and at the end."""
         if self.finished or not len(self.history) % int(self.config["checkpoint_step"]):
@@ -245,7 +238,7 @@ class Training:
         return agreed(minutes is not None and not self.one_step and monotonic() - self._saved_at >= 60 * minutes)
 
     def _write_state(self) -> None:
-        save_state(self.output_dir / STATE, self._state())
+        checkpoint.save_state(self.output_dir / STATE, self._state())
         self._saved_at = monotonic()
 
     def has_state(self) -> bool:
@@ -254,21 +247,17 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         return {
+            **copy.deepcopy({name: getattr(self, name) for name in RESTORED}),
+            "best_valid_score": float(self.best_valid_score),
+            "best_valid_result": dict(self.best_valid_result or {}),
             # what is fitted in one step is fitted again
             "model": {} if self.one_step else self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
             "average": self.average.state_dict() if self.average is not None else None,
             "data_fingerprint": self.data_fingerprint,
-            "best_other": {k: v for k, v in (self._best_other or {}).items() if isinstance(v, torch.Tensor)},
+            "best_other": {name: one for name, one in self._best_other.items() if isinstance(one, Tensor)},
             "epoch": len(self.history) - 1,
-            "cur_step": self.cur_step,
-            "best_epoch": self.best_epoch,
-            "best_valid_score": float(self.best_valid_score),
-            "best_valid_result": dict(self.best_valid_result or {}),
-            "history": [dict(row) for row in self.history],
-            "seconds": dict(self.seconds),
-            "peak_memory": dict(self.peak_memory),
             "random": gathered(random_state(self.batches)),
         }
 
@@ -280,15 +269,22 @@ class Training:
         path = self.output_dir / STATE
         if not path.is_file():
             return 0
-        state = load_state(path, {*RESTORED, "model", "optimizer", "epoch", "history", "random"})
-        require_same_data(path, state, self.data_fingerprint)
+        state = checkpoint.load_state(path, {*RESTORED, "model", "optimizer", "epoch", "random"})
+        checkpoint.require_same_data(path, state, self.data_fingerprint)
         # a model that is fitted in one step is fitted again: not all of it is in the checkpoint; and a run with more
         # epochs may choose an earlier one, whose refit is shorter than the refit that is here
         if self.one_step or len(state["history"]) > self.epochs:
             return 0
-        with checkpoint_errors(path):
+        with checkpoint.checkpoint_errors(path):
             self._restore(state, batches)
-        self._restore_best(state.get("best_by_step"))
+        # the best weights so far must be there: they may be needed after much work
+        best_by_step = state.get("best_by_step")
+        if best_by_step is not None and not self.finished:
+            self._save_best(best_by_step)
+        else:
+            self._best_by_step = best_by_step
+            if self.finished or any("valid_seconds" in row for row in self.history):
+                checkpoint.read_weights(self.output_dir / WEIGHTS)
         return len(self.history)
 
     def _restore(self, state: Mapping[str, Any], batches: Any) -> None:
@@ -301,16 +297,6 @@ class Training:
             self.average.load_state_dict(state["average"])
         for name in RESTORED:
             setattr(self, name, state[name])
-        self.history = list(state["history"])
         # states of earlier versions are of one process
         states = state["random"] if isinstance(state["random"], list) else [state["random"]]
         restore_random_state(states[world()[0]], batches)
-
-    def _restore_best(self, best_by_step: dict[str, torch.Tensor] | None) -> None:
-        """Make sure that the best weights so far are there: they may be asked for after much work."""
-        if best_by_step is not None and not self.finished:
-            self._save_best(best_by_step)
-            return
-        self._best_by_step = best_by_step
-        if self.finished or any("valid_seconds" in row for row in self.history):
-            read_weights(self.output_dir / WEIGHTS)

@@ -1,6 +1,7 @@
 """Models of RecBole in a run: trained by RecBole's trainers, ranked and kept as the models of this package are."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,7 @@ def recbole_training(config: Any, model: Any, output_dir: Path) -> Any:
 
 
 class RecBoleTraining(Training):
-    """Mixin over a trainer of RecBole, whose epochs, steps and early stopping it takes as they are.
-
-    The methods below are those that RecBole's ``fit`` calls. A checkpoint is written between epochs only.
-    """
+    """Mixin over a trainer of RecBole, whose ``fit`` calls the methods below; checkpoints are between epochs only."""
 
     start_epoch: int
 
@@ -44,19 +42,20 @@ class RecBoleTraining(Training):
         self._follow(self.optimizer)
         self._valid: Evaluation | None = None
         if self.schedule is not None:
-            self.optimizer.register_step_pre_hook(self._set_rates)
+            rates = self.schedule.set_rates
+            self.optimizer.register_step_pre_hook(lambda *_: rates(len(self.history), self._step - 1, self._n_steps))
         if self.average is not None:
-            self.optimizer.register_step_post_hook(self._update_average)
+            update = self.average.update
+            self.optimizer.register_step_post_hook(lambda *_: update())
 
     def fit(self, batches: Any, valid: Evaluation | None = None, show_progress: bool = False) -> None:
         """Train with RecBole's loop until the epochs or the patience of the configuration are used up."""
         self.batches, self._valid = batches, valid if valid is not None and len(valid) else None
         if not self.finished:
-            self.start_epoch = len(self.history)
-            super().fit(batches, self._valid, show_progress=show_progress, callback_fn=self._after_validation)  # type: ignore[misc]
+            self.start_epoch, told = len(self.history), self._after_validation
+            super().fit(batches, self._valid, show_progress=show_progress, callback_fn=told)  # type: ignore[misc]
             self._save_state()
-        if self._valid and self.eval_step > 0 and self.history and "valid_seconds" not in self.history[-1]:
-            self._validate_last(self._valid, show_progress)
+        self._validate_last(self._valid, show_progress)
         if self.average is not None:
             self.average.enter()
 
@@ -69,12 +68,11 @@ class RecBoleTraining(Training):
             )
         return done
 
-    # --- what RecBole's fit calls ------------------------------------------------------------------------------------
     def _train_epoch(self, train_data: Any, epoch_idx: int, loss_func: Any = None, show_progress: bool = False) -> Any:
         self._step, self._n_steps, watch = 0, max(1, len(train_data)), Stopwatch()
         with PeakMemory(self.device) as memory:
             loss = loss_func or self.model.calculate_loss
-            checked = loss if epoch_idx else self._checked(loss)
+            checked = loss if epoch_idx else partial(self._checked, loss)
             total = super()._train_epoch(train_data, epoch_idx, checked, show_progress)  # type: ignore[misc]
         give_back_freed()
         parts = total if isinstance(total, tuple) else (float(total or 0.0),)
@@ -86,21 +84,17 @@ class RecBoleTraining(Training):
             self._save_state()
         return means if isinstance(total, tuple) else means[0]
 
-    def _checked(self, loss: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return ``loss`` with an error in the first step, or something that is no loss, as one ConfigError."""
+    def _checked(self, loss: Callable[[Any], Any], batch: Any) -> Any:
+        """Return the loss of a batch; in the first step an error, or something that is no loss, is a ConfigError."""
+        if self._step:
+            return loss(batch)
         kind = type(self.model)
-
-        def of_batch(batch: Any) -> Any:
-            if self._step:
-                return loss(batch)
-            with models.one_line(kind, "in its first step"):
-                found = loss(batch)
-            for part in found if isinstance(found, tuple) else (found,):
-                if not isinstance(part, torch.Tensor) or part.numel() != 1:  # RecBole has losses of shape (1,)
-                    require_loss(part, f"{kind.__name__}.calculate_loss")
-            return found
-
-        return of_batch
+        with models.one_line(kind, "in its first step"):
+            found = loss(batch)
+        for part in found if isinstance(found, tuple) else (found,):
+            if not isinstance(part, torch.Tensor) or part.numel() != 1:  # RecBole has losses of shape (1,)
+                require_loss(part, f"{kind.__name__}.calculate_loss")
+        return found
 
     def _generate_train_loss_output(self, epoch_idx: int, s_time: float, e_time: float, losses: Any) -> Any:
         """Return what the log says of an epoch, with the seconds of train.csv."""
@@ -112,24 +106,8 @@ class RecBoleTraining(Training):
         self._step += 1
         self.require_finite(float(loss.detach()), self._step)
 
-    def _set_rates(self, *_: Any) -> None:
-        if self.schedule is not None:
-            self.schedule.set_rates(len(self.history), self._step - 1, self._n_steps)
-
-    def _update_average(self, *_: Any) -> None:
-        if self.average is not None:
-            self.average.update()
-
     def _valid_epoch(self, valid_data: Evaluation, show_progress: bool = False) -> Any:
         return self._validate(valid_data, show_progress)
-
-    def evaluate(
-        self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
-    ) -> Any:
-        """Return the metrics of an :class:`Evaluation`."""
-        if load_best_model:
-            self.load_best()
-        return self.measure(eval_data, show_progress)
 
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         """RecBole calls this where the model is the best so far, and after every epoch without validation."""

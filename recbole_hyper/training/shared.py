@@ -21,8 +21,7 @@ from recbole_hyper.types import Cases, Split
 # configuration keys that decide what is read and how it is split
 DATA_KEYS = sorted({*dataset_arguments, *deciding(DATA, SPLIT), "dataset", "encoding"} - {"MAX_ITEM_LIST_LENGTH"})
 
-# of what is saved: raised when a field is added or its file is called otherwise, so that a resumed sweep does not map
-# data without it
+# of what is saved: raised when that changes, so that a resumed sweep does not map data of before
 FORMAT = 4
 
 _mapped: dict[Path, tuple[SequenceStore, Split]] = {}
@@ -37,9 +36,8 @@ def data_key(config: Any) -> str:
 def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
     """Return data and split of ``config``, without its test cases and its refit part.
 
-    They come from the one of ``folder``'s subfolders where they are saved already. The first process reads the atomic
-    files and saves; others wait for it and map its arrays. Data with features of users or items beside the interactions
-    cannot be held in a store: they are read anew by every process.
+    The first process reads the atomic files and saves below ``folder``; others wait for it and map its arrays. Every
+    process reads data with features of users or items anew.
     """
     target = folder / data_key(config)
     target.mkdir(parents=True, exist_ok=True)
@@ -52,10 +50,7 @@ def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
 
 
 def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
-    """Save data, training part and cases below ``target``, ``split.json`` last.
-
-    Return whether the data have features, which are not saved.
-    """
+    """Save data, training part and cases below ``target``; return whether there are features, which are not saved."""
     has_features = dataset.user_feat is not None or dataset.item_feat is not None
     stores = {"train": split.store, "valid": split.valid.store, "test": split.test.store}
     dataset.store.save(target / "data", link=True)
@@ -70,6 +65,7 @@ def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
                 write_array(target / f"{part}.{name}.npy", value)
     places = {name: saved[id(store)] for name, store in stores.items()}
     values = {name: value for name, value in vars(split).items() if isinstance(value, dict)}
+    # the last file: whoever finds it finds all
     write_json(target / "split.json", {"stores": places, "has_features": has_features, "values": values})
     return has_features
 

@@ -39,14 +39,11 @@ def rank(model: Any, config: Any, evaluation: Evaluation, show_progress: bool = 
         return _ranked(model, config, evaluation, show_progress)
     bounds = np.linspace(0, len(evaluation), processes + 1).astype(int)
     part = dataclasses.replace(evaluation, cases=evaluation.cases[bounds[process] : bounds[process + 1]])
-    own = _ranked(model, config, part, show_progress) if len(part) else None
-    parts = [entry for entry in gathered(own) if entry is not None]
-    return Ranks(
-        np.concatenate([entry.ranks for entry in parts]),
-        np.concatenate([entry.n_candidates for entry in parts]),
-        np.concatenate([entry.top_items for entry in parts]),
-        float(np.average([entry.tied for entry in parts], weights=[len(entry.ranks) for entry in parts])),
-    )
+    parts = [one for one in gathered(_ranked(model, config, part, show_progress) if len(part) else None) if one]
+    names = ("ranks", "n_candidates", "top_items")
+    joined: Any = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
+    tied = np.average([one.tied for one in parts], weights=[len(one.ranks) for one in parts])
+    return Ranks(**joined, tied=float(tied))
 
 
 def _ranked(model: Any, config: Any, evaluation: Evaluation, show_progress: bool) -> Ranks:

@@ -1,10 +1,9 @@
 """A run on several processes, which Ray Train starts; what each of them does is in ``training.processes``."""
 
-import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from recbole_hyper.training.processes import world
 from recbole_hyper.training.shared import mapped, share
 from recbole_hyper.types import Split
 
-# below the folder of the run, and removed at its end: the data, which every process maps into memory, and what Ray
-# writes; no one else gives a folder this name
+# below the folder of the run: the data, which every process maps into memory, and what Ray writes
 SCRATCH = ".workers"
 SHARED = f"{SCRATCH}/data"
 
@@ -38,10 +36,9 @@ def run_workers(
 ) -> dict[str, Any]:
     """Train and test the run of ``config`` on ``num_workers`` processes and return its result.json.
 
-    ``output_dir`` is the folder of the run, to which rank 0 writes; on more than one machine it must be shared by all.
-    Every process calls ``work`` with its configuration, its folder and ``read``, which gives the data; the argument
-    ``read`` gives data and split in the place of the atomic files. ConfigError for a cluster that is not there or too
-    small; RuntimeError, with its message, where a process failed.
+    Rank 0 writes to ``output_dir``, the folder of the run, which all machines must share. Every process calls ``work``
+    with its configuration, its folder and a ``read``; the argument ``read`` gives data and split in the place of the
+    atomic files. ConfigError for a cluster that is not there or too small; RuntimeError where a process failed.
     """
     workers = int(config["num_workers"])
     if not issubclass(config.model_class, HyperRecommender):
@@ -53,9 +50,13 @@ def run_workers(
     settings = {**config.plain(), "resume": bool(config["resume"]), "n_threads": threads, "show_progress": False}
     settings["data_path"] = str(Path(settings["data_path"]).absolute())
     arguments = {"work": work, "settings": settings, "folder": str(folder), "use_gpu": use_gpu}
-    with _scratch(folder):
+    # what the workers share is removed at the end, and what a killed run left there before
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    try:
         share(*(read or read_data)(config), folder / SHARED)
         _start(config, arguments)
+    finally:
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return read_json(folder / "result.json")
 
 
@@ -86,16 +87,6 @@ def _start(config: Config, arguments: dict[str, Any]) -> None:
             ) from error
 
 
-@contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[None]:
-    """Remove what the workers share below ``folder`` when the block ends, and what a killed run left there before."""
-    try:
-        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-        yield
-    finally:
-        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-
-
 def _reason(error: Exception) -> str:
     """Return in one line why the workers failed: the message of one that raised, else that one was killed."""
     from ray.exceptions import RayActorError
@@ -111,9 +102,7 @@ def _reason(error: Exception) -> str:
 
 def _worker(arguments: Mapping[str, Any]) -> None:
     """Run in every process: rank 0 writes to the folder of the run, the others to one that is removed."""
-    rank, _ = world()
-    folder = Path(arguments["folder"])
-    settings = dict(arguments["settings"])
+    (rank, _), folder, settings = world(), Path(arguments["folder"]), dict(arguments["settings"])
     if arguments["use_gpu"]:
         # Ray has chosen this process's device; RecBole would choose the first one
         settings["gpu_id"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
@@ -121,17 +110,11 @@ def _worker(arguments: Mapping[str, Any]) -> None:
         # the process that started this one has claimed the folder
         own = folder if rank == 0 else Path(scratch)
         if rank and settings["resume"]:
-            _copy_state(folder, own)
+            # what a resume goes on from, before the first process writes it anew
+            needed = {STATE, WEIGHTS, REFIT}
+            shutil.copytree(folder, own, ignore=lambda _, names: set(names) - needed, dirs_exist_ok=True)
         dist.barrier()
         settings |= {"output_dir": str(own), "log_wandb": bool(settings["log_wandb"]) and rank == 0}
         config = Config(settings["model"], settings["dataset"], config_dict=settings)
         arguments["work"](config, own, read=lambda config: mapped(config, folder / SHARED, test=True))
         dist.barrier()
-
-
-def _copy_state(folder: Path, own: Path) -> None:
-    """Copy what a resume goes on from, before the first process writes it anew."""
-    for name in (STATE, WEIGHTS, f"{REFIT}/{STATE}", f"{REFIT}/{WEIGHTS}"):
-        if (folder / name).is_file():
-            (own / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(folder / name, own / name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import geoopt
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from recbole_hyper.encoders.gru import GRUEncoder
 from recbole_hyper.encoders.moebius_gru import MoebiusGRU, MoebiusGRUEncoder
+from recbole_hyper.geometry.head import LEAST_LEARNED
 from recbole_hyper.hyperbolic._math import exp0, log0
 from recbole_hyper.hyperbolic.recurrence import plain_recurrence, recurrence
 from tests.reference import moebius as reference
@@ -152,6 +155,28 @@ def test_gradcheck_of_one_step() -> None:
         inputs, hidden, module.weight_ih_l0, module.weight_hh_l0, module.bias_l0.as_subclass(Tensor), 1.3
     )
     torch.testing.assert_close(step(inputs, hidden), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_a_learned_curvature_ends_where_that_of_a_head_ends() -> None:
+    """At the floor its gradient in float32 is that of float64; below it, it would be noise, and there is none."""
+
+    def gradient(curvature: float, dtype: torch.dtype) -> float:
+        torch.manual_seed(0)
+        module = MoebiusGRU(3, 4, curvature="learn").to(dtype)
+        with torch.no_grad():
+            module.ball.isp_c.fill_(math.log(math.expm1(curvature)))
+        module(torch.randn(5, 2, 3).to(dtype))[0].square().sum().backward()
+        return float(module.ball.isp_c.grad)
+
+    assert gradient(1e-3, torch.float32) == pytest.approx(gradient(1e-3, torch.float64), rel=0.1)
+    assert gradient(1e-8, torch.float32) == gradient(1e-8, torch.float64) == 0
+    module = MoebiusGRU(3, 4, curvature="learn")
+    module.set_curvature(LEAST_LEARNED)
+    with torch.no_grad():
+        module.ball.isp_c -= 5
+    assert float(module.curvature) == pytest.approx(LEAST_LEARNED)
+    with pytest.raises(ValueError, match=r"curvature=1e-07 \(key curvature_init\): 1e-06 is the least to learn from"):
+        module.set_curvature(1e-7)
 
 
 @pytest.mark.parametrize("nonlinearity", ["identity", "tanh"])

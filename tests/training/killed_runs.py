@@ -2,7 +2,8 @@
 
 One import serves all of them. Reads {"folder", "keys", "kills"} as JSON from its input; writes for every kill how the
 two processes ended, and whether weights, state of training and test equal those of a run that was not killed. With a
-"space" sweeps are killed; where "warm" is set, runs that start from the weights of an earlier one.
+"space" sweeps are killed; where "warm" is set, runs that start from the weights of an earlier one. With
+``num_workers`` among the keys a run is two forks more, joined as Ray joins its workers, of which one kills itself.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from recbole_hyper import files, run
 from recbole_hyper.config import Config
 from recbole_hyper.sweep import driver, sweep
 from recbole_hyper.sweep.folder import REQUEST
-from recbole_hyper.training import checkpoint
+from recbole_hyper.training import checkpoint, workers
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.processes import world
 from tests import serial_sweep
 
 
@@ -35,13 +37,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_at_step(number: int) -> None:
-    """Die in the ``number``-th step of training, between loss and gradient."""
+def kill_at_step(number: int, rank: int = 0) -> None:
+    """Die in the ``number``-th step of training, between loss and gradient, in the process of ``rank``."""
     check, seen = Loop.require_finite, [0]
 
     def counted(self: Loop, *arguments: Any) -> None:
-        seen[0] += 1
-        if seen[0] == number:
+        seen[0] += world()[0] == rank
+        if seen[0] == number and world()[0] == rank:
             die()
         check(self, *arguments)
 
@@ -63,13 +65,16 @@ def kill_at_validation(number: int) -> None:
 
 
 def kill_in_write(name: str, number: int, point: str) -> None:
-    """Die in the ``number``-th write of file ``name``: before, half, written (but not renamed) or renamed."""
+    """Die in the ``number``-th write of file ``name``: before, half, written (but not renamed) or renamed.
+
+    Of several processes the first one writes to the folder of the run, and dies.
+    """
     original, seen = files.replaced, [0]
 
     @contextlib.contextmanager
     def replaced(path: Path) -> Iterator[Path]:
-        seen[0] += path.name == name
-        now = point if path.name == name and seen[0] == number else ""
+        seen[0] += path.name == name and world()[0] == 0
+        now = point if path.name == name and seen[0] == number and world()[0] == 0 else ""
         with original(path) as part:
             if now == "before":
                 die()
@@ -82,6 +87,32 @@ def kill_in_write(name: str, number: int, point: str) -> None:
             die()
 
     files.replaced = checkpoint.replaced = replaced
+
+
+def start_forks(config: Config, arguments: dict[str, Any]) -> None:
+    """Take the place of ``workers._start``: fork a process for each worker, and end all where one dies."""
+    count = int(config["num_workers"])
+    meeting = Path(arguments["folder"]) / workers.SCRATCH / "meeting"
+    left = {}
+    for rank in range(count):
+        process = os.fork()
+        if not process:
+            status = 1
+            try:
+                torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=count)
+                workers._worker(arguments)
+                status = 0
+            finally:
+                os._exit(status)
+        left[process] = rank
+    while left:
+        process, status = os.wait()
+        rank = left.pop(process)
+        if status:
+            for other in left:
+                os.kill(other, signal.SIGKILL)
+                os.waitpid(other, 0)
+            raise RuntimeError(f"the worker {rank} ended with {os.waitstatus_to_exitcode(status)}")
 
 
 HOOKS: dict[str, Callable[..., None]] = {
@@ -107,8 +138,12 @@ def forked(keys: dict[str, Any], kill: list[Any], space: Any = None) -> int:
                 begun = (Path(keys["output_dir"]) / REQUEST).is_file()
                 sweep("SASRecCE", "cycle", space=space, config_dict={**keys, "resume": begun})
             else:
+                workers._start = start_forks
                 run("SASRecCE", "cycle", config_dict=keys)
             status = 0
+    except RuntimeError as error:
+        if str(error).endswith(f"ended with {-signal.SIGKILL}"):
+            die()
     finally:
         os._exit(status)
 

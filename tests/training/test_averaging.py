@@ -20,8 +20,8 @@ from recbole_hyper.training import validation
 from recbole_hyper.training.averaging import WeightAverage
 from recbole_hyper.training.checkpoint import load_state
 from recbole_hyper.training.loop import Loop
+from recbole_hyper.training.optim import RowwiseAdam
 from recbole_hyper.training.progress import Training
-from recbole_hyper.training.rowwise import RowwiseAdam
 from tests.conftest import LEARN
 from tests.training.test_trainer import same, settings, weights
 

@@ -90,6 +90,14 @@ IN_WARM_STARTS = [
     *(["write", "model.safetensors", 1, point] for point in POINTS),
     *(["write", "checkpoint.pt", number, point] for number in (1, 3) for point in POINTS),
 ]
+# dropout and negatives of both workers; a step of the first or the second, a file, and, at the 14th step, in the refit
+OF_WORKERS = {**INSIDE, "num_workers": 2, "hidden_dropout_prob": 0.2}
+IN_WORKERS = [
+    *(["step", number, rank] for number in (1, 2, 5, 8, 10, 14) for rank in (0, 1)),
+    ["validation", 1],
+    *(["write", "checkpoint.pt", number, point] for number in (2, 5, 9) for point in ("half", "renamed")),
+    *(["write", "model.safetensors", 1, point] for point in ("written", "renamed")),
+]
 
 
 def test_a_killed_run_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
@@ -121,3 +129,12 @@ def test_sweeps_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_warm_starts_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
     kill_and_resume(IN_WARM_STARTS, cycle, tmp_path, about={"warm": True}, **INSIDE)
+
+
+def test_a_killed_run_of_two_workers_goes_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    kill_and_resume([["step", 4, 1], ["write", "checkpoint.pt", 3, "renamed"]], cycle, tmp_path, **OF_WORKERS)
+
+
+@pytest.mark.slow
+def test_runs_of_two_workers_killed_anywhere_go_on_to_the_bit(cycle: Path, tmp_path: Path) -> None:
+    kill_and_resume(IN_WORKERS, cycle, tmp_path, **OF_WORKERS)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from recbole_hyper import run
-from recbole_hyper.training.rowwise import RowwiseAdam
+from recbole_hyper.training.optim import RowwiseAdam
 from tests.conftest import LEARN
 
 

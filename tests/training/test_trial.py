@@ -14,7 +14,7 @@ from recbole_hyper import run
 from recbole_hyper.config import Config, ConfigError
 from recbole_hyper.random_numbers import random_state
 from recbole_hyper.training.build import build, read_data
-from recbole_hyper.training.trial import require_memory
+from recbole_hyper.training.memory import require_memory
 from tests.conftest import SMALL
 
 
