@@ -44,12 +44,10 @@ def recommend_all(
         output: file that ends in .parquet or .csv.
         k, exclude_seen, items, exclude, unknown, cold, rules: as for ``Recommender.recommend``.
         catalogue: table of the items for ``rules``, see ``Recommender.use_catalogue``.
-        num_workers: processes, each of which loads the run once.
-        ray_address: a running cluster, host:port; None starts one on this machine.
+        num_workers, ray_address: processes, on a running cluster, host:port; None starts one on this machine.
 
-    Raises:
-        ConfigError: ``output`` holds something else; no cluster, or one that is too small.
-        ValueError, RuntimeError: a k or items that cannot be recommended; a process failed, with its message.
+    ConfigError where ``output`` holds something else, or there is no such cluster; ValueError for a k or items that
+    cannot be recommended; RuntimeError, with its message, where a process failed.
     """
     output, workers = Path(output).absolute(), Workers(folder, num_workers, ray_address)
     require_output(output)

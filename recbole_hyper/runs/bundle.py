@@ -28,10 +28,7 @@ logger = logging.getLogger("recbole_hyper")
 
 
 def write_bundle(run: Path) -> Path:
-    """Write the bundle of a finished run into its folder, in one step; returns the bundle's folder.
-
-    ConfigError if a folder of that name is no bundle, and as :func:`load`.
-    """
+    """Write the bundle of a finished run into its folder; ConfigError if no bundle is there in its place."""
     folder = run / BUNDLE
     if folder.exists() and not is_written_by(WRITTEN_BY, folder / ABOUT):
         raise ConfigError(f"{folder} is no folder of 'recbole-hyper serve', which would replace it; rename it")

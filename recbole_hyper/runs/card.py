@@ -18,10 +18,7 @@ _SETTINGS = (
 
 
 def write_card(folder: Path, result: Mapping[str, Any]) -> Path | None:
-    """Write the card of a finished run, whose ``result`` is that of result.json; a README.md of others stays.
-
-    Returns its path, None where another README.md is there.
-    """
+    """Write the card of a ``result`` and return its path; a README.md of others stays, and gives None."""
     path = folder / CARD
     if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace")[:500]:
         return None

@@ -47,8 +47,6 @@ class Estimator:
             interactions: a pandas or polars DataFrame or an Arrow table with a user, an item and a time in each row.
             eval_args: split and candidates; None is leave-one-out with full ranking.
             output_dir: folder of the run; None takes one that goes with this estimator, unless :meth:`save` keeps it.
-
-        Raises what :func:`run` raises; what was fitted before then stays.
         """
         place = output_dir or self.options.get("output_dir")
         held = None if place else tempfile.TemporaryDirectory(prefix="recbole-hyper-")

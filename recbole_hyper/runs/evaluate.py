@@ -35,9 +35,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Rank the cases of a finished run under other settings of the ranking, or new interactions.
 
-    The data are those that the run kept in its folder; a ``data_path`` asks for the data set there. The weights are
-    those that the run tested; nothing is selected here. A run that was refit on train + validation is ranked on the
-    test part only.
+    The data are those in the folder of the run, or the data set below a ``data_path``. The weights are those that the
+    run tested. A run that was refit on train + validation is ranked on the test part only.
 
     Args:
         output_dir: folder of the run.
@@ -47,15 +46,11 @@ def evaluate(
         since: a date, or a time as in the data; None for the newest time of the run's data.
         segments: see :func:`recbole_hyper.evaluation.segments.segment_table`; the rows are in ``<part>_segments``.
 
-    Returns:
-        the metrics as ``valid`` and ``test``, with ``confidence`` their intervals, ``changes`` (the given keys), and
-        what result.json says of its origin. The same is written to the folder of the run as ``evaluation_<mode>.json``,
-        a file of candidates as its name and digest, or ``evaluation_<mode>-<keys>-<digest>.json`` where more than the
-        mode is given. New data give ``evaluation_new_data-<file>-<digest>.json``, of which a report draws a series.
-
-    Raises:
-        ConfigError: no finished run there, or a key that changes more than the ranking.
-        CheckpointError: the weights do not fit the data that are there now.
+    Returns the metrics as ``valid`` and ``test``, with ``confidence`` their intervals, ``changes`` (the given keys),
+    and the provenance of result.json. The same is written to the folder of the run as ``evaluation_<mode>.json``, or
+    ``evaluation_<mode>-<keys>-<digest>.json`` where more than the mode is given; new data give
+    ``evaluation_new_data-<file>-<digest>.json``, of which a report draws a series. ConfigError for no finished run, or
+    a key that changes more than the ranking; CheckpointError for weights that do not fit the data.
     """
     changes, before, folder = parse_keys(config_dict or {}), read_run(output_dir), Path(output_dir)
     if not (folder / "result.json").is_file():

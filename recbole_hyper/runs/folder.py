@@ -40,10 +40,7 @@ RESUMABLE_KEYS = deciding(PLACE, GROWS)
 
 
 def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Path]:
-    """Return the configuration of the run that ``settings`` continue, [] for a new run.
-
-    ConfigError where there is nothing to resume, and no model is ``named`` that could be started.
-    """
+    """Return the configuration of the run that ``settings`` continue, [] for a new one; ConfigError for neither."""
     if not settings.get("resume") or not settings.get("output_dir"):
         return []
     file = Path(settings["output_dir"]) / CONFIG
@@ -60,10 +57,7 @@ def files_of_resumed_run(settings: Mapping[str, Any], *, named: bool) -> list[Pa
 
 
 def read_begun(folder: Path) -> dict[str, Any]:
-    """Return the configuration that a run wrote into its folder.
-
-    ConfigError for no file, or one of something else, and for a plugin file that has changed since.
-    """
+    """Return the configuration of the run in ``folder``; ConfigError for none, and a plugin that has changed since."""
     file = folder / CONFIG
     if not file.is_file():
         raise ConfigError(f"{folder} holds no run: {CONFIG} is missing")
@@ -81,7 +75,7 @@ def read_begun(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def claimed_folder(config: Config) -> Iterator[Path]:
-    """Give the folder of the run, which is this process's alone until the block ends; it is made where it is missing.
+    """Give the folder of the run, which is this process's alone until the block ends.
 
     ConfigError for a folder that cannot be written, in which another process is at work, or that holds a run which
     ``config`` does not continue; CheckpointError for a finished run that lacks what a resume goes on from.
@@ -89,10 +83,34 @@ def claimed_folder(config: Config) -> Iterator[Path]:
     folder = folder_of(config)
     config["output_dir"] = config["output_dir"] or str(folder)
     with alone_in(folder):
-        _require_free(config, folder)
+        _require_no_seeds(folder)
+        if _holds_run(folder):
+            _require_resumable(config, folder)
+        else:
+            others = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
+            # a run that was killed before it had a configuration leaves its data, complete
+            if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
+                others.append(DATA)
+            if others:
+                said = f"{folder} holds {', '.join(others)} but no run, which would be written over"
+                raise ConfigError(f"{said}; choose another output_dir")
         if config["log_tensorboard"]:
             _require_writable(folder / EVENTS)
         yield folder
+
+
+def _require_resumable(config: Config, folder: Path) -> None:
+    """Raise where ``config`` does not continue the run in ``folder``, or a finished one lacks a file for that."""
+    if not config["resume"]:
+        raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
+    result = require_continued(config, folder)
+    parts = [folder, folder / REFIT] if result.get("refit_epochs") else [folder] if result else []
+    files = [part / name for part in parts for name in (STATE, WEIGHTS)]
+    if missing := [str(file.relative_to(folder)) for file in files if not file.is_file()]:
+        raise CheckpointError(
+            f"{folder} holds a finished run without {' and '.join(missing)}: it would be trained again "
+            "over its result; restore the file, or choose another output_dir"
+        )
 
 
 def folder_of(config: Config) -> Path:
@@ -120,10 +138,7 @@ def _require_no_seeds(folder: Path) -> None:
 
 @contextlib.contextmanager
 def alone_in(folder: Path, lock: str = LOCK, held_elsewhere: str = "") -> Iterator[None]:
-    """Hold the ``lock`` of ``folder``, which is made where it is missing, until the block ends.
-
-    ConfigError where the folder cannot be written, and in the words ``held_elsewhere`` where another process holds it.
-    """
+    """Hold the ``lock`` of ``folder``, made where it is missing; ConfigError, or ``held_elsewhere``, for no access."""
     with contextlib.ExitStack() as held:
         require_no_link(folder / lock, folder / LOG)
         _require_writable(folder)
@@ -145,36 +160,11 @@ def _require_writable(folder: Path) -> None:
         raise ConfigError(f"output_dir={str(folder)!r} cannot be written: {error}") from error
 
 
-def _require_free(config: Config, folder: Path) -> None:
-    """Raise where ``folder`` holds a run that ``config`` does not continue, or cannot."""
-    _require_no_seeds(folder)
-    if not _holds_run(folder):
-        others = [name for name in ("train.csv", WEIGHTS, STATE, REFIT) if (folder / name).exists()]
-        # a run that was killed before it had a configuration leaves its data, complete
-        if (folder / DATA).exists() and not (folder / DATA / ABOUT).is_file():
-            others.append(DATA)
-        if others:
-            raise ConfigError(
-                f"{folder} holds {', '.join(others)} but no run, which would be written over; choose another output_dir"
-            )
-        return
-    if not config["resume"]:
-        raise ConfigError(f"{folder} already holds a run; choose another output_dir, or continue it with --resume=True")
-    result = require_continued(config, folder)
-    parts = [folder, folder / REFIT] if result.get("refit_epochs") else [folder] if result else []
-    files = [part / name for part in parts for name in (STATE, WEIGHTS)]
-    if missing := [str(file.relative_to(folder)) for file in files if not file.is_file()]:
-        raise CheckpointError(
-            f"{folder} holds a finished run without {' and '.join(missing)}: it would be trained again "
-            "over its result; restore the file, or choose another output_dir"
-        )
-
-
 def require_continued(config: Config, folder: Path) -> dict[str, Any]:
     """Return the result of the run in ``folder`` that ``config`` continues, {} where it has none yet.
 
-    ConfigError for a run of another configuration, with more epochs or patience, or with a refit that is not asked for;
-    ValueError where the result cannot be read.
+    ConfigError for a run of another configuration, or with more epochs, patience or a refit; ValueError for a damaged
+    result.
     """
     begun = read_begun(folder)
     _require_same_run(config, begun, folder)
@@ -249,9 +239,8 @@ def plan_runs(
 ) -> dict[int | None, dict[str, Any] | None]:
     """Return by seed the keys of each run that is left to do in ``folder``, None for one that is finished.
 
-    The seed None stands for the one run that is in ``folder`` itself, with the seed of its configuration. Whatever is
-    refused is refused here, before the first training: as :func:`is_finished`, and where ``folder`` holds a single run
-    in the place of several seeds, or the other way round.
+    The seed None stands for one run in ``folder`` itself, with the seed of its configuration. Raises before the first
+    training: as :func:`is_finished`, and for one run in the place of several seeds, or the other way round.
     """
     if None in seeds:
         _require_no_seeds(folder)

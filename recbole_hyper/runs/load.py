@@ -42,10 +42,8 @@ def load(output_dir: str | Path, *, unfinished: bool = False, trust_plugins: boo
             have run in this process (see :mod:`recbole_hyper.runs.plugin_files`).
         unfinished: take the best weights so far of a run without a result; ``differences`` then names their epoch.
 
-    Raises:
-        ConfigError: no run there, one without a result, one of a newer format, code that is not trusted, or a model
-            that needs features which no folder holds.
-        CheckpointError: weights or data that are missing, damaged, or do not belong together.
+    ConfigError for no run, one of a newer format, code that is not trusted, or features that no folder holds;
+    CheckpointError for weights or data that are missing, damaged, or do not belong together.
     """
     with trusting(everything=trust_plugins):
         content = read_run(output_dir)
@@ -96,10 +94,9 @@ def read_run(output_dir: str | Path) -> dict[str, Any]:
 def read_finished(
     output_dir: str | Path, content: Mapping[str, Any], *, data_set: bool = False
 ) -> tuple[Config, SequenceDataset, Split]:
-    """Return configuration, data and split of a finished run, as ``content`` (see :func:`read_run`) has them.
+    """Return configuration, data and split of a run as ``content`` (:func:`read_run`) has them.
 
-    They come from the folder of the run; from the data set where ``data_set`` says so, where the model reads features,
-    and where the folder holds no data.
+    The data are those in its folder, or the data set: on request, for features, and where the folder has none.
     """
     return _read(content, None if data_set else read_saved_data(Path(output_dir)), cases=True)
 
@@ -128,10 +125,7 @@ def _read(content: Mapping[str, Any], kept: SavedData | None, *, cases: bool) ->
 
 
 def load_model(config: Config, data: SequenceDataset, split: Split) -> tuple[Any, bool]:
-    """Load the tested weights of the run in ``output_dir``; returns (model in evaluation mode, whether it was refit).
-
-    CheckpointError for weights that are missing, damaged, of other data, or replaced since the result was written.
-    """
+    """Return (tested model of the run in ``output_dir``, whether it was refit); CheckpointError for wrong weights."""
     folder, path = Path(config["output_dir"]), Path(config["output_dir"]) / REFIT / WEIGHTS
     result = read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
     refitted = split.refit_lengths is not None and (path.is_file() or bool(result.get("refit_epochs")))

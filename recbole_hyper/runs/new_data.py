@@ -29,17 +29,11 @@ def new_cases(
 ) -> tuple[Cases, dict[str, Any]]:
     """Return a case for each interaction of ``source`` after ``since``, with everything earlier, and what was counted.
 
-    Of equal times those of the run come first, then the source's in the order of their rows. An interaction of the
-    run's data (user, item and time) is not new. Left out, and counted, are interactions with items that the model does
-    not know, those without any earlier interaction, and those of new users where the model learns users.
-
-    Args:
-        config, split: of the finished run.
-        source: a file or a frame with the columns of user, item and time, by the run's names or usual ones.
-        since: time (a number as in the data, or a date); None for the newest time that the run's data hold.
-
-    Raises:
-        ConfigError: a table without users, items or times, a date that is none, or a table without a new interaction.
+    ``source`` is a file or a frame with users, items and times, ``since`` a number as in the data, or a date; None is
+    the newest time of the run's data. Of equal times those of the run come first, then the source's in the order of
+    their rows. An interaction of the run's data (user, item and time) is not new. Left out, and counted, are
+    interactions with items that the model does not know, those without any earlier interaction, and those of new users
+    where the model learns users. ConfigError for a table without these columns, or without a new interaction.
     """
     store, unit = split.store, unit_of_times(split.store.times)
     own = column_names(config, store)

@@ -25,10 +25,7 @@ _trusted: ContextVar[tuple[bool, Mapping[str, Path]]] = ContextVar("trusted", de
 
 @contextlib.contextmanager
 def trusting(files: Iterable[str | Path] = (), *, everything: bool = False) -> Iterator[None]:
-    """Trust ``files``, or ``everything``, of folders that are opened within a block, beside what is trusted already.
-
-    ConfigError for a file that is not there.
-    """
+    """Trust ``files``, or ``everything``, of folders opened in a block, beside what is trusted."""
     all_before, before = _trusted.get()
     paths = [Path(file).absolute() for file in files]
     for path in paths:
@@ -42,9 +39,9 @@ def trusting(files: Iterable[str | Path] = (), *, everything: bool = False) -> I
 
 
 def with_trusted_plugins(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration ``content`` of a run with the plugin files that may run in place of those that it names.
+    """Return ``content`` with the plugin files that may run in place of those that it names; none is run here.
 
-    ConfigError for a file or a module that is not trusted; the message names it. Nothing is run here.
+    ConfigError for a file or a module that is not trusted; the message names it.
     """
     everything, files = _trusted.get()
     if everything:

@@ -19,19 +19,9 @@ from recbole_hyper.data.dataset import SequenceDataset, describe
 from recbole_hyper.data.download import with_data
 from recbole_hyper.data.item_features import diversity_tokens
 from recbole_hyper.data.reading import given_store
-from recbole_hyper.evaluation import statistics
+from recbole_hyper.evaluation import results, statistics
 from recbole_hyper.evaluation.metrics import SAME, list_overlap
 from recbole_hyper.evaluation.protocol_report import protocol_report
-from recbole_hyper.evaluation.results import (
-    cases_frame,
-    commit,
-    epochs_text,
-    headline,
-    metrics_table,
-    package_version,
-    versions,
-    write_cases,
-)
 from recbole_hyper.evaluation.scorers import fold_in_scorer, full_sort_scorer, has_full_ranking, require_known_users
 from recbole_hyper.files import write_json, write_yaml
 from recbole_hyper.kernels.clock import COMPILING, Stopwatch
@@ -90,18 +80,16 @@ def run(
     Args:
         model: name or class of a model of this package or of RecBole.
         dataset: name of a dataset folder below ``data_path``, or what ``interactions`` are called.
-        interactions: in the place of a dataset folder, a frame with a user, an item and a time in each row: a pandas or
-            polars DataFrame or an Arrow table. It is filtered and numbered as a file with these rows, and written
-            nowhere but in the folder of the run, with which a resumed run goes on where no frame is given.
+        interactions: in the place of a dataset folder, a pandas or polars DataFrame or an Arrow table with a user, an
+            item and a time in each row. The folder of the run keeps it for a resume.
         config_files: YAML files, later ones win.
         config_dict: keys that win over the files, ``output_dir`` and ``resume`` among them.
         test: False trains and validates only; no test case is looked at and nothing is refit (trials of a sweep).
         read: gives data and split in the place of the atomic files, for processes that share one store.
         on_validation: called with (epoch, validation score) after every validation.
 
-    Returns:
-        The content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result`` beside
-        model, dataset, protocol, seed, valid, test, seconds, peak_memory_bytes, counts, fingerprint and versions.
+    Returns the content of result.json: RecBole's ``best_valid_score``, ``best_valid_result`` and ``test_result`` beside
+    model, dataset, protocol, seed, valid, test, seconds, peak_memory_bytes, counts, fingerprint and versions.
 
     Raises:
         ConfigError: a configuration that cannot run, before any data are read; a folder that holds another run, or in
@@ -160,7 +148,7 @@ def run_claimed(
         if config["save_data"] and world()[0] == 0:
             save_data(output_dir, config, data, split)
         keep_digests(output_dir, config["plugins"])
-        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": package_version()})
+        write_json(output_dir / ABOUT_RUN, {"format": FORMAT, "version": results.package_version()})
         write_yaml(output_dir / CONFIG, config.plain())
         with nullcontext() if config["device"].type == "cpu" else gpu_precision(config["matmul_precision"]):
             outcome = _train_and_test(config, data, split, output_dir, on_validation)
@@ -198,7 +186,9 @@ def _train_and_test(
         if len(valid):
             ranks = trainer.best_ranks or rank(model, config, valid, progress)
             outcome.update(report_part(config, valid, ranks, output_dir))
-            _warn_of_same_lists(config, ranks)
+            overlap, k = list_overlap(ranks), ranks.top_items.shape[1]
+            if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and overlap is not None and overlap >= SAME:
+                logger.warning(SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
         seconds, tested = dict(trainer.seconds), trainer
         outcome.update(epochs=len(trainer.history), best_epoch=trainer.best_epoch, refit_epochs=0, seconds=seconds)
         if split.refit_lengths is not None:
@@ -232,10 +222,7 @@ def _train_and_test(
 
 
 def checked_for_leaks(model: Any, config: Config, split: Split) -> dict[str, str]:
-    """Check that a RecBole model does not read the target while it ranks; return the entry of result.json about it.
-
-    ConfigError for a model that reads it, or that fails to rank a case.
-    """
+    """Return what result.json says of it; ConfigError for a RecBole model that reads the target or ranks no case."""
     if isinstance(model, OwnModel) or fold_in_scorer(model) is not None:
         return {}
     cases = split.valid if len(split.valid) else split.test
@@ -297,8 +284,8 @@ def provenance(config: Config, split: Split) -> dict[str, Any]:
         **{key: config[key] for key in ("eval_args", "exclude_seen", "seed")},
         **describe(split),
         "protocol_counts": split.counts,
-        "versions": versions(),
-        "commit": commit(),
+        "versions": results.versions(),
+        "commit": results.commit(),
         "config": config.plain(),
     }
 
@@ -314,8 +301,8 @@ def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir
     """Return the metrics of a ranked part as {part: metrics}, with their intervals on request; its cases are saved."""
     part, found = evaluation.name, {evaluation.name: metrics(config, evaluation, ranks)}
     if config["save_cases"]:
-        frame = cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
-        write_cases(output_dir / f"cases_{part}.parquet", frame)
+        frame = results.cases_frame(evaluation.cases, ranks, evaluation.item_counts, evaluation.user_counts)
+        results.write_cases(output_dir / f"cases_{part}.parquet", frame)
     if not config["confidence"]:
         return found
     names = [f"{metric.lower()}@{k}" for metric in config["metrics"] for k in config["topk"]]
@@ -323,14 +310,6 @@ def report_part(config: Config, evaluation: Evaluation, ranks: Ranks, output_dir
     intervals = statistics.intervals(ranks.ranks, evaluation.cases.rows, names, confidence=level, seed=seed)
     method = f"{statistics.METHOD}, {statistics.RESAMPLES} resamples, level {level}"
     return {**found, f"{part}_intervals": intervals, "interval_method": method}
-
-
-def _warn_of_same_lists(config: Config, ranks: Ranks) -> None:
-    """Log a warning where a sequential model gives nearly everyone the same items."""
-    overlap = list_overlap(ranks)
-    if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and overlap is not None and overlap >= SAME:
-        k = ranks.top_items.shape[1]
-        logger.warning(SAME_LISTS, 100 * overlap, k, config["learning_rate"], config["weight_decay"])
 
 
 def _refit(data: SequenceDataset, split: Split, selecting: Any, progress: bool) -> Any:
@@ -360,7 +339,8 @@ def _print_summary(result: Mapping[str, Any], output_dir: Path) -> None:
     compiled = result["seconds"].get("compile")
     once = f"{compiled:.1f} s compiling kernels once, " if compiled else ""
     print(
-        f"\n{headline(result)}, seed {result['seed']}\n{result['parameters']:,} parameters, {epochs_text(result)}, "
+        f"\n{results.headline(result)}, seed {result['seed']}\n"
+        f"{result['parameters']:,} parameters, {results.epochs_text(result)}, "
         f"{result['seconds']['train']:.1f} s training, {once}peak {result['peak_memory_bytes'] / 2**20:,.0f} MiB\n"
-        f"{metrics_table(result)}\n{output_dir / RESULT}"
+        f"{results.metrics_table(result)}\n{output_dir / RESULT}"
     )

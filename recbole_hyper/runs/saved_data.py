@@ -37,10 +37,7 @@ _LENGTHS = ("train_lengths", "refit_lengths", "catalogue")
 
 @dataclass(frozen=True)
 class SavedData:
-    """The data of a run, read from its folder: all sequences, and the content of about.json.
-
-    ``split`` is what was trained on; it has no validation and no test cases.
-    """
+    """All sequences of a run, what was trained on (a ``split`` without cases), and the content of about.json."""
 
     store: SequenceStore
     split: Split
@@ -73,22 +70,17 @@ def save_data(folder: Path, config: Config, data: SequenceDataset, split: Split)
             features.save(part / _FEATURES)
         for name, array in arrays.items():
             write_array(part / f"{name}.npy", array)
-        files = sorted(path for path in part.rglob("*") if path.is_file())
+        files, source = sorted(path for path in part.rglob("*") if path.is_file()), Source.of(config)
+        # the atomic files that the run read, the .item file where it gave features
+        read = dict.fromkeys([*source.files(), *([] if features is None else [source.path("item")])])
+        named = [path for path in read if path.is_file()]
         more = {
             "version": package_version(),
-            "dataset": _dataset(config, with_items=features is not None),
-            "features": Source.of(config).has_features or models.dataset_of(config.model_class) is not None,
+            "dataset": {one.name: {"size": one.stat().st_size, "sha256": known_digest(one)} for one in named},
+            "features": source.has_features or models.dataset_of(config.model_class) is not None,
             "files": {path.relative_to(part).as_posix(): file_digest(path) for path in files},
         }
         write_json(part / ABOUT, {**content, **more})
-
-
-def _dataset(config: Config, *, with_items: bool) -> dict[str, Any]:
-    """Return size and digest of each atomic file that the run read, of the .item file where it gave features."""
-    source = Source.of(config)
-    named = dict.fromkeys([*source.files(), *([source.path("item")] if with_items else [])])
-    files = [path for path in named if path.is_file()]
-    return {path.name: {"size": path.stat().st_size, "sha256": known_digest(path)} for path in files}
 
 
 def read_saved_data(folder: Path) -> SavedData | None:
@@ -145,10 +137,7 @@ def require_saved_data(folder: Path, config: Config, data: SequenceDataset) -> N
 
 
 def read_about(file: Path) -> dict[str, Any]:
-    """Read the format and the version of the package that a run wrote.
-
-    CheckpointError for a damaged file; ConfigError for a format that came later.
-    """
+    """Read format and version; CheckpointError for a damaged file, ConfigError for a format that came later."""
     about = read_json(file)
     found = about.get("format")
     if not isinstance(found, int) or found < 1:

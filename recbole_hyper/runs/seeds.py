@@ -63,10 +63,7 @@ def run_seeds(
 
 
 def read_seeds(seeds: str | Sequence[int], keys: Mapping[str, Any]) -> list[int]:
-    """Return the seeds of a list, or of a text such as "1,2,3".
-
-    ConfigError for no seeds, a seed twice, or a ``seed`` among ``keys``, also as compare's MODEL.key.
-    """
+    """Return the seeds of a list or of "1,2,3"; ConfigError for none, one twice, or a ``seed`` among ``keys``."""
     found = parse_value(seeds)
     found = list(found) if isinstance(found, list | tuple | range) else [found]
     if not found or not all(SETTINGS["seed"].allows(seed) for seed in found):

@@ -97,10 +97,7 @@ def app() -> Any:
 
 
 def prepare(run: Path, trust: Mapping[str, Any] | None = None) -> bool:
-    """Write the bundle of a finished run if it is missing or out of date; return whether it was written.
-
-    ``trust`` are the arguments of ``trusting``. ConfigError with the message of the process that writes it.
-    """
+    """Write the bundle of a finished run and return True, unless it is there already; ConfigError if it fails."""
     run = run.resolve()
     about = run / BUNDLE / ABOUT
     if not (run / "result.json").is_file():

@@ -30,8 +30,8 @@ RATE, EPOCHS = 1 / 2, 1 / 4
 def continuation(folder: Path, config_files: Sequence[str | Path]) -> tuple[Path, dict[str, Any]]:
     """Return the configuration file of the finished run in ``folder``, and what a run that goes on from it changes.
 
-    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of the epochs that the earlier one took to its
-    best, at least 2; what ``config_files`` give is left out. ConfigError for no finished run.
+    ``learning_rate`` is half of the earlier one, ``epochs`` a quarter of those to its best, at least 2; not what
+    ``config_files`` give.
     """
     before = read_begun(folder)
     if not (folder / RESULT).is_file():

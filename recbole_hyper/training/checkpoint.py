@@ -49,10 +49,7 @@ def save_weights(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a weights file by name, and its metadata.
-
-    CheckpointError for no file, a damaged one, or one that this package did not write. Old files have no digest.
-    """
+    """Return the tensors of a weights file by name, and its metadata; CheckpointError for none, or a damaged one."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
     with checkpoint_errors(path, _UNREADABLE), safe_open(str(path), framework="pt") as file:
@@ -67,11 +64,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> dict[str, Any]:
-    """Load tensors into ``model`` and return the metadata.
-
-    CheckpointError as :func:`read_weights`, for tensors that do not fit, and data with another ``data_fingerprint``
-    ("" for any).
-    """
+    """Load tensors into ``model``, return the metadata; CheckpointError for a wrong file or other data ("" for any)."""
     tensors, metadata = read_weights(path)
     require_same_data(path, metadata, data_fingerprint)
     # what RecBole's models keep beside their parameters
@@ -85,10 +78,7 @@ def load_weights(path: Path, model: nn.Module, data_fingerprint: str = "") -> di
 
 
 def learned_tensors(model: Any) -> dict[str, Tensor]:
-    """Return all tensors that a model goes on from, by name.
-
-    Beside its state those that it computed when it was ranked: NGCF draws a dropout whenever it computes them.
-    """
+    """Return the tensors of a model by name: its state, and what it computed for ranking (NGCF with a dropout)."""
     others = {f"{_OTHER}{name}": value for name, value in model.other_parameter().items() if isinstance(value, Tensor)}
     return {**model.state_dict(), **others}
 

@@ -63,10 +63,7 @@ def hyperparameters(config: Any) -> dict[str, Any]:
 
 
 class WandbRun(WandbLogger):
-    """RecBole's logger of Weights and Biases, which ends the run that it began.
-
-    RecBole's ``fit`` numbers validations, whatever lies between them: what it logs is dropped, :meth:`log_row` counts.
-    """
+    """RecBole's logger of Weights and Biases, by epoch: what RecBole's ``fit`` logs is dropped."""
 
     _began, _head = False, ""
 

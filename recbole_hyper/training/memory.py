@@ -18,6 +18,8 @@ from recbole_hyper.models.part_checks import require_loss
 from recbole_hyper.random_numbers import seeded
 from recbole_hyper.training.processes import world
 
+_SMALLER = "lower hidden_size, drop rare items (item_inter_num_interval) or use a machine with more memory"
+
 
 class PeakMemory:
     """Context manager that measures the peak memory of its body.
@@ -94,8 +96,11 @@ def require_memory(config: Any, model: HyperRecommender, batches: Any) -> int:
             growth = (taken - before) / (rows - tried)
             following = taken + growth * min(rows, largest - rows) * (tried > 0)
             if not following <= limit:
-                fits = shares * (rows if taken <= limit else tried)
-                raise ConfigError(_refusal(taken + growth * (largest - rows), limit, fits))
+                needed, fits = taken + growth * (largest - rows), shares * (rows if taken <= limit else tried)
+                what = f"about {needed / 2**30:.1f} GiB" if math.isfinite(needed) else "more memory than there is"
+                advice = f"--train_batch_size={fits} would fit" if fits else _SMALLER
+                free = f"{limit / 2**30:.1f} GiB are free"
+                raise ConfigError(f"a training step would need {what}, {free}: {advice}")
             tried = rows
     for buffer, value in buffers:
         buffer.copy_(value)
@@ -117,11 +122,3 @@ def _measured(config: Any, model: HyperRecommender, batches: Any, rows: int) -> 
             return math.inf
         raise
     return memory.bytes
-
-
-def _refusal(needed: float, limit: int, fits: int) -> str:
-    advice = "lower hidden_size, drop rare items (item_inter_num_interval) or use a machine with more memory"
-    if fits:
-        advice = f"--train_batch_size={fits} would fit"
-    what = f"about {needed / 2**30:.1f} GiB" if math.isfinite(needed) else "more memory than there is"
-    return f"a training step would need {what}, {limit / 2**30:.1f} GiB are free: {advice}"

@@ -101,8 +101,7 @@ class RowwiseAdam(torch.optim.Adam):
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     """Build ``learner`` over the parameters of ``model``; ConfigError for an unknown one.
 
-    ``curvature_learning_rate``, where set, is the rate of every learned curvature, of the head or an encoder, which get
-    no weight decay.
+    ``curvature_learning_rate``, where set, is the rate of every learned curvature, which gets no weight decay.
     """
     learner = config["learner"].lower()
     if learner in RIEMANNIAN_LEARNERS:

@@ -44,10 +44,7 @@ def agreed(flag: bool) -> bool:
 
 
 class Shares:
-    """A training loader that hands on every ``size``-th row of each batch, from row ``rank``, and reads no other.
-
-    A process without a row in a small batch gets the first one, with ``weight`` 0: all take part in every step.
-    """
+    """A training loader that gives every ``size``-th row of a batch; of a batch without one the first, ``weight`` 0."""
 
     def __init__(self, loader: Any, rank: int, size: int) -> None:
         self.loader, self.rank, self.size = loader, rank, size

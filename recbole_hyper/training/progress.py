@@ -41,20 +41,17 @@ class Training:
 
     ``train.csv`` has a row per epoch, ``model.safetensors`` the best weights, ``checkpoint.pt`` the state of training;
     each is replaced in one step. Without validation the last epoch is the best. The last epoch is validated too where
-    ``eval_step`` leaves it out, and selected where it is the best. That validation counts for nothing else: early
-    stopping, ``lr_plateau`` and ``checkpoint.pt`` do not know of it, so that a run that goes on with more epochs, or
-    more patience, ends as one that was not stopped there. With ``ema_decay`` training goes on with the raw weights; the
+    ``eval_step`` leaves it out, and selected where it is the best. That validation counts for nothing else, so that a
+    run that goes on with more epochs, or more patience, ends as one that was not stopped there. With ``ema_decay`` the
     average is what is validated, saved as the best, and left in the model at the end.
 
     Attributes:
-        history: rows of train.csv. Losses are means over the steps of an epoch; seconds leave out the time in which
-            kernels are compiled.
+        history: rows of train.csv: means of the losses over steps, seconds without those of compiling kernels.
         seconds, peak_memory: wall time spent in "train" and "valid", and the largest memory of each in bytes.
         best_epoch: epoch of the best validation score, from 0; -1 before the first.
         best_ranks: of the cases of that validation; None where this process did not rank them (after a resume).
         on_validation: called with (epoch, score) after every validation and its checkpoint.
-        plateau_scores: validation scores by epoch of the run that chose the epochs, for a refit: it has no validation
-            of its own, and lowers the learning rate where that run did.
+        plateau_scores: of a refit, validation scores by epoch of the run that chose the epochs, for ``lr_plateau``.
         started_from: of a warm start, the earlier run and the numbers of known and new items and users.
         trial_bytes: what the trial step before training took; None where there was none.
         data_fingerprint: of the data that are trained on, kept in the checkpoints; "" for none.
@@ -92,10 +89,7 @@ class Training:
         self.wandblogger = WandbRun(config, output_dir)
 
     def _follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take ``optimizer``, with what moves its rate and averages what it learns.
-
-        A schedule is over the ``epochs`` of the configuration also for a refit of fewer.
-        """
+        """Take ``optimizer``, with what moves its rate and averages what it learns."""
         config, self.optimizer, self.scheduler = self.config, optimizer, build_scheduler(optimizer, self.config)
         self.schedule = self.average = None
         if schedule_keys(config):
@@ -262,10 +256,7 @@ class Training:
         }
 
     def resume(self, batches: Any) -> int:
-        """Go on from ``checkpoint.pt``, with the batches of ``batches``; returns the number of epochs that are done.
-
-        0 where there is no checkpoint yet. CheckpointError for a damaged one, or one of other data.
-        """
+        """Go on from ``checkpoint.pt``; return the epochs done, 0 without one. CheckpointError for a wrong one."""
         path = self.output_dir / STATE
         if not path.is_file():
             return 0

@@ -36,8 +36,7 @@ def data_key(config: Any) -> str:
 def shared_data(config: Any, folder: Path) -> tuple[SequenceDataset, Split]:
     """Return data and split of ``config``, without its test cases and its refit part.
 
-    The first process reads the atomic files and saves below ``folder``; others wait for it and map its arrays. Every
-    process reads data with features of users or items anew.
+    The first process saves them below ``folder``, others map its arrays. All read features of users or items anew.
     """
     target = folder / data_key(config)
     target.mkdir(parents=True, exist_ok=True)
@@ -71,10 +70,7 @@ def share(dataset: SequenceDataset, split: Split, target: Path) -> bool:
 
 
 def mapped(config: Any, target: Path, *, test: bool) -> tuple[SequenceDataset, Split]:
-    """Return what :func:`share` saved below ``target``, mapped into memory; a process holds that of one folder.
-
-    Data with features are read anew; ``test`` then says whether test cases are kept.
-    """
+    """Return what :func:`share` saved, mapped into memory; data with features are read anew (``test``: all of it)."""
     if read_json(target / "split.json")["has_features"]:
         return _read(config, test=test)
     if target not in _mapped:
