@@ -18,7 +18,7 @@ from recbole_hyper.runs.evaluate import evaluate
 from recbole_hyper.training import validation
 from recbole_hyper.training.checkpoint import CheckpointError, load_state
 from recbole_hyper.training.loop import Loop
-from recbole_hyper.training.progress import DivergedError
+from recbole_hyper.training.progress import DivergedError, Training
 from recbole_hyper.training.validation import Evaluation
 from recbole_hyper.types import Ranks
 from tests.conftest import LEARN, SMALL
@@ -67,6 +67,34 @@ def test_resume_equals_an_uninterrupted_run(
     assert same(tmp_path / "whole", tmp_path / "parts")
     assert parts["test"] == whole["test"]
     assert parts["epochs"] == whole["epochs"] == 6
+
+
+@pytest.mark.parametrize("model", ["SASRecCE", "BPR"])
+@pytest.mark.parametrize("part", ["", "refit"])
+def test_a_checkpoint_is_written_between_two_validations_and_in_a_refit(
+    model: str, part: str, random_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"eval_step": 10, "refit": bool(part), "eval_args": {"split": {"GT": {"valid": 0.7, "test": 0.85}}}}
+    keys |= {"learning_rate": 0.001, "metrics": ["MRR"], "valid_metric": "MRR@10"}
+    run(model, "random", config_dict=settings(random_data, tmp_path / "whole", **keys))
+    noted = Training._note_epoch
+
+    def stopped(self: Training, *arguments: Any) -> None:
+        if len(self.history) == 3 and (not part or self.output_dir.name == part):
+            raise KeyboardInterrupt
+        noted(self, *arguments)
+
+    monkeypatch.setattr(Training, "_note_epoch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, "random", config_dict=settings(random_data, tmp_path / "parts", **keys))
+    monkeypatch.undo()
+    assert len(load_state(tmp_path / "parts" / part / "checkpoint.pt")["history"]) == 3
+    result = run(config_dict={"output_dir": str(tmp_path / "parts"), "resume": True})
+    assert same(tmp_path / "whole" / part, tmp_path / "parts" / part)
+    seconds = pd.read_csv(tmp_path / "parts" / part / "train.csv").train_seconds
+    assert len(seconds) > 3
+    # those of the first part count too
+    assert result["seconds"][part or "train"] == pytest.approx(seconds.sum())
 
 
 @pytest.mark.parametrize("more", [{}, {"lr_plateau": {"factor": 0.5, "patience": 0}}, {"lr_schedule": "cosine"}])
