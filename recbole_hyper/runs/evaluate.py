@@ -15,7 +15,7 @@ from recbole_hyper.evaluation.segments import check_segments, segment_table, seg
 from recbole_hyper.files import digest, file_digest, plain, write_json
 from recbole_hyper.options import RANKING
 from recbole_hyper.runs.load import load_model, read_finished, read_run
-from recbole_hyper.runs.new_data import PROTOCOL, new_cases
+from recbole_hyper.runs.new_data import new_cases
 from recbole_hyper.runs.run import evaluations, provenance, report_part
 from recbole_hyper.settings import deciding
 from recbole_hyper.training.validation import rank
@@ -89,20 +89,15 @@ def evaluate(
         raise ConfigError(f"{output_dir}: the split of this run has no case to rank")
     result = {**provenance(config, split), "changes": changes, **outcome}
     write_json(folder / name, result)
-    for count, value in new_counts(result):
-        print(f"{count}: {value}")
+    for count, value in split.counts.items() if data is not None else ():
+        if value:
+            print(f"{count}: {value}")
     print(metrics_table(outcome))
     for part in ("valid", "test"):
         if rows := outcome.get(f"{part}_segments"):
             print(f"\n{part}\n{segments_text(rows).text()}")
     print(folder / name)
     return result
-
-
-def new_counts(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the counts of an evaluation on new data that are not 0; [] for any other."""
-    counts = result["protocol_counts"]
-    return [entry for entry in counts.items() if entry[1]] if counts["protocol"] == PROTOCOL else []
 
 
 def _file_name(mode: Any, changes: Mapping[str, Any]) -> str:

@@ -20,7 +20,6 @@ from recbole_hyper.types import Cases, Split
 
 logger = logging.getLogger("recbole_hyper")
 
-PROTOCOL = "new data"
 Int64 = npt.NDArray[np.int64]
 
 
@@ -59,7 +58,7 @@ def new_cases(
     refused = is_new_user if learns_users(config.model_class) else np.zeros(len(asked), dtype=bool)
     kept = (ends > 0) & ~refused
     counts: dict[str, Any] = {
-        "protocol": PROTOCOL,
+        "protocol": "new data",
         "new interactions with items that the model does not know, not ranked": int(unknown.sum()),
         "new interactions without an earlier one, not ranked": int(((ends == 0) & ~refused).sum()),
         "new interactions of users that the model did not learn, not ranked": int(refused.sum()),
