@@ -20,8 +20,6 @@ from recbole_hyper.types import Cases, Split
 
 logger = logging.getLogger("recbole_hyper")
 
-Int64 = npt.NDArray[np.int64]
-
 
 def new_cases(
     config: Any, split: Split, source: str | Path | pd.DataFrame, since: str | float | None = None

@@ -31,7 +31,8 @@ class WeightAverage:
             raise ValueError(f"decay={decay} (key ema_decay): a number in (0, 1) is expected")
         self.decay, self.steps = decay, 0
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        buffers = {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
+        kept = model.state_dict()
+        buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
         learned = {name: tensor for name, tensor in (trained | buffers).items() if tensor.is_floating_point()}
         self._points = manifold_parameters(model)
         self._learned = {name: tensor.detach().as_subclass(Tensor) for name, tensor in learned.items()}
