@@ -104,17 +104,11 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
     ``curvature_learning_rate``, where set, is the rate of every learned curvature, which gets no weight decay.
     """
     learner = config["learner"].lower()
-    if learner in RIEMANNIAN_LEARNERS:
-        return riemannian_optimizer(
-            model,
-            learner=learner,
-            learning_rate=config["learning_rate"],
-            manifold_learning_rate=config["manifold_learning_rate"],
-            curvature_learning_rate=config["curvature_learning_rate"],
-            weight_decay=config["weight_decay"] or 0.0,
-            stabilize=config["stabilize"],
-        )
     rate, decay = config["learning_rate"], config["weight_decay"] or 0.0
+    if learner in RIEMANNIAN_LEARNERS:
+        keys = ("learning_rate", "manifold_learning_rate", "curvature_learning_rate", "stabilize")
+        more: dict[str, Any] = {key: config[key] for key in keys}
+        return riemannian_optimizer(model, learner=learner, weight_decay=decay, **more)
     others, curved = without_curvatures(model)
     groups: list[dict[str, Any]] = [{"params": others, "weight_decay": decay}]
     if curved:
