@@ -27,8 +27,6 @@ class WeightAverage:
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"decay={decay} (key ema_decay): a number in (0, 1) is expected")
         self.decay, self.steps = decay, 0
         trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         kept = model.state_dict()

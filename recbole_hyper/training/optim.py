@@ -7,9 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from recbole_hyper.config import ConfigError
 from recbole_hyper.hyperbolic.riemannian import riemannian_optimizer, without_curvatures
-from recbole_hyper.settings import LEARNERS, RIEMANNIAN_LEARNERS
+from recbole_hyper.settings import RIEMANNIAN_LEARNERS
 
 FUSED = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 PLAIN = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
@@ -52,15 +51,13 @@ class RowwiseAdam(torch.optim.Adam):
     """Adam, fused, with row-wise updates of ``tables``: those of the parameters whose first dimension is one of rows.
 
     A row without gradient keeps its values and its moments, as in ``torch.optim.SparseAdam``; other rows are updated as
-    by Adam. The time of a step then grows with the rows touched, but for one reading of the gradient. ValueError for a
-    group with weight decay, which touches every row.
+    by Adam. The time of a step then grows with the rows touched, but for one reading of the gradient. The rows have no
+    weight decay, which touches all.
     """
 
     def __init__(self, groups: Iterable[Any], tables: Iterable[nn.Parameter], **options: Any) -> None:
         super().__init__(groups, fused=True, **options)
         self._tables = {id(table) for table in tables}
-        if any(group["weight_decay"] for group in self.param_groups):
-            raise ValueError("rowwise_update does not go with weight_decay, which touches every row")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -99,7 +96,7 @@ class RowwiseAdam(torch.optim.Adam):
 
 
 def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
-    """Build ``learner`` over the parameters of ``model``; ConfigError for an unknown one.
+    """Build ``learner`` over the parameters of ``model``.
 
     ``curvature_learning_rate``, where set, is the rate of every learned curvature, which gets no weight decay.
     """
@@ -120,9 +117,7 @@ def build_optimizer(model: nn.Module, config: Any) -> torch.optim.Optimizer:
             tables = [one for one in model.parameters() if one.dim() and len(one) == model.n_items]
             return RowwiseAdam(groups, tables, lr=rate, betas=betas)
         return FUSED[learner](groups, lr=rate, betas=betas, fused=True)
-    if learner in PLAIN:
-        return PLAIN[learner](groups, lr=rate)
-    raise ConfigError(f"learner={config['learner']!r} is unknown; allowed: {', '.join(LEARNERS)}")
+    return PLAIN[learner](groups, lr=rate)
 
 
 def build_scheduler(optimizer: torch.optim.Optimizer, config: Any) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from recbole_hyper.config import ConfigError
 from recbole_hyper.settings import PLAIN_LEARNERS
 from recbole_hyper.training.optim import FUSED, PLAIN, build_optimizer, build_scheduler
 
@@ -51,9 +50,7 @@ def test_steps_are_the_formula(learner: str) -> None:
     torch.testing.assert_close(stepped(learner, gradients).double(), x, rtol=1e-5, atol=1e-6)
 
 
-def test_an_unknown_learner_is_named() -> None:
-    with pytest.raises(ConfigError, match="learner='adamax' is unknown; allowed: adam, adamw"):
-        build_optimizer(nn.Linear(2, 2), {**KEYS, "learner": "adamax"})
+def test_every_learner_that_is_allowed_is_built() -> None:
     assert (*FUSED, *PLAIN) == PLAIN_LEARNERS
 
 

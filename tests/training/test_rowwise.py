@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import nn
 
@@ -54,12 +53,6 @@ def test_rows_without_gradient_stay_and_the_gradient_is_kept() -> None:
     assert torch.equal(moved[~touched], before[~touched])
     assert not (moved[touched] == before[touched]).any()
     assert own.grad is given[0]
-
-
-def test_weight_decay_is_refused() -> None:
-    own = start()
-    with pytest.raises(ValueError, match="weight_decay"):
-        RowwiseAdam([{"params": [own], "weight_decay": 0.1}], [own])
 
 
 def test_a_run_learns_and_resumes(walk: Path, tmp_path: Path) -> None:
