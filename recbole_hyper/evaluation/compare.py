@@ -66,7 +66,12 @@ def comparison(
     require_one_split({name if seed is None else f"{name}, seed {seed}": r for (name, seed), r in labelled.items()})
     rows: dict[str, dict[str, Any]] = {}
     for name, by_seed in results.items():
-        runs = [_row(result, part) for result in by_seed.values()]
+        runs: list[dict[str, Any]] = []
+        for result in by_seed.values():
+            rest = {name: result[name] for name in ("parameters", "best_epoch")}
+            # results of earlier versions do not say the device
+            rest["device"] = in_words(result["device"]) if result.get("device") else None
+            runs.append({**result[part], "total_seconds": result["seconds"]["total"], **costs(result), **rest})
         rows[name] = {"model": name} | ({} if None in by_seed else {"seeds": len(runs)})
         for column in runs[0]:
             values = [run.get(column) for run in runs]
@@ -90,14 +95,6 @@ def mean(values: Sequence[Any]) -> Any:
 def deviation(values: Sequence[Any]) -> float | None:
     """Return the standard deviation with n - 1; None for one value or if one is missing."""
     return None if len(values) < 2 or any(value is None for value in values) else statistics.stdev(values)
-
-
-def _row(result: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """Return metrics and cost of one run."""
-    device = result.get("device")  # results of earlier versions do not say
-    rest = {"parameters": result["parameters"], "best_epoch": result["best_epoch"]}
-    rest["device"] = in_words(device) if device else None
-    return {**result[part], "total_seconds": result["seconds"]["total"], **costs(result), **rest}
 
 
 def add_tests(

@@ -160,19 +160,16 @@ def _user_sums(cases: Mapping[str, Mapping[Any, pd.DataFrame]], metric: str) -> 
         )
     first: pd.DataFrame | None = None
     user = np.empty(0, dtype=np.int64)
-    sums: dict[str, list[Float64]] = {}
-    for name, runs in cases.items():
-        sums[name] = []
-        for frame in runs.values():
-            keys = [key for key in _KEYS if key in frame]
-            ordered = frame.sort_values(keys, kind="stable", ignore_index=True)
-            if first is None:
-                first = ordered
-                user = np.unique(ordered["user_id"].to_numpy(dtype=str), return_inverse=True)[1]
-            _require_same_cases(first, ordered, name)
-            values = case_values(metric, ordered["rank"].to_numpy(dtype=np.int64))
-            assert values is not None  # the metric was checked
-            sums[name].append(user_sums(user, values))
+    sums: dict[str, list[Float64]] = {name: [] for name in cases}
+    for name, frame in ((name, frame) for name, runs in cases.items() for frame in runs.values()):
+        keys = [key for key in _KEYS if key in frame]
+        ordered = frame.sort_values(keys, kind="stable", ignore_index=True)
+        if first is None:
+            first, user = ordered, np.unique(ordered["user_id"].to_numpy(dtype=str), return_inverse=True)[1]
+        _require_same_cases(first, ordered, name)
+        values = case_values(metric, ordered["rank"].to_numpy(dtype=np.int64))
+        assert values is not None  # the metric was checked
+        sums[name].append(user_sums(user, values))
     return {name: np.stack(own) for name, own in sums.items()}, np.bincount(user).astype(np.float64)
 
 

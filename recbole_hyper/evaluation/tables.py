@@ -24,6 +24,8 @@ LONG = {"settings", "curve", "reason", "protocol", "folder", "verdict", "note"}
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {"±": r"$\pm$", "†": r"$\dagger$"}
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
+# where a page may break the head of a column: inside the name of a key, or a long one of a metric
+_BREAK = r"(?<=_)|(?<=\w{9})(?=@)"
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,9 @@ class Table:
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         return cls(rows, columns, **more)
 
-    def head(self, column: str) -> str:
-        """Return the name of a column."""
-        return self.heads.get(column, column)
+    @property
+    def _heads(self) -> list[str]:
+        return [self.heads.get(column, column) for column in self.columns]
 
     def is_number(self, column: str) -> bool:
         """Return whether a column has no text."""
@@ -95,10 +97,10 @@ class Table:
     def _column(self, column: str) -> list[Cell]:
         values = [row.get(column) for row in self.rows]
         texts = number_texts(values, self.forms.get(column, ""))
-        known: set[Any] = {value for value in values if not is_missing(value)}
-        top = None
-        if column in self.best and self.is_number(column) and len(known) > 1:
-            top = min(known) if column in self.smaller else max(known)
+        top: Any = None
+        if column in self.best and self.is_number(column):
+            known: set[Any] = {value for value in values if not is_missing(value)}
+            top = (min if column in self.smaller else max)(known) if len(known) > 1 else None
         cells = []
         for row, value, text in zip(self.rows, values, texts, strict=True):
             spread, missing = row.get(f"{column} std"), is_missing(value)
@@ -111,15 +113,14 @@ class Table:
     def text(self) -> str:
         """Return plain text, numbers right."""
         joined = [[cell.shown() for cell in row] for row in self.cells()]
-        heads = [self.head(column) for column in self.columns]
-        widths = [max(map(len, entries)) for entries in zip(heads, *joined, strict=True)]
+        widths = [max(map(len, entries)) for entries in zip(self._heads, *joined, strict=True)]
         right = [self.is_number(column) for column in self.columns]
 
         def line(entries: Sequence[str]) -> str:
             parts = [e.rjust(w) if r else e.ljust(w) for e, w, r in zip(entries, widths, right, strict=True)]
             return "  ".join(parts).rstrip()
 
-        return "\n".join([line(heads), line(["-" * width for width in widths]), *map(line, joined)])
+        return "\n".join([line(self._heads), line(["-" * width for width in widths]), *map(line, joined)])
 
     def csv(self) -> str:
         """Return all columns, with all digits, as csv."""
@@ -129,7 +130,7 @@ class Table:
     def markdown(self) -> str:
         """Return a table of markdown, between caption and note."""
         right = ["---:" if self.is_number(column) else "---" for column in self.columns]
-        lines = [[markdown_text(self.head(column)) for column in self.columns], right]
+        lines = [[markdown_text(head) for head in self._heads], right]
         for row in self.cells():
             lines.append([cell.shown(markdown_text, "**{}**") for cell in row])
         shown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -139,7 +140,7 @@ class Table:
         """Return a table environment for the package booktabs."""
         form = r"\textbf{{{}}}", r"\textsuperscript{{{}}}", r" $\pm$ {}"
         rows = [[cell.shown(latex_text, *form) for cell in row] for row in self.cells()]
-        body = pd.DataFrame(rows, columns=[latex_text(self.head(column)) for column in self.columns]).to_latex(
+        body = pd.DataFrame(rows, columns=[latex_text(head) for head in self._heads]).to_latex(
             index=False, column_format="".join("r" if self.is_number(column) else "l" for column in self.columns)
         )
         caption = f"\\caption{{{latex_text(self.caption)}}}\n" if self.caption else ""
@@ -149,10 +150,9 @@ class Table:
     def html(self) -> str:
         """Return an HTML table; the raw value of each cell is in ``data-value``, for sorting."""
         kinds = ["number" if self.is_number(c) else "long" if c in LONG else "" for c in self.columns]
-        head = "".join(
-            f"<th{_classes('number' if kind == 'number' else '')}>{_breakable(self.head(column))}</th>"
-            for column, kind in zip(self.columns, kinds, strict=True)
-        )
+        texts = [re.sub(_BREAK, "<wbr>", html.escape(head)) for head in self._heads]
+        marks = [_classes(kind if kind == "number" else "") for kind in kinds]
+        head = "".join(f"<th{mark}>{text}</th>" for mark, text in zip(marks, texts, strict=True))
         body = ""
         for row in self.cells():
             body += "<tr>"
@@ -230,9 +230,8 @@ def cell(value: Any) -> str:
         number = float(value)
         if number == int(number) and abs(number) >= 100:
             return f"{int(number):,}"
-        return (
-            f"{number:.4f}" if 0.001 <= abs(number) < 10 else f"{number:,.1f}" if abs(number) >= 10 else f"{number:.3g}"
-        )
+        small = f"{number:.4f}" if abs(number) >= 0.001 else f"{number:.3g}"
+        return small if abs(number) < 10 else f"{number:,.1f}"
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
 
 
@@ -254,11 +253,6 @@ def latex_text(text: str) -> str:
 
 def _classes(*names: str) -> str:
     return f' class="{" ".join(filter(None, names))}"' if any(names) else ""
-
-
-def _breakable(text: str) -> str:
-    """Return the head of a column as HTML, which may be broken inside the name of a key or a long one of a metric."""
-    return re.sub(r"(?<=_)|(?<=\w{9})(?=@)", "<wbr>", html.escape(text))
 
 
 def _own_digits(value: Any) -> str:

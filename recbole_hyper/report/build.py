@@ -61,7 +61,11 @@ def build_report(
     :func:`recbole_hyper.evaluation.segments.segment_table`. ReportError if there is no run, or none has ``metric``.
     """
     found = collect(folders)
-    _require_metric(found, metric)
+    known = dict.fromkeys(name for entry in found.entries for name in entry.result.get("valid") or {})
+    # the default may be missing
+    if metric != METRIC and metric not in known:
+        hint = did_you_mean(metric, list(known)) or f"; known: {', '.join(known) or 'none'}"
+        raise ReportError(f"metric {metric!r}: no run or trial here has it on validation{hint}")
     tested, sweeps, trials = found.of(RUN, FINAL), found.sweeps, found.of(TRIAL)
     counts = f"{_count(tested, 'tested run')}, {_count(sweeps, 'sweep')} with {_count(trials, 'trial')}"
     page = _Report("Runs and sweeps", counts, Path(output))
@@ -78,14 +82,6 @@ def build_report(
     _environment(page, found)
     write_text(page.folder / "report.html", page.render())
     return page.folder / "report.html"
-
-
-def _require_metric(found: Collection, metric: str) -> None:
-    """Raise ReportError for a metric that no run or trial has; the default may be missing."""
-    known = dict.fromkeys(name for entry in found.entries for name in entry.result.get("valid") or {})
-    if metric != METRIC and metric not in known:
-        hint = did_you_mean(metric, list(known)) or f"; known: {', '.join(known) or 'none'}"
-        raise ReportError(f"metric {metric!r}: no run or trial here has it on validation{hint}")
 
 
 def _count(things: Sequence[object], name: str) -> str:

@@ -75,7 +75,12 @@ def reproduce(
         place = folder / _folder_name(title)
         print(f"\n{recipe.name}: {title}", flush=True)
         if row.space:
-            results = _swept(row, recipe.dataset, keys[title], place, budget=budget, n_seeds=n_seeds)
+            outcome = sweep(
+                row.model, recipe.dataset, space=row.space, search=row.search, num_samples=row.num_samples,
+                budget=budget, n_seeds=n_seeds,
+                config_dict={**keys[title], "output_dir": str(place), "resume": (place / "sweep.yaml").is_file()},
+            )  # fmt: skip
+            results = [place / name for name in outcome["best_runs"]]
         else:
             results = [seed_folder(place, seed) for seed in plans[title]]
             for left in filter(None, plans[title].values()):
@@ -101,10 +106,8 @@ def _chosen(recipe: Recipe, rows: Sequence[str], budget: str) -> dict[str, Row]:
 
 def _keys(recipe: Recipe, row: Row, budget: str, data_path: str | None) -> dict[str, Any]:
     over = {"short": (recipe.short, row.short), "small": (recipe.small, row.small)}.get(budget, ())
-    keys = merged(recipe.settings, row.settings, {"show_progress": False}, *over)
-    if data_path:
-        keys["data_path"] = data_path
-    return keys
+    place = {"data_path": data_path} if data_path else {}
+    return merged(recipe.settings, row.settings, {"show_progress": False}, *over, place)
 
 
 def _bound(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> Config:
@@ -118,20 +121,6 @@ def _bound(recipe: Recipe, row: Row, keys: Mapping[str, Any]) -> Config:
                 f"give the folder that holds it with --data_path=DIR. ({error})"
             ) from error
         raise
-
-
-def _swept(row: Row, dataset: str, keys: Mapping[str, Any], place: Path, **options: Any) -> list[Path]:
-    """Search over the space of a row and return the folders of the winner's tested runs."""
-    outcome = sweep(
-        row.model,
-        dataset,
-        space=row.space,
-        config_dict={**keys, "output_dir": str(place), "resume": (place / "sweep.yaml").is_file()},
-        search=row.search,
-        num_samples=row.num_samples,
-        **options,
-    )
-    return [place / name for name in outcome["best_runs"]]
 
 
 def compare(
@@ -186,8 +175,8 @@ def _intervals(folders: Sequence[Path], metrics: Sequence[str]) -> dict[str, tup
     if len(cases) > 1:
         both = {metric: mean_interval(cases, metric) for metric in metrics}
         return {metric: bounds for metric, bounds in both.items() if bounds is not None}
-    over_users = intervals(cases[0]["rank"].to_numpy(), cases[0]["user_id"].to_numpy(), list(metrics))
-    return {metric: (low, high) for metric, (low, high) in over_users.items()}
+    bounds = intervals(cases[0]["rank"].to_numpy(), cases[0]["user_id"].to_numpy(), list(metrics))
+    return {metric: (low, high) for metric, (low, high) in bounds.items()}
 
 
 def _table(recipe: Recipe, frame: pd.DataFrame) -> Table:

@@ -8,7 +8,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,20 +57,17 @@ def check_request(format: str, output: str | Path, *, top_k: int | None = None, 
             raise PermissionError(f"no permission to write to {path.parent}")
     except OSError as error:
         raise ConfigError(f"--output={output}: {path.parent} cannot be written to ({error})") from error
-    require_own(path, _is_export, "an export with its JSON beside it")
-    require_own(description_of(path), partial(is_written_by, WRITTEN_BY), "the description of an export")
+    described = description_of(path)
+    ours = is_written_by(WRITTEN_BY, described)
+    own = ours and path.is_file() and read_json(described).get("sha256") == file_digest(path)
+    require_own(path, lambda _: own, "an export with its JSON beside it")
+    require_own(described, lambda _: ours, "the description of an export")
     return path
 
 
 def description_of(path: Path) -> Path:
     """Return where the JSON of an exported file is."""
     return path.with_name(f"{path.name}.json")
-
-
-def _is_export(path: Path) -> bool:
-    """Whether ``path`` is what an earlier export wrote: the JSON beside it has its digest."""
-    described = description_of(path)
-    return is_written_by(WRITTEN_BY, described) and read_json(described).get("sha256") == file_digest(path)
 
 
 def export(

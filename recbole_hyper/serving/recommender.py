@@ -347,19 +347,17 @@ class Recommender:
         size = max(1, self.scorer.block // 8)  # similarity on a ball takes 8 times the memory of scores
         for start in range(0, len(numbers), size):
             some = numbers[start : start + size]
-            measure, alike = self._similarity(some)
+            if (similar := self.scorer.similarity(some)) is not None:
+                measure, alike = similar
+            elif self._trained is not None:
+                raise ConfigError(f"{self.config['model']} has no item vectors and scores no history")
+            else:
+                measure = "score after a history of the item alone"
+                alike = self.scorer.scores(plain_query([[item] for item in some.tolist()]))
             top, best = best_items(alike, k, offsets=np.arange(len(some) + 1), excluded=some, hidden=hidden)
             lists.append(top)
             values.append(best)
         return measure, np.concatenate(lists), np.concatenate(values)
-
-    def _similarity(self, numbers: Int64) -> tuple[str, Scores]:
-        if (alike := self.scorer.similarity(numbers)) is not None:
-            return alike
-        if self._trained is not None:
-            raise ConfigError(f"{self.config['model']} has no item vectors and scores no history")
-        alone = plain_query([[item] for item in numbers.tolist()])
-        return "score after a history of the item alone", self.scorer.scores(alone)
 
 
 def _arrow(table: Any) -> pa.Table:
