@@ -62,9 +62,8 @@ class TrainingData:
 
     @cached_property
     def _loader(self) -> Any:
-        if not parts_of(self.config.model_class):
-            return OneStep(self.dataset)
-        return WindowLoader(self.dataset, self.split.store, self.split.train_lengths, self.config)
+        loader = WindowLoader if parts_of(self.config.model_class) else OneStep
+        return loader(self.dataset, self.split.store, self.split.train_lengths, self.config)
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -81,11 +80,6 @@ class CaseData:
 
     def __init__(self, config: Any, evaluation: Evaluation, training: SequenceDataset) -> None:
         self.config, self.evaluation, self._training = config, evaluation, training
-
-    @property
-    def cases(self) -> Cases:
-        """The cases of the part."""
-        return self.evaluation.cases
 
     @cached_property
     def _loader(self) -> FullSortEvalDataLoader:

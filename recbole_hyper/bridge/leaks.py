@@ -1,7 +1,6 @@
 """Does a RecBole model read the target? RecBole passes it to ``full_sort_predict``."""
 
 import logging
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 from recbole_hyper.bridge.models import is_third_party
 from recbole_hyper.data.loader import case_interaction
 from recbole_hyper.errors import ConfigError
+from recbole_hyper.random_numbers import seeded
 from recbole_hyper.types import Cases
 
 logger = logging.getLogger("recbole_hyper")
@@ -67,14 +67,12 @@ def _checked(model: Any, config: Any, cases: Cases) -> str:
             # a model such as Pop cannot rank before its fit
             return ""
         noise = _difference(scores, _scores(model, columns))
-        read = [
-            column
-            for column in hidden
-            if column in columns
-            and _difference(scores, _scores(model, {**columns, column: _others(columns[column], model.n_items)}))
-            > 10 * noise
-        ]
-        if read:
+
+        def changes(column: str) -> bool:
+            others = {**columns, column: _others(columns[column], model.n_items)}
+            return _difference(scores, _scores(model, others)) > 10 * noise
+
+        if read := [column for column in hidden if column in columns and changes(column)]:
             raise LeakError(
                 f"{name} reads {' and '.join(read)} of the case while it ranks: its scores change with the item to be "
                 "found, so its metrics would mean nothing; take it out of full_sort_predict"
@@ -103,11 +101,9 @@ def _check_rows(model: Any, columns: dict[str, Tensor], scores: Tensor, noise: f
 
 def _scores(model: Any, columns: dict[str, Tensor]) -> Tensor:
     """Return the (n, n_items) scores of a batch, with the same random numbers every time."""
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002  RecBole's models draw from the global generator
-    random.seed(0)
     batch = Interaction({name: column.clone() for name, column in columns.items()})
-    return model.full_sort_predict(batch).detach().view(-1, model.n_items).to(torch.float64)
+    with seeded(0), torch.no_grad():
+        return model.full_sort_predict(batch).view(-1, model.n_items).to(torch.float64)
 
 
 def _difference(scores: Tensor, others: Tensor) -> float:
@@ -130,16 +126,12 @@ def _others(column: Tensor, n_items: int) -> Tensor:
 
 @contextmanager
 def _as_it_was(model: Any) -> Iterator[None]:
-    """A block in which ``model`` evaluates; afterwards its attributes and the random numbers are restored."""
+    """A block in which ``model`` evaluates; afterwards its attributes are restored."""
     training, attributes = model.training, dict(vars(model))
-    drawn = np.random.get_state(), random.getstate()  # noqa: NPY002
     model.eval()
     try:
-        with torch.no_grad(), torch.random.fork_rng():
-            yield
+        yield
     finally:
         vars(model).clear()
         vars(model).update(attributes)
         model.train(training)
-        np.random.set_state(drawn[0])  # noqa: NPY002
-        random.setstate(drawn[1])

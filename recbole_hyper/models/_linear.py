@@ -114,7 +114,7 @@ class OneStep:
 
     shuffle = False
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, *_: Any) -> None:
         self.dataset = self._dataset = dataset
 
     def __len__(self) -> int:

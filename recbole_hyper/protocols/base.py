@@ -14,7 +14,7 @@ from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.options import OPEN, Option, in_words
 from recbole_hyper.protocols.boundaries import boundary, read_point
 from recbole_hyper.protocols.candidates import draw_candidates, read_candidates
-from recbole_hyper.protocols.parts import dealt, split_of_parts
+from recbole_hyper.protocols.parts import dealt, last_times, split_of_parts
 from recbole_hyper.types import Cases, Int64, Split
 
 
@@ -165,7 +165,7 @@ def check(split: Split, *, timed: bool = True) -> None:
         if cases.store is split.store:
             _refuse(cases.asked < split.train_lengths[cases.rows], name, "targets are part of the training data")
         if timed:
-            early = cases.times < _last_times(split.store, split.train_lengths)[cases.rows]
+            early = cases.times < last_times(split.store, split.train_lengths)[cases.rows]
             _refuse(early, name, "targets are older than their user's training data")
     if len(split.valid) and len(split.test) and split.valid.store is split.test.store:
         first_test = np.full(split.store.n_rows, np.iinfo(np.int64).max)
@@ -186,22 +186,14 @@ def _check_points(split: Split) -> None:
     aside = "interactions are on the wrong side of a point in time"
     test = split.points["test"]
     # rows are in time order, so the last training interaction decides
-    trained = _last_times(split.store, split.train_lengths) >= min(split.points.values())
+    trained = last_times(split.store, split.train_lengths) >= min(split.points.values())
     _refuse(trained, "", f"users' training {aside}")
     _refuse(split.test.times < test, "", f"test {aside}")
     if "valid" in split.points:
         times = split.valid.times
         _refuse((times < split.points["valid"]) | (times >= test), "", f"validation {aside}")
     if split.refit_lengths is not None:
-        _refuse(_last_times(split.store, split.refit_lengths) >= test, "", f"users' refit {aside}")
-
-
-def _last_times(store: SequenceStore, lengths: Int64) -> np.ndarray:
-    """Return the (U,) time of the last of the first ``lengths[row]`` interactions, -inf without any."""
-    last = np.full(store.n_rows, -np.inf)
-    rows = np.flatnonzero(lengths > 0)
-    last[rows] = store.times[store.offsets[rows] + lengths[rows] - 1]
-    return last
+        _refuse(last_times(split.store, split.refit_lengths) >= test, "", f"users' refit {aside}")
 
 
 def cold_targets(cases: Cases, split: Split) -> int:

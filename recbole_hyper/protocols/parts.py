@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.types import Cases, Int64, Split
@@ -49,13 +50,15 @@ def split_of_parts(store: SequenceStore, parts: Int64, *, refit: bool, successiv
         cases.append(Cases(store, users, known, np.zeros_like(users), places=None if successive else places))
     train_lengths = np.where(parts[:, 1] > 0, ends[:, 1], 0)
     refit_lengths = np.where(parts[:, 1:3].any(axis=1), ends[:, 2], 0) if refit else None
-    older = {name: _older(store, train_lengths, part) for name, part in zip(("validation", "test"), cases, strict=True)}
-    counts.update({f"{name} targets older than their user's training part": count for name, count in older.items()})
+    trained = last_times(store, train_lengths)
+    for name, part in zip(("validation", "test"), cases, strict=True):
+        counts[f"{name} targets older than their user's training part"] = int((part.times < trained[part.rows]).sum())
     return Split(store, train_lengths, cases[0], cases[1], refit_lengths=refit_lengths, counts=counts)
 
 
-def _older(store: SequenceStore, lengths: Int64, cases: Cases) -> int:
-    """Return how many targets are older than the newest of the first ``lengths[row]`` interactions of their row."""
-    trained = cases.rows[lengths[cases.rows] > 0]
-    newest = store.times[store.offsets[trained] + lengths[trained] - 1]
-    return int((cases.times[lengths[cases.rows] > 0] < newest).sum())
+def last_times(store: SequenceStore, lengths: Int64) -> npt.NDArray[np.float64]:
+    """Return the (U,) time of the last of the first ``lengths[row]`` interactions, -inf without any."""
+    last = np.full(store.n_rows, -np.inf)
+    rows = np.flatnonzero(lengths > 0)
+    last[rows] = store.times[store.offsets[rows] + lengths[rows] - 1]
+    return last
