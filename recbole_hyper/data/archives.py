@@ -27,7 +27,6 @@ from recbole_hyper.files import file_digest
 _DAMAGED = (zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, EOFError, RuntimeError, pa.ArrowException)
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2")
 _COMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
-State = list[tuple[int, int, int]]
 
 
 @contextlib.contextmanager
@@ -74,14 +73,17 @@ class SourceFile:
         lines = (f"{part.sha256()}  {part.path.relative_to(self.path)}\n" for part in self.parts)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
-    def state(self) -> State:
-        """Return what changes when the file is written: inode, size and time of change, of every part."""
-        stats = [part.path.stat() for part in self.parts or (self,)]
-        return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Raise DataError at the end where the file, or one of its parts, is no longer what it was."""
 
-    def check_unchanged(self, before: State) -> None:
-        """Raise DataError where the file is no longer what it was."""
-        if self.state() != before:
+        def state() -> list[tuple[int, int, int]]:
+            stats = [part.path.stat() for part in self.parts or (self,)]
+            return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+        before = state()
+        yield
+        if state() != before:
             raise DataError(f"{self} changed while it was read; nothing was written, run it again when it is complete")
 
     def first_bytes(self, count: int, encoding: str | None = None) -> bytes:
@@ -99,28 +101,22 @@ class SourceFile:
         ``progress`` shows or hides the bar; None shows it on a terminal only. Text of another ``encoding`` comes as
         UTF-8.
         """
+        hidden = None if progress is None else not progress
         with damage_named(self), contextlib.ExitStack() as stack:
-
-            def counted(stream: BinaryIO, total: int) -> BinaryIO:
-                hidden = None if progress is None else not progress
-                bar = tqdm.wrapattr(
-                    stream, "read", total=total, unit="B", unit_scale=True, desc=self.name, disable=hidden
-                )
-                return cast(BinaryIO, stack.enter_context(bar))
-
-            disk = stack.enter_context(self.path.open("rb"))
-            if self.member and self.path.suffix.lower() == ".zip":
-                archive = stack.enter_context(zipfile.ZipFile(disk))
-                packed = cast(BinaryIO, stack.enter_context(archive.open(self.member)))
-                stream = counted(packed, archive.getinfo(self.member).file_size)
-            else:
-                stream = counted(disk, self.path.stat().st_size)
-                if self.member:
-                    tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r:*"))
-                    stream = stack.enter_context(cast(BinaryIO, tar.extractfile(self.member)))
-            unpack = _COMPRESSED.get(Path(self.name.lower()).suffix)
-            plain = cast(BinaryIO, unpack(stream)) if unpack else stream
-            yield plain if encoding in (None, "utf-8") else cast(BinaryIO, Recoded(plain, str(encoding), str(self)))
+            stream: Any = stack.enter_context(self.path.open("rb"))
+            size, zipped = self.path.stat().st_size, self.member and self.path.suffix.lower() == ".zip"
+            if zipped:
+                archive = stack.enter_context(zipfile.ZipFile(stream))
+                stream = stack.enter_context(archive.open(str(self.member)))
+                size = archive.getinfo(str(self.member)).file_size
+            bar = tqdm.wrapattr(stream, "read", total=size, unit="B", unit_scale=True, desc=self.name, disable=hidden)
+            stream = stack.enter_context(bar)
+            if self.member and not zipped:
+                tar = stack.enter_context(tarfile.open(fileobj=stream, mode="r:*"))
+                stream = stack.enter_context(cast(BinaryIO, tar.extractfile(self.member)))
+            if unpack := _COMPRESSED.get(Path(self.name.lower()).suffix):
+                stream = unpack(stream)
+            yield stream if encoding in (None, "utf-8") else cast(BinaryIO, Recoded(stream, str(encoding), str(self)))
 
 
 class Recoded:
@@ -152,7 +148,7 @@ class Recoded:
 def _members(path: Path) -> list[SourceFile]:
     """Return the files inside an archive (zip or tar, compressed or not), the file itself where it is none."""
     if not path.name.lower().endswith(_ARCHIVES):
-        return []
+        return [SourceFile(path)]
     with damage_named(path):
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive:
@@ -179,14 +175,15 @@ def contents(source: Path) -> list[SourceFile]:
     if not (source.is_file() or source.is_dir()):
         raise DataError(f"--source={source} is a pipe or a device; give a regular file, an archive or a folder")
     if source.is_file():
-        found = _members(source) if source.name.lower().endswith(_ARCHIVES) else [SourceFile(source)]
+        found = _members(source)
     else:
         plain = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.name.startswith(".")]
         parts = [path for path in plain if not path.name.startswith("_")]
         many = len(parts) > 1 or any(path.parent != source for path in parts)
         if many and all(matches(path.name, "*.parquet") for path in parts):
             return [SourceFile(source, parts=tuple(SourceFile(path) for path in parts))]
-        found = [file for path in plain for file in (SourceFile(path), *_members(path))]
+        # an archive is a file of its own beside its members
+        found = [file for path in plain for file in dict.fromkeys((SourceFile(path), *_members(path)))]
     if not found:
         kind = "folder" if source.is_dir() else "archive"
         raise DataError(f"--source={source} is a {kind} without files; give the file that was downloaded")
@@ -199,10 +196,7 @@ def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
     endings = {"".join(Path(file.name.lower()).suffixes[-2:]) for file in plain}
     if not source.is_dir() or len(plain) < 2 or len(endings) != 1 or len(plain) != len(files):
         return None
-    heads = []
-    for file in plain:
-        with file.open(progress=False) as stream:
-            heads.append(stream.read(1 << 16).split(b"\n", 1)[0].strip())
+    heads = [file.first_bytes(1 << 16).split(b"\n", 1)[0].strip() for file in plain]
     alike = len(set(heads)) == 1 or all(head.startswith(b"{") for head in heads)
     return SourceFile(source, parts=tuple(plain)) if alike and all(heads) else None
 

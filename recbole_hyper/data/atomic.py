@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data import guess
 from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.blocks import Block, mapped
+from recbole_hyper.data.blocks import Block, Refused, mapped
 from recbole_hyper.data.formats import Format, Layout, find
 from recbole_hyper.data.ids import PAD, Good, as_mask, as_text, id_fault
-from recbole_hyper.data.malformed import Refused
-from recbole_hyper.data.rows import Rows, parsed, pieces
+from recbole_hyper.data.parsers import Rows, parsed, pieces
 from recbole_hyper.errors import DataError
 
 logger = logging.getLogger("recbole_hyper")
@@ -46,9 +45,7 @@ def nothing_in(path: Path) -> DataError:
 
 def opened(path: Path, separator: str = "\t", encoding: str | None = None) -> Format:
     """Return the form of an atomic file, with the names and types of its columns; DataError for no such header."""
-    layout = Layout(separator=separator, encoding=encoding)
-    form = find("atomic").set(layout, "atomic")
-    return guess.named(SourceFile(path), form)
+    return guess.named(SourceFile(path), find("atomic").set(Layout(separator=separator, encoding=encoding), "atomic"))
 
 
 def typed_header(path: Path, separator: str = "\t", encoding: str | None = None) -> dict[str, str]:

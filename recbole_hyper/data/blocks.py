@@ -1,4 +1,6 @@
-"""Streams of text in blocks that end where a record ends, and work on them in threads."""
+"""Streams of text in blocks of whole records, work on them in threads, and the lines that cannot be read."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,8 +19,10 @@ FIRST_BYTES = 1 << 20
 BLOCK_BYTES = 4 << 20
 # a line, or a record of several; what is longer is no text of interactions but, say, zeros that were compressed
 LONGEST = 16 << 20
-MOST_THREADS = 4
 _LONG_VALUE = 1 << 16
+_SHOWN = 5
+# past this many unreadable lines, more than half of everything, the file is of another format
+_HOPELESS = 10_000
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -62,13 +66,10 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
         if first == 1 and not carry:
             data = data.removeprefix(b"\xef\xbb\xbf")
             returns = b"\r" in data and b"\n" not in data
-        if returns:
-            data = data.replace(b"\r", b"\n")
-        data = carry + data
-        ends = _quoted_ends(data, quotes, name, first) if quotes and b'"' in data else None
+        data = carry + (data.replace(b"\r", b"\n") if returns else data)
+        ends = _quoted_ends(data, quotes, name, first)
         cut = data.rfind(end) + len(end) if ends is None else int(ends[-1]) if len(ends) else 0
-        if cut < len(end):
-            cut = 0
+        cut = cut if cut >= len(end) else 0
         carry = data[cut:]
         if len(carry) > LONGEST:
             line = first + data.count(b"\n", 0, cut)
@@ -76,16 +77,19 @@ def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "",
         if cut:
             count = data.count(b"\n", 0, cut)
             yield Block(data[:cut], first, ends if ends is not None and len(ends) < count else None)
-            first += count
-            wanted = size or BLOCK_BYTES
+            first, wanted = first + count, size or BLOCK_BYTES
     if carry:
-        ends = _quoted_ends(carry, quotes, name, first, last=True) if quotes and b'"' in carry else None
-        yield Block(carry, first, ends)
+        yield Block(carry, first, _quoted_ends(carry, quotes, name, first, last=True))
 
 
-def _quoted_ends(data: bytes, separator: str, name: str, first: int, last: bool = False) -> npt.NDArray[np.int64]:
+def _quoted_ends(
+    data: bytes, separator: str, name: str, first: int, last: bool = False
+) -> npt.NDArray[np.int64] | None:
+    """Return the position after each record, None where no value is quoted."""
     from recbole_hyper.kernels import tokens
 
+    if not separator or b'"' not in data:
+        return None
     ends, counts, place = tokens.record_ends(np.frombuffer(data, np.uint8), ord(separator))
     if place >= 0 or (last and counts[2]):
         line = first + data.count(b"\n", 0, place if place >= 0 else int(counts[3]))
@@ -103,17 +107,79 @@ def quoted(data: bytes, separator: str, complete: bool) -> bool:
     if b'"' not in data:
         return True
     _, (closed, open_text, unclosed, place), across = tokens.record_ends(np.frombuffer(data, np.uint8), ord(separator))
-    if unclosed and (complete or len(data) - place > _LONG_VALUE):
-        open_text += 1
+    open_text += unclosed and (complete or len(data) - place > _LONG_VALUE)
     return across < 0 and closed >= open_text and not (closed == 0 and open_text)
 
 
 def reading_threads() -> int:
     """:func:`default_threads`, at most 4: more wait for the disk and for the rows' one table of ids."""
-    return min(MOST_THREADS, default_threads())
+    return min(4, default_threads())
 
 
 def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int | None = None) -> Iterator[Made]:
     """Yield ``work`` of each piece, in order, done by threads (None: :func:`reading_threads`); few pieces are held."""
     with Pool(reading_threads() if threads is None else threads) as pool:
         yield from pool.stream(work, pieces)
+
+
+class Malformed:
+    """Counter of the unreadable lines of the file ``name``, or of a piece of it, which keeps the first ones.
+
+    ``max_share`` is the largest accepted share of them among all lines, 0 to 1; ``part`` is the file of a folder.
+    """
+
+    place = "line {}"  # what a message calls a row
+
+    def __init__(self, name: str, max_share: float = 1.0, part: str = "") -> None:
+        if not 0 <= max_share <= 1:
+            raise DataError(f"max_malformed={max_share} is not a share; give a number from 0 to 1, such as 0.001")
+        self.name, self.max_share, self.part = name, max_share, part
+        self.count = self.good = 0
+        self.examples: list[tuple[int, str, str]] = []
+
+    def add(self, line: int, reason: str, text: str) -> None:
+        """Count one unreadable line (numbered from 1) and keep it where it is among the first."""
+        self.count += 1
+        reason = f"{self.part}: {reason}" if self.part else reason
+        if len(self.examples) < _SHOWN:
+            self.examples.append((line, reason, text if len(text) <= 120 else text[:117] + "..."))
+
+    def merge(self, piece: Malformed) -> None:
+        """Add the counts of the next piece; DataError where most of a long file cannot be read."""
+        self.count, self.good = self.count + piece.count, self.good + piece.good
+        self.examples = (self.examples + sorted(piece.examples))[:_SHOWN]
+        if self.count > _HOPELESS and self.count > self.good and self.max_share < 0.5:
+            self.check()
+
+    def listing(self) -> str:
+        """Return the first unreadable lines, one below the other, in the order of the file."""
+        return "\n".join(f"  line {line}: {reason}: {text!r}" for line, reason, text in self.examples)
+
+    def check(self) -> None:
+        """Raise DataError where the share of unreadable lines is above the accepted one, or nothing was read."""
+        total = self.count + self.good
+        if self.count > self.max_share * total:
+            raise DataError(
+                f"{self.name}: {self.count:,} of {total:,} lines cannot be read ({self.count / total:.2%}, "
+                f"accepted {self.max_share:.2%}). The first ones:\n{self.listing()}\n"
+                "Check that the file is of the format named by --format, or accept more by --max_malformed=SHARE"
+            )
+        if self.good == 0:
+            raise DataError(f"{self.name} holds no interactions; check that the download is complete")
+
+
+class Refused(Malformed):
+    """Accepts no unreadable line: the first one is an error with its ``place``."""
+
+    def __init__(self, name: str, place: str = "line {}") -> None:
+        super().__init__(name)
+        self.place = place
+
+    def add(self, line: int, reason: str, text: str) -> None:
+        """Raise DataError."""
+        raise DataError(f"{self.name}, {self.place.format(line)}: {reason}" + (f": {text[:120]!r}" if text else ""))
+
+    def skip(self, line: int) -> None:
+        """Count a row that is left out, and keep the first of its line numbers."""
+        self.count += 1
+        self.examples = sorted([*self.examples, (line, "", "")])[:1]

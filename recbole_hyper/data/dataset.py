@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.data.interaction import Interaction
@@ -24,7 +22,7 @@ from recbole_hyper.data.atomic import nothing_in
 from recbole_hyper.data.item_features import ItemFeatures, feature_columns, read_item_features
 from recbole_hyper.data.reading import filtered_by_recbole, part_numbers, read_store, require_items
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.source import Source, original_ids
+from recbole_hyper.data.source import Source
 from recbole_hyper.errors import ConfigError, DataError
 from recbole_hyper.types import Split
 
@@ -72,21 +70,20 @@ class SequenceDataset(SequentialDataset):
         self._get_preset()
         self._get_field_from_config()
         names = self.config["selected_features"] if registry.parts_of(self.config.model_class) else None
-        if names and self.item_features is None:
-            feature_columns(Source.of(self.config), names)  # a wrong name is an error before the interactions are read
+        source = Source.of(self.config)
+        missing = names if self.item_features is None else None
+        if missing:
+            feature_columns(source, missing)  # a wrong name is an error before the interactions are read
         if self._store is None:
             self._store = stored(self.config)
-        if names and self.item_features is None:
-            source, standardize = Source.of(self.config), self.config["feature_standardize"]
-            self.item_features = read_item_features(source, names, self._store.item_tokens, standardize=standardize)
+        if missing:
+            standardize = self.config["feature_standardize"]
+            self.item_features = read_item_features(source, missing, self._store.item_tokens, standardize=standardize)
         self.user_feat = self.item_feat = None
         self.feat_name_list = ["inter_feat"]
-        for name, kind, source in (
-            (self.uid_field, FeatureType.TOKEN, FeatureSource.USER_ID),
-            (self.iid_field, FeatureType.TOKEN, FeatureSource.ITEM_ID),
-            (self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION),
-        ):
-            self.set_field_property(name, kind, source, 1)
+        self.set_field_property(self.uid_field, FeatureType.TOKEN, FeatureSource.USER_ID, 1)
+        self.set_field_property(self.iid_field, FeatureType.TOKEN, FeatureSource.ITEM_ID, 1)
+        self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)
         self.field2id_token = {self.uid_field: self._store.user_tokens, self.iid_field: self._store.item_tokens}
         self.field2token_id = _Numbers(self.field2id_token)
 
@@ -109,13 +106,8 @@ class SequenceDataset(SequentialDataset):
         self._inter_feat, self._given = table, table is not None
 
     def _frame(self) -> pd.DataFrame:
-        store = self.store
-        columns = {
-            self.uid_field: np.repeat(store.users, store.lengths),
-            self.iid_field: store.items.astype(np.int64),
-            self.time_field: np.asarray(store.times),
-        }
-        return pd.DataFrame(columns)
+        users, items = np.repeat(self.store.users, self.store.lengths), self.store.items.astype(np.int64)
+        return pd.DataFrame({self.uid_field: users, self.iid_field: items, self.time_field: np.array(self.store.times)})
 
     def _interactions(self, lengths: np.ndarray) -> Interaction:
         store = self.store
@@ -217,7 +209,7 @@ class FeatureDataset(SequenceDataset):
         filtering = {name for suffix in files for name in self.source.filtering(suffix)}
         self._only_filters = filtering - {name for suffix in files for name in self.source.columns(suffix)}
         Dataset._from_scratch(self)
-        require_items(self.item_num - 1, self._file)
+        require_items(self.item_num - 1, self.source.path("inter"))
         frame = self.inter_feat
         self._store = SequenceStore.from_interactions(
             frame[self.uid_field].to_numpy(),
@@ -228,11 +220,8 @@ class FeatureDataset(SequenceDataset):
             part_numbers(self.file_size_list) if self.source.parts else None,
         )
 
-    @property
-    def _file(self) -> Path:
-        return self.source.path("inter")
-
     def _load_data(self, token: str, dataset_path: str) -> None:
+        path = self.source.path("inter")
         self.source.check_header()
         try:
             super()._load_data(token, dataset_path)
@@ -240,23 +229,20 @@ class FeatureDataset(SequenceDataset):
             raise
         except ValueError as error:
             raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
-        for name in self.source.escaped_columns:
-            for feature in (self.inter_feat, self.user_feat, self.item_feat):
-                if feature is not None and name in feature:
-                    feature[name] = (
-                        original_ids(pa.array(feature[name], pa.string())).to_pandas().set_axis(feature.index)
-                    )
+        for feature in (self.inter_feat, self.user_feat, self.item_feat):
+            for name in () if feature is None else {*feature}:
+                self.source.restore(feature, name)
         if not self.source.timed:
             self.inter_feat[self.time_field] = np.arange(len(self.inter_feat), dtype=np.float64)
             self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)
         times = self.inter_feat[self.time_field].to_numpy()
         if not len(times):
-            raise nothing_in(self._file)
+            raise nothing_in(path)
         bad = np.flatnonzero(~np.isfinite(times))
         if len(bad):
             lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
             raise DataError(
-                f"{self._file}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} (first at line "
+                f"{path}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} (first at line "
                 f"{lines}); drop these rows or give them a time"
             )
 
@@ -300,7 +286,7 @@ class FeatureDataset(SequenceDataset):
 
     def _reset_index(self) -> None:
         if self.inter_feat.empty:
-            raise self.source.nothing_left(self._file)
+            raise self.source.nothing_left(self.source.path("inter"))
         super()._reset_index()
 
 

@@ -1,15 +1,36 @@
-"""The raw formats as data: properties/formats.yaml, and the options that describe a user's own file."""
+"""The raw formats as data (properties/formats.yaml), the options for a user's own file, and which column is what."""
 
 from __future__ import annotations
 
 import codecs
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from recbole_hyper.errors import DataError
 from recbole_hyper.yaml_files import properties_folder, read_yaml
+
+FIELDS = ("user_id", "item_id", "timestamp", "rating")
+# names of columns, without case and signs, beside the field's own; the first line that any column fits counts
+_KNOWN = {
+    "user_id": (
+        "user uid customerid customer reviewerid reviewer username visitorid memberid accountid playerid buyerid "
+        "clientid shopperid personid",
+        "sessionid session",
+    ),
+    "item_id": (
+        "parentasin",
+        "item iid asin productid movieid sku articleid songid trackid bookid gameid businessid videoid newsid goodsid "
+        "isbn appid placeid venueid contentid aid",
+    ),
+    "timestamp": (
+        "time date datetime unixreviewtime unixtime unixtimestamp ts createdat eventtime eventtimestamp orderedat "
+        "orderdate purchasedate purchasedat transactiondate tdat clickedat watchedat viewedat",
+    ),
+    "rating": ("ratings stars overall score",),
+}
 
 
 @dataclass(frozen=True)
@@ -45,14 +66,14 @@ class Format(Layout):
     """A way of writing interactions down."""
 
     about: str = ""  # one line for people
-    kind: str = ""  # the parser of the file, see ``tables.PARSERS``
+    kind: str = ""  # the parser of the file, see ``parsers.PARSERS``
     # patterns of the usual file names, without .gz; empty where the format says nothing about names
     files: Sequence[str] = ()
     names: Sequence[str] = ()  # the columns in order, where the format fixes them or the file names them
     types: Sequence[str] = ()  # those of the columns of an atomic file
     own: Sequence[str] = ()  # which fields of Layout the user may set
     refusing: str | None = None  # what refuses interactions that cannot be right, see ``pipeline.CHECKS``
-    guessed: Sequence[str] = ()  # which fields of Layout were guessed from the file
+    guessed: bool = False  # whether the time format is a guess
 
     @property
     def quoted(self) -> bool:
@@ -74,8 +95,8 @@ class Format(Layout):
         layout = layout or Layout()
         layout.check()
         given = {key: value for key, value in asdict(layout).items() if value is not None}
-        anywhere = {"encoding"} if self.kind != "parquet" else set()
-        if refused := sorted(set(given) - set(self.own) - anywhere):
+        allowed = {*self.own, "encoding"} if self.kind != "parquet" else set(self.own)
+        if refused := sorted(set(given) - allowed):
             options = ", --".join(refused)
             raise DataError(f"format {name!r} has its own layout and takes no --{options}; for others use --format=csv")
         return replace(self, **given)
@@ -99,8 +120,7 @@ def formats() -> Mapping[str, Format]:
 def _format(value: Mapping[str, Any]) -> Format:
     entry = Format(**{**value, "names": value.get("names", "").split()})
     if entry.names:
-        named = {field: field for field in ("user_id", "item_id", "timestamp", "rating") if field in entry.names}
-        entry = replace(entry, columns=named)
+        entry = replace(entry, columns={field: field for field in FIELDS if field in entry.names})
     fixed = {"separator": "\t", "time_format": "unix"}
     left = {key: value for key, value in fixed.items() if key not in entry.own and getattr(entry, key) is None}
     return replace(entry, **left)  # type: ignore[arg-type]
@@ -111,3 +131,59 @@ def find(name: str) -> Format:
     if name not in formats():
         raise DataError(f"format {name!r} is unknown; known: {', '.join(sorted(formats()))}")
     return formats()[name]
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def matching_names(field: str, names: Sequence[str], own: Collection[str] = ()) -> list[str]:
+    """Return the columns that may be a field: of one of its ``own`` names, of the field's name, of a known name."""
+    exact = [[name for name in names if name in own], [name for name in names if name == field]]
+    words = [[_bare(field)], *(line.split() for line in _KNOWN[field])]
+    return next(filter(None, [*exact, *([name for name in names if _bare(name) in known] for known in words)]), [])
+
+
+def columns_of(
+    names: Sequence[str],
+    given: Mapping[str, str] | None,
+    where: str,
+    fields: Collection[str],
+    optional: Collection[str],
+    own: Mapping[str, Collection[str]],
+) -> dict[str, str]:
+    """Return the column of each field: the one ``given``, else one of its ``own`` names, else one of a known name.
+
+    ``where`` holds the columns ``names``; a field that is ``optional`` may be missing, and a rating is only searched
+    for where nothing is given. DataError where a column is missing, or several fit a field equally.
+    """
+    chosen: dict[str, str] = {}
+    missing: list[str] = []
+    given = given or {}
+    for field in fields:
+        # who names columns and no rating means none, but for one of the field's name
+        searched = [n for n in names if n == field] if field == "rating" and given else list(names)
+        found = [given[field]] if field in given else matching_names(field, searched, own.get(field, ()))
+        if len(found) > 1:
+            both = " and ".join(found)
+            raise DataError(
+                f"{where}: the columns {both} could each be the {field}; name one by --columns={field}={found[0]}"
+            )
+        if found:
+            chosen[field] = found[0]
+        elif field not in optional:
+            missing.append(field)
+    missing += [column for column in chosen.values() if not {column, column.partition(".")[0]} & set(names)]
+    if missing:
+        raise DataError(
+            f"{where} has no column {', '.join(missing)}; its columns: {', '.join(names)}; name them by "
+            "--columns=user_id=...,item_id=...,timestamp=...[,rating=...] (without a header: --no_header)"
+        )
+    for field, column in chosen.items():
+        if list(names).count(column) > 1:
+            raise DataError(f"{where}: the column {column!r} is there twice; rename one")
+        if twice := [other for other in chosen if other != field and chosen[other] == column]:
+            raise DataError(
+                f"{where}: the column {column!r} would be {field} and {twice[0]}; name another by --columns"
+            )
+    return chosen

@@ -13,26 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recbole_hyper.data.archives import SourceFile, matches
-from recbole_hyper.data.blocks import FIRST_BYTES, Block, blocks, quoted
-from recbole_hyper.data.columns import FIELDS, columns_of
-from recbole_hyper.data.formats import Format, formats
+from recbole_hyper.data.blocks import FIRST_BYTES, Block, Malformed, blocks, quoted
+from recbole_hyper.data.formats import FIELDS, Format, columns_of, formats
 from recbole_hyper.data.ids import as_text
-from recbole_hyper.data.malformed import Malformed
-from recbole_hyper.data.rows import Frame, Source, hive_keys, parsed, pieces
+from recbole_hyper.data.parsers import Frame, Source, hive_keys, parsed, pieces
 from recbole_hyper.data.times import guessed_time_format, to_numbers
 from recbole_hyper.errors import DataError
 
 _SEPARATORS = (",", "\t", ";", "|", "::")
 _LINES = 100
 _SAMPLE = 10_000
-_TYPES = {"user_id": "token", "item_id": "token", "timestamp": "float", "rating": "float"}
 TYPES = ("token", "float", "token_seq", "float_seq")
-_BYTE_ORDER_MARKS = {
-    b"\xff\xfe\x00\x00": "utf-32",
-    b"\x00\x00\xfe\xff": "utf-32",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
+_MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 OTHER = "column "  # before the name of a column that is no field
 
 
@@ -45,7 +37,9 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
     if file.parts and matches(first.name, "*.parquet"):
         return "parquet"
     for name, form in formats().items():
-        if not form.own and any(matches(first.name, pattern) for pattern in form.files) and _has_columns(first, form):
+        fits = not form.own and any(matches(first.name, pattern) for pattern in form.files)
+        # a published format with a header must have its columns; others have none to compare
+        if fits and (form.kind != "csv" or {*(form.columns or {}).values()} <= {*_table(first, form).names}):
             return name
     if first.first_bytes(4) == b"PAR1":
         return "parquet"
@@ -54,8 +48,7 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
         return "jsonl"
     if lines and len(cells := lines[0].split("\t")) > 1 and all(":" in cell for cell in cells):
         return "atomic"
-    least = 2 if timed else 1
-    if any(len(_cells(line, separator)) > least for line in lines[:1] for separator in _SEPARATORS):
+    if any(len(_cells(line, separator)) > 1 + timed for line in lines[:1] for separator in _SEPARATORS):
         return "csv"
     if not timed and lines and len(lines[0].split()) > 1:
         return "sequences"
@@ -64,11 +57,6 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
         f"{file}: neither its name nor its first line tells the format (a table has a header of at least three "
         f"columns: user, item, time); give --format=NAME ({known}), or --order=file for a table without times"
     )
-
-
-def _has_columns(file: SourceFile, form: Format) -> bool:
-    """Return whether the file has the columns of a published format with a header; others have none to compare."""
-    return form.kind != "csv" or set((form.columns or {}).values()) <= set(_table(file, form).names)
 
 
 def completed(
@@ -86,28 +74,31 @@ def completed(
     The arguments are those of ``tables.open_table``. DataError for a column that is missing, two that fit equally, or
     times of no known format.
     """
-    before = form
+    given = form.columns
     if isinstance(source, SourceFile):
         form = named(source, form, keys=bool(form.own or others))
     if form.kind != "frame" and not others and not (form.names and form.kind in _HEADERS):
-        chosen = {name: column for name, column in (form.columns or {}).items() if name in fields}
-        return replace(form, columns=None if form.columns is None else chosen)
-    given = form.columns
+        chosen = {name: column for name, column in (given or {}).items() if name in fields}
+        return replace(form, columns=None if given is None else chosen)
+    named_rating = bool((given or {}).get("rating"))
     if alone and len(form.names) == 1 and not given:
         given = {next(iter(fields)): form.names[0]}
-    chosen = columns_of(form.names, given, str(source), fields, optional, own)
+    chosen = columns_of(form.names, given, str(source), fields, optional, own or {})
     if missing := [name for name in others if not {name, name.partition(".")[0]} & set(form.names)]:
         raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
     for name, column in chosen.items() if form.types else ():
-        if (kind := form.types[form.names.index(column)]) != _TYPES[name]:
-            raise DataError(f"{source}: field {column!r} is of type {kind!r}; expected {_TYPES[name]!r}")
+        wanted = "token" if name.endswith("_id") else "float"
+        if (kind := form.types[form.names.index(column)]) != wanted:
+            raise DataError(f"{source}: field {column!r} is of type {kind!r}; expected {wanted!r}")
+    if "rating" in chosen and "rating" in optional and not named_rating:
+        values = _sample(source, form, chosen["rating"])
+        if len(values) and 2 * to_numbers(values)[1].mean() < 1:  # a text that was found by its name
+            del chosen["rating"]
     form = replace(form, columns={**chosen, **{OTHER + name: name for name in others}})
-    if "rating" in chosen and "rating" in optional and not (before.columns or {}).get("rating"):
-        form = _without_text_as_rating(source, form)
     if form.kind == "csv" and form.own and form.missing_ids is None:
         form = replace(form, missing_ids="drop")
     if "timestamp" in chosen and not form.time_format:
-        form = replace(form, time_format=_time_format(source, form), guessed=(*form.guessed, "time_format"))
+        form = replace(form, time_format=_time_format(source, form, chosen["timestamp"]), guessed=True)
     return form
 
 
@@ -125,8 +116,8 @@ def guessed_options(given: Format, found: Format) -> list[str]:
     """Return the options that give the same reading without a guess; none if nothing was guessed."""
     options = []
     columns = {name: column for name, column in (found.columns or {}).items() if name in FIELDS}
-    own = found.kind == "atomic" and all(name == column for name, column in columns.items())
-    if given.own and columns and columns != given.columns and not own:
+    usual = found.kind == "atomic" and all(name == column for name, column in columns.items())
+    if given.own and columns and columns != given.columns and not usual:
         options.append("--columns=" + ",".join(f"{name}={column}" for name, column in columns.items()))
     for key in ("separator", "time_format", "encoding", "quoting") if given.own else ("encoding",):
         value = getattr(found, key)
@@ -140,22 +131,20 @@ def guessed_encoding(data: bytes) -> str | None:
 
     A few bytes that are not UTF-8 among characters that are do not change the encoding: they are faults of values.
     """
-    for mark, name in _BYTE_ORDER_MARKS.items():
-        if data.startswith(mark):
-            return name
+    if marked := next((name for mark, name in _MARKS.items() if data.startswith(mark)), None):
+        return marked
     if data.isascii():
         return None
     text = data.decode("utf-8", "surrogateescape")
     others = [letter for letter in text[: len(text) - 3] if not letter.isascii()]
     wrong = sum("\udc80" <= letter <= "\udcff" for letter in others)
-    return "cp1252" if wrong > len(others) - wrong and b"\0" not in data else None
+    return "cp1252" if 2 * wrong > len(others) and b"\0" not in data else None
 
 
 def head(file: SourceFile, encoding: str | None = None) -> list[str]:
     """Return the file's first lines; DataError for bytes that are no text."""
     file = (file.parts or (file,))[0]
-    if encoding is None:
-        encoding = guessed_encoding(file.first_bytes(FIRST_BYTES))
+    encoding = encoding or guessed_encoding(file.first_bytes(FIRST_BYTES))
     with file.open(progress=False, encoding=encoding) as stream:
         first = next(blocks(stream, str(file)), Block(b"", 1)).data
     if (at := first.find(b"\0")) >= 0:
@@ -219,23 +208,15 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 
 
 def _keys(file: SourceFile, form: Format) -> Format:
-    """The keys that most of the first objects have, or that the user names and any has."""
-    found = _objects(head(file, form.encoding)) or _entries(file, form)
+    """The keys that most of the first objects, lines or entries of an array, have, or that the user names."""
+    found = _objects(head(file, form.encoding))
+    if not found and isinstance(block := next(pieces(file, form, False), None), Block):
+        found = _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
     if not found:
         raise DataError(f"{file}: its first lines are no JSON objects, one a line, and no array of objects")
     counts = Counter(key for value in found for key in value)
     given = {part for name in (form.columns or {}).values() for part in (name, name.partition(".")[0])}
     return replace(form, names=[key for key, count in counts.items() if 2 * count > len(found) or key in given])
-
-
-def _entries(file: SourceFile, form: Format) -> list[dict[str, object]]:
-    """Return the first objects of a JSON array."""
-    block = next(pieces(file, form, False), None)
-    return (
-        _objects([line.decode("utf-8", "replace") for line in block.lines().to_pylist()[:_LINES]])
-        if isinstance(block, Block)
-        else []
-    )
 
 
 def _schema(file: SourceFile, form: Format) -> Format:
@@ -248,36 +229,26 @@ def _schema(file: SourceFile, form: Format) -> Format:
 _HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
 
 
-def _sample(source: Source, form: Format, field: str) -> pa.Array:
-    """Return the first values of a field, none where there are no rows."""
-    alone = replace(form, columns={field: (form.columns or {})[field]})
+def _sample(source: Source, form: Format, column: str) -> pa.Array:
+    """Return the first values of a column of numbers or times, none where there are no rows."""
+    alone = replace(form, columns={"timestamp": column})
     for piece in pieces(source, alone, False):
-        if len(values := parsed(piece, alone, Malformed(str(source))).columns[field]):
+        if len(values := parsed(piece, alone, Malformed(str(source))).columns["timestamp"]):
             return values.slice(0, _SAMPLE)
     return pa.array([], pa.string())
 
 
-def _without_text_as_rating(source: Source, form: Format) -> Format:
-    """Return the format without a rating that was found by its name, where most of its values are no numbers."""
-    values = _sample(source, form, "rating")
-    if not len(values) or 2 * to_numbers(values)[1].mean() >= 1:
-        return form
-    return replace(form, columns={name: column for name, column in (form.columns or {}).items() if name != "rating"})
-
-
-def _time_format(source: Source, form: Format) -> str:
-    values, column = _sample(source, form, "timestamp"), (form.columns or {})["timestamp"]
+def _time_format(source: Source, form: Format, column: str) -> str:
+    values = _sample(source, form, column)
     if not len(values):
         return "unix"
     try:
         guess = guessed_time_format(values, column)
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
-    if guess is None and isinstance(source, Frame):
-        return "iso"  # the row that is none is named when it is read
-    if guess is None:
+    if guess is None and not isinstance(source, Frame):
         raise DataError(
             f"{source}: the times in {column!r}, such as {as_text(values)[0]}, are no dates as 2019-01-31 and no Unix "
             "seconds or milliseconds; give their pattern by --time_format, such as '%d.%m.%Y'"
         )
-    return guess
+    return guess or "iso"  # the row of a frame that is none is named when it is read

@@ -21,14 +21,14 @@ Good = npt.NDArray[np.bool_]
 PAD = "[PAD]"
 # what programs write for a missing value; as the id of a csv file it is one
 MISSING_IDS = ("NA", "N/A", "NaN", "nan", "None", "NULL", "null", "<NA>", "\\N")
-# above it whole numbers that were made floats have lost digits
-_EXACT = 2.0**53
-# more texts than these are looked up once for each that differs
-_MANY = 4096
-# a column of as many texts is worth the loading of its kernels
-_KERNEL_FROM = 1 << 20
+_EXACT = 2.0**53  # above it whole numbers that were made floats have lost digits
+_MANY = 4096  # more texts than these are looked up once for each that differs
+_KERNEL_FROM = 1 << 20  # a column of as many texts is worth the loading of its kernels
 # an array of fixed width may take so many bytes, or so many times those of its characters
 _WIDE_BYTES, _WIDE_TIMES = 64 << 20, 8
+# what RecBole without this package would misread: pandas' words for a missing value, padding, and what ends a value
+_STRUCTURAL = '["\\t\\r\\n\\x00]'
+_WRITTEN = r"%[0-9A-F]{2}"
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -40,6 +40,11 @@ def is_list(values: pa.Array) -> bool:
     """Return whether a column holds lists."""
     kind = values.type
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def single(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece, without a copy where it is in one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def as_mask(values: pa.Array) -> Good:
@@ -135,15 +140,15 @@ def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
     for row, value in enumerate(values.tolist()):
         if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
             found.append(None)
-        elif isinstance(value, str | int | np.integer | UUID) and not isinstance(value, bool):
-            found.append(str(value))
         elif isinstance(value, float | np.floating):
             raise DataError(
                 f"row {row} (from 0): the float {value!r} stands beside texts, of which {value:g} may be one; make all "
                 "of them text or whole numbers"
             )
-        else:
+        elif isinstance(value, bool) or not isinstance(value, str | int | np.integer | UUID):
             raise DataError(f"row {row} (from 0): {value!r} is neither text nor a whole number; ids are one of both")
+        else:
+            found.append(str(value))
     return found
 
 
@@ -179,6 +184,11 @@ def text_array(texts: Iterable[Any]) -> npt.NDArray[Any]:
     return np.array(listed, dtype=np.str_ if fits else object)
 
 
+def text_list(values: Iterable[Any]) -> npt.NDArray[Any]:
+    """Return anything as :func:`text_array` of its texts."""
+    return text_array([str(value) for value in (values.tolist() if isinstance(values, np.ndarray) else values)])
+
+
 class Tokens:
     """A growing column of texts, numbered by first appearance: of few by Arrow, of many in compiled loops."""
 
@@ -186,8 +196,7 @@ class Tokens:
         self._waiting: list[pa.Array] = []
         self._codes: list[npt.NDArray[np.int32]] = []
         self._rows = self._known = 0
-        self._slots = np.zeros(1 << 12, np.uint64)
-        self._starts = np.zeros(1 << 11, np.uint64)
+        self._slots, self._starts = np.zeros(1 << 12, np.uint64), np.zeros(1 << 11, np.uint64)
         self._text = np.empty(1 << 12, np.uint8)
 
     def add(self, texts: pa.Array) -> None:
@@ -201,8 +210,7 @@ class Tokens:
     def joined(self) -> tuple[npt.NDArray[np.int32], pa.Array]:
         """Return the (n,) numbers of all texts, and the different texts by number."""
         if not self._codes:
-            found = pa.chunked_array(self._waiting, pa.string()).dictionary_encode().combine_chunks()
-            found = found if isinstance(found, pa.DictionaryArray) else found.chunk(0)
+            found = single(pa.chunked_array(self._waiting, pa.string()).dictionary_encode())
             # a copy: Arrow's own memory cannot be written to
             return found.indices.to_numpy(zero_copy_only=False).astype(np.int32), found.dictionary
         codes, self._codes = np.concatenate(self._codes), []
@@ -217,13 +225,12 @@ class Tokens:
             return np.empty(0, np.int32)
         offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
         data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-        most = self._known + len(texts)
+        most, used = self._known + len(texts), int(self._starts[self._known])
         if 2 * most > len(self._slots):
             larger = np.zeros(1 << (4 * most - 1).bit_length(), np.uint64)
             tokens.rehash(self._slots, larger)
             self._slots = larger
         self._starts = _grown(self._starts, self._known + 1, most + 1)
-        used = int(self._starts[self._known])
         self._text = _grown(self._text, used, used + int(offsets[-1] - offsets[0]) + 1)
         codes = np.empty(len(texts), np.int32)
         self._known = tokens.number(offsets, data, self._slots, self._starts, self._text, self._known, codes)
@@ -231,9 +238,7 @@ class Tokens:
 
 
 def _grown(array: npt.NDArray, used: int, wanted: int) -> npt.NDArray:
-    if wanted <= len(array):
-        return array
-    larger = np.empty(2 * wanted, array.dtype)
+    larger = array if wanted <= len(array) else np.empty(2 * wanted, array.dtype)
     larger[:used] = array[:used]
     return larger
 
@@ -249,33 +254,35 @@ class Ids:
         self.tokens = tokens
 
     @cached_property
-    def _sorted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        order = np.argsort(self.tokens[1:], kind="stable") + 1
-        return order, self.tokens[order]
+    def _order(self) -> npt.NDArray[np.int64]:
+        return np.argsort(self.tokens[1:], kind="stable") + 1
 
-    def find(self, wanted: npt.NDArray[Any] | pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Return the number of each id in ``wanted`` (m,), an array or a column, 0 for those that are not known."""
+    @cached_property
+    def _sorted(self) -> npt.NDArray[Any]:
+        return self.tokens[self._order]
+
+    def find(self, wanted: npt.NDArray[Any] | pa.Array | pa.ChunkedArray | list[str]) -> npt.NDArray[np.int64]:
+        """Return the number of each id in ``wanted`` (m,), 0 for those that are not known."""
         if isinstance(wanted, pa.Array | pa.ChunkedArray):
             wanted = text_array(wanted.cast(pa.string()))
-        elif wanted.dtype.kind != "U":
-            wanted = text_array([str(one) for one in wanted.tolist()])
+        elif isinstance(wanted, list) or wanted.dtype.kind != "U":
+            wanted = text_list(wanted)
         if len(wanted) > _MANY:
             codes, different = pd.factorize(wanted.astype(object))
             return self._find(text_array(different))[codes]
         return self._find(wanted)
 
     def _find(self, wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        order, known = self._sorted
-        if not len(known) or not len(wanted):
-            return np.zeros(len(wanted), dtype=np.int64)
-        # of the same type, or numpy would copy all known ids; what this cuts off is seen by the comparison
-        at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
-        return np.where(known[at] == wanted, order[at], 0)
+        return np.append(self._order, 0)[places(self._sorted, wanted)]
 
 
-# what RecBole without this package would misread: pandas' words for a missing value, padding, and what ends a value
-_STRUCTURAL = '["\\t\\r\\n\\x00]'
-_WRITTEN = r"%[0-9A-F]{2}"
+def places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the place of each of the texts ``wanted`` among those ``known``, which are sorted; -1 where it is none."""
+    if not len(known) or not len(wanted):
+        return np.full(len(wanted), -1)
+    # of the same type, or numpy would copy all known ids; what this cuts off is seen by the comparison
+    at = np.minimum(np.searchsorted(known, wanted.astype(known.dtype)), len(known) - 1)
+    return np.where(known[at] == wanted, at, -1)
 
 
 def escaped(tokens: pa.Array, missing: Sequence[str]) -> tuple[pa.Array, int]:
@@ -309,3 +316,9 @@ def unescaped(tokens: pa.Array) -> pa.Array:
         re.sub(_WRITTEN, lambda match: chr(int(match[0][1:], 16)), token) for token in tokens.filter(odd).to_pylist()
     ]
     return pc.replace_with_mask(tokens, odd, pa.array(plain, tokens.type))
+
+
+def original_ids(tokens: pa.Array) -> pa.Array:
+    """Return ids as they were before :func:`escaped`, all but the name of padding."""
+    plain = unescaped(tokens)
+    return pc.if_else(pc.equal(plain, PAD), tokens, plain)

@@ -17,16 +17,14 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data import guess
 from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.columns import is_name
-from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.ids import column_of_values, natural, text_array
-from recbole_hyper.data.rows import Frame
+from recbole_hyper.data.formats import Layout, matching_names
+from recbole_hyper.data.ids import column_of_values, natural, single, text_array
+from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.tables import Table, open_table, read_columns
 from recbole_hyper.data.times import in_unit, to_numbers
 from recbole_hyper.errors import DataError
 
-_LISTS = "a list of lists of item ids"
 # further names of the columns of each field, such as those of the run
 Names = Mapping[str, Collection[str]]
 
@@ -77,7 +75,7 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
         names, lists = read_ids("histories", list(values)), list(values.values())
     else:
         values = values.to_pylist() if isinstance(values, pa.Array | pa.ChunkedArray) else values
-        lists = _listed("histories", values, _LISTS)
+        lists = _listed("histories", values, "a list of lists of item ids")
         names = np.arange(len(lists))
     rows = []
     for at, items in enumerate(lists):
@@ -92,9 +90,7 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 def of_table(table: Table, unit: str | None = None) -> Histories:
     """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
     found, columns = table.read_all(unit), table.columns
-    assert found.users is not None
-    assert found.items is not None
-    users, items = (column.combine_chunks().dictionary_encode() for column in (found.users, found.items))
+    users, items = (single(column).dictionary_encode() for column in (found.users, found.items))  # type: ignore[arg-type]
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
     order = np.lexsort((codes,) if found.times is None else (found.times, codes))
     names = text_array(users.dictionary)
@@ -102,9 +98,9 @@ def of_table(table: Table, unit: str | None = None) -> Histories:
         given = table.source.rows({"user_id": columns["user_id"]}).columns["user_id"]
         names = natural(given.take(pa.array(np.unique(codes, return_index=True)[1])))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
-    timed = "timestamp" in columns
+    timed = "timestamp" in columns and not table.form.positions
     where = f"by the column {columns['timestamp']!r}" if timed else "as the rows are: no column of times"
-    times = None if found.times is None else found.times[order]
+    times = found.times[order] if timed and found.times is not None else None
     return Histories(names, True, offsets, item_codes[order], text_array(items.dictionary), times, where)
 
 
@@ -118,7 +114,7 @@ def _times(
         if missing := [name for name in names if name not in times]:
             raise ValueError(f"times: {len(missing)} histories have none (first: {missing[0]!r})")
         times = [times[name] for name in names]
-    rows = [list(one) for one in _listed("times", times, _LISTS)]
+    rows = [list(one) for one in _listed("times", times, "a list of lists of item ids")]
     if len(rows) != len(counts):
         raise ValueError(f"times: {len(rows)} lists came for {len(counts)} histories")
     for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
@@ -130,7 +126,7 @@ def _times(
         raise DataError(f"times: numbers or dates are needed ({error})") from error
     if column is None:
         raise DataError("times: numbers or dates are needed")
-    moments = in_unit(column.combine_chunks(), unit)
+    moments = in_unit(single(column), unit)
     history = np.repeat(np.arange(len(counts)), counts)
     back = np.flatnonzero((np.diff(moments) < 0) & (np.diff(history) == 0))
     if len(back):
@@ -151,7 +147,7 @@ def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
                 raise ValueError(f"{name} is a table of {len(columns)} columns; give the one with the ids")
             column = Frame(values, name).rows({"id": columns[0]}).columns["id"]
         elif (chunks := column_of_values(values)) is not None:
-            column = chunks.combine_chunks()
+            column = single(chunks)
         else:  # mixed ids stay what they are; an empty column of texts has the type that pandas gives one of texts
             given = _ids(name, values)
             return np.array(given, dtype=object if given else str)
@@ -173,10 +169,9 @@ def _listed(name: str, values: Any, needed: str) -> list[Any]:
     if isinstance(values, (str, bytes)):
         raise ValueError(f"{name}={values!r} is one text; give {needed}")
     try:
-        read = iter(values)
+        return [*iter(values)]
     except TypeError:
         raise ValueError(f"{name}={values!r} is no list; give {needed}") from None
-    return list(read)
 
 
 def _ids(name: str, values: Any) -> list[str | int | float]:
@@ -203,37 +198,37 @@ def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = Non
     The only column of a text has no header, unless its first line is a name of the field. Empty lines are no ids.
     DataError where there is no such column.
     """
-    file, given, lines = _file(path), layout or Layout(), _lines(path)
+    given, lines = layout or Layout(), _lines(path)
     bare = path.suffix == ".txt" or (not given.columns and _is_column(lines))
     if bare and not lines:
         return np.zeros(0, dtype=str)
     if bare:  # no separator that an id may hold
-        alone = Layout(columns={field: "1"}, separator="\x1f", header=False, missing_ids=given.missing_ids)
-        table = open_table(file, alone, format="csv", fields=(field,), optional=(), own=own)
-    else:
-        table = open_table(file, layout, fields=(field,), optional=(), own=own, alone=True)
+        layout = Layout(columns={field: "1"}, separator="\x1f", header=False, missing_ids=given.missing_ids)
+    table = open_table(
+        _file(path), layout, format="csv" if bare else None, fields=(field,), optional=(), own=own, alone=True
+    )
     rows = table.read_all()
     texts = text_array(rows.users if field == "user_id" else rows.items)  # type: ignore[arg-type]
-    return texts[1:] if bare and is_name(lines[0].strip().strip('"'), field, own.get(field, ())) else texts
+    first = lines[0].strip().strip('"').removesuffix(":token") if bare else ""
+    return texts[1:] if bare and matching_names(field, [first], own.get(field, ())) else texts
 
 
 def read_exclusions(path: Path, own: Names, layout: Layout | None = None) -> Any:
     """Return the items to leave out: a mapping by user where the file has a column of users, else ids for everyone."""
-    if path.suffix == ".txt" or _is_column(_lines(path)):
-        return read_id_file(path, own, "item_id", layout)
     fields = ("user_id", "item_id")
-    table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
-    if set(table.columns) != {*fields}:
-        return read_id_file(path, own, "item_id", layout)
-    rows = table.read_all()
-    pairs = pd.DataFrame({"user": rows.users.to_pandas(), "item": rows.items.to_pandas()})  # type: ignore[union-attr]
-    return pairs.groupby("user")["item"].apply(list).to_dict()
+    if path.suffix != ".txt" and not _is_column(_lines(path)):
+        table = open_table(_file(path), layout, fields=fields, optional=fields, own=own)
+        if set(table.columns) == {*fields}:
+            rows = table.read_all()
+            pairs = pd.DataFrame({"user": rows.users.to_pandas(), "item": rows.items.to_pandas()})  # type: ignore[union-attr]
+            return pairs.groupby("user")["item"].apply(list).to_dict()
+    return read_id_file(path, own, "item_id", layout)
 
 
 def read_boosts(path: Path, own: Names) -> dict[str, float]:
     """Return {item id: number} from a table with a column ``boost``; DataError where there is none."""
     rows = open_table(_file(path), fields=("item_id",), optional=(), own=own, others=("boost",)).read_all()
-    column = rows.others["boost"].combine_chunks() if rows.others else pa.array([], pa.float64())
+    column = single(rows.others["boost"]) if rows.others else pa.array([], pa.float64())
     values, good = to_numbers(column)
     if not good.all():
         raise DataError(f"{path}: the column boost holds {column[int(np.argmin(good))].as_py()!r}, no number")
@@ -254,8 +249,7 @@ def _file(path: Path) -> SourceFile:
 def _lines(path: Path) -> list[str]:
     """Return the first lines of a text, none of a parquet file."""
     file = _file(path)
-    with path.open("rb") as start:
-        return [] if start.read(4) == b"PAR1" else guess.head(file)
+    return [] if file.first_bytes(4) == b"PAR1" else guess.head(file)
 
 
 def _is_column(lines: list[str]) -> bool:

@@ -18,8 +18,8 @@ import scipy.sparse
 
 from recbole_hyper.config.checks import DIVERSITY
 from recbole_hyper.data.atomic import typed_header
-from recbole_hyper.data.ids import Ids
-from recbole_hyper.data.sequences import binary_matrix, write_array
+from recbole_hyper.data.ids import Ids, text_array
+from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
@@ -122,7 +122,7 @@ class ItemFeatures:
         for number, column in enumerate(self.columns):
             write_array(folder / f"{number}.npy", column.values)
             if column.meaning is not None:
-                write_array(folder / f"{number}-meaning.npy", column.meaning)
+                write_texts(folder, f"{number}-meaning", column.meaning)
         meta = [{"name": column.name, "kind": column.kind, "size": column.size} for column in self.columns]
         write_json(folder / _META, {"columns": meta})
 
@@ -132,8 +132,9 @@ class ItemFeatures:
         meta = read_json(folder / _META)["columns"]
         columns = []
         for number, entry in enumerate(meta):
-            values, file = np.load(folder / f"{number}.npy", allow_pickle=False), folder / f"{number}-meaning.npy"
-            meaning = np.load(file, allow_pickle=False) if file.is_file() else None
+            values = np.load(folder / f"{number}.npy", allow_pickle=False)
+            kept = any(folder.glob(f"{number}-meaning.*"))
+            meaning = read_texts(folder, f"{number}-meaning") if kept else None
             columns.append(ItemColumn(**entry, values=values, meaning=meaning))
         return cls(tuple(columns))
 
@@ -236,7 +237,7 @@ def _tokens(rows: _Rows, name: str, kind: str, values: pd.Series) -> ItemColumn:
     table = np.zeros((rows.n_items, max(1, int(lengths.max()))), dtype=np.int32)
     columns = np.arange(len(parts)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     table[np.repeat(rows.numbers, lengths), columns] = codes + 1  # a missing value has code -1
-    return ItemColumn(name, kind, table, len(different) + 1, np.asarray(different, dtype=str))
+    return ItemColumn(name, kind, table, len(different) + 1, text_array(different))
 
 
 def _numbers(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: bool) -> ItemColumn:

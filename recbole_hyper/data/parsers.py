@@ -1,15 +1,18 @@
-"""Blocks of text to columns by field: a parser per way of writing interactions down.
+"""A source, file or frame, to raw rows: columns by field as the source has them, and the number of each row's line.
 
-A parser takes a block, the format (its columns, separator) and the piece's counter of malformed lines, and returns the
-columns as the file has them, with the number of each row's line. The values are checked elsewhere.
+A parser takes a block of text, the format (its columns, separator) and the piece's counter of malformed lines. The
+values are checked elsewhere.
 """
+
+from __future__ import annotations
 
 import ast
 import codecs
 import json
 import re
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,17 +21,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
+import pyarrow.parquet as pq
 
-from recbole_hyper.data.blocks import LONGEST, Block
+from recbole_hyper.data.archives import SourceFile
+from recbole_hyper.data.blocks import LONGEST, Block, Malformed, blocks
 from recbole_hyper.data.formats import Format
-from recbole_hyper.data.ids import as_mask, as_text
-from recbole_hyper.data.malformed import Malformed
+from recbole_hyper.data.ids import as_mask, as_text, column_of_values, is_list, single
 from recbole_hyper.errors import DataError
 
 Columns = dict[str, pa.Array]
-_SKIPPED = re.compile(r"[\s,]*")
+_PARQUET_ROWS = 1 << 19
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark call the folder of rows without a value
 _STAND_INS = "\x1f\x1e\x1d\x1c\x01\x02\x03\x04"  # Arrow knows separators of one character only
 _COMMA = r"^(\s*[+-]?[0-9]+),([0-9]+\s*)$"
+_DEEP = b"[" * 500  # Arrow's parser is recursive, and has no limit
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
+# walks from the start of the line over whole ``key: value`` pairs, so that a review that itself looks like a dictionary
+# is never taken for one
+_BEFORE = rf"""(?:{_STRING}: (?:{_STRING}|[^'"\[\]{{}},]+), )*?"""
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,138 @@ class Rows:
     columns: Columns
     lines: npt.NDArray[np.int64]
     part: str = ""
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> Rows:
+        """Return the rows that the mask keeps."""
+        if keep.all():
+            return self
+        mask = pa.array(keep)
+        return Rows({name: column.filter(mask) for name, column in self.columns.items()}, self.lines[keep], self.part)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A pandas or polars DataFrame, or an Arrow table or batch; its rows count from 0."""
+
+    frame: Any
+    where: str = "the frame"
+
+    def __str__(self) -> str:
+        return self.where
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns; DataError where there are none to have."""
+        if isinstance(self.frame, pa.Table | pa.RecordBatch):
+            return [str(name) for name in self.frame.schema.names]
+        if hasattr(self.frame, "columns"):
+            return [str(name) for name in self.frame.columns]
+        kind = type(self.frame).__name__
+        raise DataError(f"interactions are a {kind}; give a pandas or polars DataFrame or Arrow table")
+
+    def rows(self, columns: Mapping[str, str]) -> Rows:
+        """Return ``columns``, a name by field; others are not converted."""
+        found, names, table = {}, self.names, self.frame
+        if not (hasattr(table, "iloc") or isinstance(table, pa.Table | pa.RecordBatch)):
+            table = table.to_arrow() if hasattr(table, "to_arrow") else pa.table(table)
+        for field, name in columns.items():
+            place = names.index(name)
+            try:
+                column = column_of_values(table.iloc[:, place] if hasattr(table, "iloc") else table.column(place))
+            except DataError as error:
+                raise DataError(f"{self.where}, column {name!r}, {error}") from error
+            if column is None:
+                raise DataError(f"{self.where}: the column {name!r} cannot be read")
+            found[field] = single(column)
+        return Rows(found, np.arange(len(next(iter(found.values())))))
+
+
+Source = SourceFile | Frame
+
+
+def pieces(source: Source, form: Format, progress: bool | None) -> Iterator[Block | Rows]:
+    """Yield the blocks of texts, the batches of parquet files, a frame as a whole."""
+    if isinstance(source, Frame):
+        yield exploded(source.rows(form.columns or {}), source.where)
+        return
+    for part in source.parts or (source,):
+        name, shown = part.name if source.parts else "", False if source.parts else progress
+        if form.kind == "parquet":
+            yield from _batches(part, source, form, shown)
+            continue
+        array = form.kind == "json" and _ARRAY.match(part.first_bytes(1 << 12, form.encoding))
+        with part.open(progress=shown, encoding=form.encoding) as stream:
+            if array:
+                yield from (replace(block, part=name) for block in array_lines(stream, str(part)))
+                continue
+            quotes, end = form.separator or "" if form.quoted else "", b"\n\n" if form.kind == "records" else b"\n"
+            for block in blocks(stream, str(part), end=end, quotes=quotes):
+                yield replace(block, part=name) if name else block
+
+
+def parsed(piece: Block | Rows, form: Format, malformed: Malformed) -> Rows:
+    """Return the rows of a piece."""
+    if isinstance(piece, Rows):
+        return piece
+    rows = PARSERS[form.kind](piece, form, malformed)
+    return replace(rows, part=piece.part) if piece.part else rows
+
+
+def _batches(part: SourceFile, whole: SourceFile, form: Format, progress: bool | None) -> Iterator[Rows]:
+    columns, before, name = form.columns or {}, 0, part.name if whole.parts else ""
+    with part.open(progress=progress) as stream:
+        source, named = pq.ParquetFile(pa.PythonFile(stream, mode="r")), hive_keys(part, whole)
+        held = source.schema_arrow.names
+        top = {column: column if column in held else column.split(".")[0] for column in columns.values()}
+        inside = {column: name for column, name in top.items() if name in held}
+        if lost := sorted(set(columns.values()) - set(inside) - set(named)):
+            raise DataError(f"{part} has no column {', '.join(lost)}, which other parts have")
+        for batch in source.iter_batches(_PARQUET_ROWS, columns=sorted(set(inside.values()))):
+            given = {key: pa.repeat(pa.scalar(value, pa.string()), len(batch)) for key, value in named.items()}
+            given |= {column: _nested(batch.column(name), column, name) for column, name in inside.items()}
+            lines = np.arange(before + 1, before + len(batch) + 1)
+            yield exploded(Rows({field: given[column] for field, column in columns.items()}, lines, name), str(part))
+            before += len(batch)
+
+
+def _nested(values: pa.Array, column: str, name: str) -> pa.Array:
+    """Return a field of structures, or of lists of structures, that ``column`` names after a dot."""
+    for key in column[len(name) + 1 :].split(".") if column != name else ():
+        if is_list(values):
+            offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy())])
+            values = pa.LargeListArray.from_arrays(pa.array(offsets), _nested(pc.list_flatten(values), f"x.{key}", "x"))
+        else:
+            try:
+                values = pc.struct_field(values, key)
+            except (pa.ArrowException, KeyError) as error:
+                raise DataError(f"the column {column!r}: {name!r} has no field {key!r}") from error
+    return values
+
+
+def exploded(rows: Rows, where: str) -> Rows:
+    """Return a row for each entry where item, time or rating are lists, beside which other columns are repeated."""
+    lists = {field: column for field, column in rows.columns.items() if is_list(column)}
+    if "user_id" in lists or not {"item_id", "timestamp", "rating"} & set(lists):
+        return rows
+    first, *more = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
+    for others in more:
+        if len(bad := np.flatnonzero(others != first)):
+            line, both = rows.lines[bad[0]], f"{first[bad[0]]} and {others[bad[0]]}"
+            raise DataError(f"{where}, row {line}: the lists of {' and '.join(lists)} have {both} entries")
+    index = np.repeat(np.arange(len(rows.lines)), first)
+    columns = {
+        field: pc.list_flatten(column) if field in lists else column.take(pa.array(index))
+        for field, column in rows.columns.items()
+    }
+    return Rows(columns, rows.lines[index], rows.part)
+
+
+def hive_keys(part: SourceFile, whole: SourceFile) -> dict[str, str | None]:
+    """Return the values that a part's folders, called ``key=value``, give to all of its rows."""
+    folders = part.path.relative_to(whole.path).parts[:-1] if whole.parts else ()
+    plain = urllib.parse.unquote
+    pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
+    return {plain(key): None if value == _NO_VALUE else plain(value) for key, value in pairs}
 
 
 def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -67,29 +213,23 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
             # one thread: only then are rows numbered; other threads parse other blocks
             pacsv.ReadOptions(column_names=list(form.names), use_threads=False, block_size=len(data) + 4),
             pacsv.ParseOptions(
-                delimiter=mark,
-                quote_char='"' if form.quoted else False,
-                newlines_in_values=form.quoted,
-                ignore_empty_lines=False,
-                invalid_row_handler=skip,
+                delimiter=mark, quote_char='"' if form.quoted else False, newlines_in_values=form.quoted,
+                ignore_empty_lines=False, invalid_row_handler=skip,
             ),
             pacsv.ConvertOptions(
-                include_columns=sorted(set(columns.values())),
+                include_columns=sorted(set(columns.values())), strings_can_be_null=False,
                 column_types=dict.fromkeys(columns.values(), pa.binary()),
-                strings_can_be_null=False,
             ),
-        )
+        )  # fmt: skip
     except pa.ArrowInvalid as error:
         raise DataError(f"{malformed.name} cannot be read as values separated by {separator!r}: {error}") from error
     places = np.array([row.number - 1 for row in wrong], dtype=np.int64)
     for row, line in zip(wrong, block.numbers(places).tolist(), strict=True):
         reason = f"{row.actual_columns} values instead of {row.expected_columns}"
         malformed.add(line, reason, row.text.replace(mark, separator))
-    found = {field: _joined(table.column(name)) for field, name in columns.items()}
-    if separator == ";":  # then the comma is often the decimal point
-        found |= {
-            f: pc.replace_substring_regex(found[f], _COMMA, r"\1.\2") for f in {"timestamp", "rating"} & set(found)
-        }
+    found = {field: single(table.column(name)) for field, name in columns.items()}
+    for field in {"timestamp", "rating"} & set(found) if separator == ";" else ():  # the comma is often the point
+        found[field] = pc.replace_substring_regex(found[field], _COMMA, r"\1.\2")
     records = np.delete(np.arange(len(table) + len(wrong)), places)
     filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in found.values()])
     if form.kind == "atomic" and not filled.all():  # no id is a fault, and only a blank line is none
@@ -98,22 +238,7 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
             filled[row] = bool(lines[records[row]].strip(b"\r"))
     if form.header and block.first == 1:
         filled[np.flatnonzero(filled)[:1]] = False
-    return _kept(found, block.numbers(records), filled)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _kept(columns: Columns, lines: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -> Rows:
-    if rows.all():
-        return Rows(columns, lines)
-    mask = pa.array(rows)
-    return Rows({field: column.filter(mask) for field, column in columns.items()}, lines[rows])
-
-
-_DEEP = b"[" * 500  # Arrow's parser is recursive, and has no limit
-_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    return Rows(found, block.numbers(records)).filter(filled)
 
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -123,9 +248,8 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
     """
     data, columns = block.data, form.columns or {}
     count = data.count(b"\n") + (not data.endswith(b"\n"))
-    nested = any("." in key for key in columns.values()) or _DEEP in data
     try:
-        if nested:
+        if any("." in key for key in columns.values()) or _DEEP in data:
             raise ValueError("not for Arrow")
         first = json.loads(data[: data.find(b"\n") + 1] or data)
         types = {key: _TYPES.get(type(first.get(key)), pa.string()) for key in columns.values()}
@@ -135,7 +259,7 @@ def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
         read = pajson.ReadOptions(use_threads=False, block_size=len(data) + 1)
         table = pajson.read_json(pa.BufferReader(data), read, parse)
         if len(table) == count:  # with another count than lines, the rows could not be numbered
-            return Rows({f: _joined(table.column(key)) for f, key in columns.items()}, block.numbers(np.arange(count)))
+            return Rows({f: single(table.column(key)) for f, key in columns.items()}, block.numbers(np.arange(count)))
     except (ValueError, AttributeError, RecursionError, pa.ArrowException):
         pass
     return _evaluated(block, np.arange(count), json.loads, columns, malformed)
@@ -174,6 +298,10 @@ def _evaluated(
         kept += [int(row)] * count
         for field, one in values.items():
             found[field] += [_plain(entry) for entry in one] if isinstance(one, list) else [_plain(one)] * count
+    return _text_rows(found, block, kept)
+
+
+def _text_rows(found: Mapping[str, list[str | None]], block: Block, kept: list[int]) -> Rows:
     arrays = {field: pa.array(values, pa.string()) for field, values in found.items()}
     return Rows(arrays, block.numbers(np.asarray(kept, np.int64)))
 
@@ -195,15 +323,6 @@ def _plain(value: Any) -> str | None:
     return None if _SURROGATE.search(text) else text
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_STRING = r"""u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-_SCALAR = r"""[^'"\[\]{},]+"""
-_NUMBER = r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?"
-# walks from the start of the line over whole ``key: value`` pairs, so that a review that itself looks like a dictionary
-# is never taken for one
-_BEFORE = rf"(?:{_STRING}: (?:{_STRING}|{_SCALAR}), )*?"
-
-
 def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
     """A Python dictionary a line, as the McAuley lab publishes Steam and BeerAdvocate reviews.
 
@@ -215,7 +334,7 @@ def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
         pattern = rf"""^\s*\{{{_BEFORE}u?['"]{re.escape(key)}['"]: (?P<value>{_STRING}|{_NUMBER})[,}}]"""
         found[field] = _extracted(text, pattern)
     fits = np.logical_and.reduce([as_mask(pc.is_valid(column)) for column in found.values()])
-    fast = _kept(found, block.numbers(np.arange(len(text))), fits)
+    fast = Rows(found, block.numbers(np.arange(len(text)))).filter(fits)
     slow = _evaluated(block, np.flatnonzero(~fits), ast.literal_eval, columns, malformed)
     lines = np.concatenate([fast.lines, slow.lines])
     order = np.argsort(lines)
@@ -240,16 +359,12 @@ def records(block: Block, form: Format, malformed: Malformed) -> Rows:
     """Lines ``key: value`` with a blank line between records; the first of several lines with the same key counts."""
     data = block.data.replace(b"\r\n", b"\n")
     texts = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n\n")).cast(pa.binary())
-    trimmed = pc.replace_substring_regex(texts, "^\n+", "")
+    trimmed = np.asarray(pc.binary_length(pc.replace_substring_regex(texts, "^\n+", "")))
     sizes = np.asarray(pc.count_substring(texts, "\n")) + 2
-    leading = np.asarray(pc.binary_length(texts)) - np.asarray(pc.binary_length(trimmed))
-    lines = block.first + np.cumsum(sizes) - sizes + leading
-    text = as_text(texts)
-    found = {
-        field: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)")
-        for field, key in (form.columns or {}).items()
-    }
-    return _kept(found, lines, np.asarray(pc.binary_length(trimmed)) > 0)
+    lines = block.first + np.cumsum(sizes) - sizes + np.asarray(pc.binary_length(texts)) - trimmed
+    text, columns = as_text(texts), form.columns or {}
+    found = {f: _extracted(text, rf"(?:^|\n){re.escape(key)}:(?P<value>[^\n]*)") for f, key in columns.items()}
+    return Rows(found, lines).filter(trimmed > 0)
 
 
 def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
@@ -263,8 +378,7 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
     good = np.flatnonzero(filled & (lengths >= 1))
     split, lengths = split.take(pa.array(good)), lengths[good]
     users = pc.list_element(split, 0).take(pa.array(np.repeat(np.arange(len(good)), lengths)))
-    ends = np.cumsum(lengths)
-    positions = np.arange(1, lengths.sum() + 1) - np.repeat(ends - lengths, lengths)
+    positions = np.arange(1, lengths.sum() + 1) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     items = pc.list_flatten(pc.list_slice(split, 1))
     columns = {"user_id": users, "item_id": items, "timestamp": pa.array(positions.astype(np.float64))}
     return Rows(columns, np.repeat(block.numbers(good), lengths))
@@ -272,33 +386,30 @@ def sequences(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 def mind(block: Block, form: Format, malformed: Malformed) -> Rows:
     """``impression, user, time, history, shown`` with tabs between: what was clicked (``N12-1``) of what was shown."""
-    found: dict[str, list[str]] = {"user_id": [], "item_id": [], "timestamp": []}
+    found: dict[str, list[str | None]] = {"user_id": [], "item_id": [], "timestamp": []}
     kept: list[int] = []
     for row, line in enumerate(as_text(block.lines()).to_pylist()):
-        if line is None or not line:
-            continue
-        values = line.split("\t")
-        if len(values) != 5:
+        values = (line or "").split("\t")
+        if line and len(values) != 5:
             malformed.add(block.first + row, f"{len(values)} values instead of 5", line)
-            continue
-        clicked = [item.removesuffix("-1") for item in values[4].split() if item.endswith("-1")]
-        kept += [row] * len(clicked)
-        found["item_id"] += clicked
-        found["user_id"] += [values[1]] * len(clicked)
-        found["timestamp"] += [values[2]] * len(clicked)
-    arrays = {field: pa.array(values, pa.string()) for field, values in found.items()}
-    return Rows(arrays, block.numbers(np.asarray(kept, np.int64)))
+        for item in values[4].split() if len(values) == 5 else ():
+            if item.endswith("-1"):
+                kept.append(row)
+                for field, value in zip(found, (values[1], item.removesuffix("-1"), values[2]), strict=True):
+                    found[field].append(value)
+    return _text_rows(found, block, kept)
 
 
-def array_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def array_lines(stream: BinaryIO, name: str) -> Iterator[Block]:
     """Yield the entries of a JSON array as lines, in pieces; DataError, with its number, for one that is none."""
-    decoder, text, number = json.JSONDecoder(), "", 0
-    read, begun, lines = codecs.getreader("utf-8-sig")(stream, "surrogateescape"), False, []
+    decoder, text, number, skipped = json.JSONDecoder(), "", 0, re.compile(r"[\s,]*")
+    read, begun = codecs.getreader("utf-8-sig")(stream, "surrogateescape"), False
     while True:
         piece = read.read(1 << 20)
         text, at = text + piece, 0
+        lines: list[str] = []
         while True:
-            at = _SKIPPED.match(text, at).end()  # type: ignore[union-attr]
+            at = skipped.match(text, at).end()  # type: ignore[union-attr]
             if not begun:
                 if text[at : at + 1] not in ("[", ""):
                     raise DataError(f"{name} is no JSON array")
@@ -311,17 +422,31 @@ def array_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
             except (ValueError, RecursionError) as error:
                 if piece and len(text) - at < LONGEST:
                     break
-                raise DataError(f"{name}: entry {number + 1} of the array cannot be read ({error})") from error
+                raise DataError(
+                    f"{name}: entry {number + len(lines) + 1} of the array cannot be read ({error})"
+                ) from error
             if end == len(text) and piece:
                 break  # a number may go on
             # a text of JSON contains no line end
             lines.append(text[at:end].replace("\n", " ").replace("\r", " "))
-            number, at = number + 1, end
+            at = end
         if lines:
-            yield ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
-            lines = []
+            yield Block(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"), number + 1)
+            number += len(lines)
         if not piece:
             if not text[at:].startswith("]"):
                 raise DataError(f"{name}: the array does not end; the file is cut off after entry {number}")
             return
         text = text[at:]
+
+
+PARSERS = {
+    "delimited": delimited,
+    "csv": delimited,
+    "atomic": delimited,
+    "json": json_lines,
+    "literals": literals,
+    "records": records,
+    "sequences": sequences,
+    "mind": mind,
+}

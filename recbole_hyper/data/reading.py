@@ -17,20 +17,21 @@ import pyarrow as pa
 
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.atomic import Column, nothing_in
+from recbole_hyper.data.blocks import Refused
 from recbole_hyper.data.filters import k_core, require_allowed
 from recbole_hyper.data.formats import Layout
-from recbole_hyper.data.histories_given import read_rows
-from recbole_hyper.data.ids import PAD, as_text, text_array
+from recbole_hyper.data.ids import PAD, as_text, original_ids, text_array
 from recbole_hyper.data.interactions import Interactions, joined
-from recbole_hyper.data.malformed import Refused
+from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.sequences import SequenceStore
-from recbole_hyper.data.source import Source, original_ids
-from recbole_hyper.data.tables import Checked, Frame, open_table
+from recbole_hyper.data.source import Source
+from recbole_hyper.data.tables import Checked, open_table
 from recbole_hyper.errors import ConfigError, DataError
 
 logger = logging.getLogger("recbole_hyper")
 
 Mask = npt.NDArray[np.bool_]
+_PADDING = "0"  # of lists of histories
 
 
 def read_store(source: Source) -> SequenceStore:
@@ -44,9 +45,10 @@ def read_store(source: Source) -> SequenceStore:
     sizes: list[int] = []
     masks: list[Mask] = []
     data = joined(_blocks(source, sizes, masks))
-    for field in source.escaped:
-        name = "user_tokens" if field == "user_id" else "item_tokens"
-        setattr(data, name, original_ids(getattr(data, name)))
+    if "user_id" in source.escaped:
+        data.user_tokens = original_ids(data.user_tokens)
+    if "item_id" in source.escaped:
+        data.item_tokens = original_ids(data.item_tokens)
     if not source.timed:
         data.times -= 1  # steps from 0
     parts = part_numbers(sizes) if source.parts else None
@@ -65,15 +67,14 @@ def _blocks(source: Source, sizes: list[int], masks: list[Mask]) -> Iterator[Che
         del fields["timestamp"]
     layout = Layout(columns=fields, separator=source.field_separator, encoding=source.encoding)
     for path in source.inter_paths():
-        file = SourceFile(path)
-        before, size = file.state(), 0
-        table = open_table(file, layout, format="atomic", fields=tuple(fields), optional=(), others=tuple(filtering))
-        for block in table.blocks(Refused(str(path))):
-            size += len(block.lines)
-            if filtering:
-                masks.append(_kept_values(source, path, block, filtering))
-            yield block
-        file.check_unchanged(before)
+        file, size = SourceFile(path), 0
+        with file.unchanged():
+            table = open_table(file, layout, format="atomic", fields=[*fields], optional=(), others=[*filtering])
+            for block in table.blocks(Refused(str(path))):
+                size += len(block.lines)
+                if filtering:
+                    masks.append(_kept_values(source, path, block, filtering))
+                yield block
         if not size:
             raise nothing_in(path)
         sizes.append(size)
@@ -101,6 +102,14 @@ def intervals(text: str) -> list[tuple[str, float, float, str]]:
     return Dataset._parse_intervals_str(SimpleNamespace(logger=logger), text)
 
 
+def within(values: npt.NDArray, allowed: str) -> Mask:
+    """Return which values lie in one of the intervals, as RecBole decides it."""
+    from recbole.data.dataset import Dataset
+
+    inside = Dataset._within_intervals(None, values, intervals(allowed))
+    return np.full(len(values), inside) if isinstance(inside, bool) else inside
+
+
 def fewest(text: str | None) -> int | None:
     """Return the least number in an interval without an upper limit, 0 for None; None for other intervals."""
     if text is None:
@@ -116,14 +125,6 @@ def filtered_by_recbole(source: Source) -> bool:
     """Return whether RecBole itself has to filter: by users and items of feature files, or by limits from above."""
     limits = (source.user_inter_num_interval, source.item_inter_num_interval)
     return bool(set(source.load_col) - {"inter"}) or any(fewest(limit) is None for limit in limits)
-
-
-def within(values: npt.NDArray, allowed: str) -> Mask:
-    """Return which values lie in one of the intervals, as RecBole decides it."""
-    from recbole.data.dataset import Dataset
-
-    inside = Dataset._within_intervals(None, values, intervals(allowed))
-    return np.full(len(values), inside) if isinstance(inside, bool) else inside
 
 
 def require_items(count: int, where: object) -> None:
@@ -150,10 +151,10 @@ def make_store(
         pairs = data.users[order].astype(np.int64) * len(data.item_tokens) + data.items[order]
         order = order[~np.asarray(pd.Series(pairs).duplicated(keep=source.rm_dup_inter))]  # type: ignore[arg-type]
         rows = order if keep is None else order[keep[order]]
-    least = [fewest(text) for text in (source.user_inter_num_interval, source.item_inter_num_interval)]
+    least = [fewest(text) or 0 for text in (source.user_inter_num_interval, source.item_inter_num_interval)]
     if any(least) and (rows is None or len(rows)):
         users, items = (codes if rows is None else codes[rows] for codes in (data.users, data.items))
-        mask = k_core(users, items, min_user=least[0] or 0, min_item=least[1] or 0)
+        mask = k_core(users, items, min_user=least[0], min_item=least[1])
         if not mask.all():
             rows = np.flatnonzero(mask) if rows is None else rows[mask]
     if rows is not None:
@@ -165,9 +166,9 @@ def make_store(
     require_items(len(data.item_tokens), where)
     data.users += 1  # in place: 0 is padding
     data.items += 1
-    return SequenceStore.from_interactions(
-        data.users, data.items, data.times, _padded(data.user_tokens), _padded(data.item_tokens), parts
-    )
+    tokens = (data.user_tokens, data.item_tokens)
+    names = [text_array(pa.concat_arrays([pa.array([PAD], one.type), one])) for one in tokens]
+    return SequenceStore.from_interactions(data.users, data.items, data.times, names[0], names[1], parts)
 
 
 def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
@@ -176,28 +177,6 @@ def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDA
     numbers = np.zeros(len(tokens), dtype=np.int32)
     numbers[order] = np.arange(len(order))
     return numbers[codes], tokens.take(pa.array(order))
-
-
-def _padded(tokens: pa.Array) -> np.ndarray:
-    return text_array(pa.concat_arrays([pa.array([PAD], tokens.type), tokens]))
-
-
-def check_given(config: Any) -> None:
-    """Raise ConfigError for keys that ask for more of a frame than user, item and time."""
-    source = Source.of(config)
-    fields = [source.user_field, source.item_field, source.time_field]
-    read = f"{', '.join(fields)} alone are read"
-    if missing := sorted(set(source.val_interval) - set(fields)):
-        raise ConfigError(f"val_interval names {missing[0]!r}, but of a frame {read}; drop rows from the frame instead")
-    for name, allowed in source.val_interval.items():
-        require_allowed(name, "float" if name == source.time_field else "token", allowed)
-    if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
-        raise ConfigError(f"load_col={dict(source.load_col)!r}: of a frame {read}; leave load_col out")
-    for key in ("alias_of_user_id", "alias_of_item_id"):
-        if config[key]:
-            raise ConfigError(f"{key} needs atomic files; users and items of a frame share no ids")
-    if filtered_by_recbole(source):
-        raise ConfigError("user_inter_num_interval and item_inter_num_interval: of a frame give '[n,inf)' or leave out")
 
 
 def given_store(config: Any, frame: Any) -> SequenceStore:
@@ -232,3 +211,101 @@ def given_store(config: Any, frame: Any) -> SequenceStore:
             keep &= tokens.to_pandas().isin(list(allowed)).to_numpy()[codes]
     store = make_store(source, data, "interactions: the frame", keep if source.val_interval else None)
     return replace(store, columns=table.columns)
+
+
+def check_given(config: Any) -> None:
+    """Raise ConfigError for keys that ask for more of a frame than user, item and time."""
+    source = Source.of(config)
+    fields = [source.user_field, source.item_field, source.time_field]
+    read = f"{', '.join(fields)} alone are read"
+    if missing := sorted(set(source.val_interval) - set(fields)):
+        raise ConfigError(f"val_interval names {missing[0]!r}, but of a frame {read}; drop rows from the frame instead")
+    for name, allowed in source.val_interval.items():
+        require_allowed(name, "float" if name == source.time_field else "token", allowed)
+    if set(source.load_col) != {"inter"} or set(source.load_col["inter"]) - {*fields, "*"}:
+        raise ConfigError(f"load_col={dict(source.load_col)!r}: of a frame {read}; leave load_col out")
+    for key in ("alias_of_user_id", "alias_of_item_id"):
+        if config[key]:
+            raise ConfigError(f"{key} needs atomic files; users and items of a frame share no ids")
+    if filtered_by_recbole(source):
+        raise ConfigError("user_inter_num_interval and item_inter_num_interval: of a frame give '[n,inf)' or leave out")
+
+
+def read_rows(source: Source) -> SequenceStore:
+    """Read rows of user, history and target; ids are numbered as by RecBole with ``alias_of_item_id: [item_id_list]``.
+
+    A row of the second or third file is a row of the store, which asks for its last item. Rows of the training file
+    that go on from one another, as those that RecBole makes of a sequence do, are one row, in which each item after
+    the first is learned once; so are those of a history that was cut to its newest items.
+    """
+    source.check_header()
+    path = source.path("inter")
+    if more := sorted(set(source.load_col) - {"inter"}):
+        raise DataError(f"{path} holds histories, of which no features are read; load_col has {more}")
+    names = {source.user_field: "token", source.list_field: "token_seq", source.item_field: "token"}
+    frames = []
+    for file in source.inter_paths():
+        kinds = {name: names[name] for name in source.header(file) if name in names}
+        frames.append(source.read(file, kinds, ids=(source.user_field, source.item_field)))
+        if frames[-1].empty:
+            raise nothing_in(file)
+    everything = pd.concat(frames, ignore_index=True)
+    lists, targets = everything[source.list_field], everything[source.item_field]
+    padded = lists.map(lambda items: _PADDING in items)
+    if padded.any() and not (targets == _PADDING).any():  # so programs fill lists up to one length
+        logger.warning(
+            "%s: %d of %d lists hold %r, which is no item of a row: it is taken for padding and left out",
+            path, int(padded.sum()), len(lists), _PADDING,
+        )  # fmt: skip
+        lists = lists.map(lambda items: items[items != _PADDING])
+    users, user_tokens = pd.factorize(everything[source.user_field])
+    items, item_tokens = pd.factorize(np.concatenate([targets.to_numpy(object), *lists]))
+    if len(item_tokens) < 2:
+        raise DataError(f"{path}: {len(item_tokens)} item is there; ranking needs at least 2")
+    histories = np.split(items[len(lists) :] + 1, np.cumsum(lists.map(len))[:-1])
+    rows = [
+        (user, [*history.tolist(), target])
+        for user, history, target in zip(
+            (users + 1).tolist(), histories, (items[: len(lists)] + 1).tolist(), strict=True
+        )
+    ]
+    first = len(frames[0])
+    places = np.repeat([2, 3] if len(frames) == 3 else [3], [len(frame) for frame in frames[1:]]).tolist()
+    sequences = [(user, 1, row) for user, row in _followed(rows[:first])]
+    sequences += [(user, place, row) for (user, row), place in zip(rows[first:], places, strict=True)]
+    sequences.sort(key=lambda entry: entry[:2])
+    lengths = np.array([len(row) for _, _, row in sequences], dtype=np.int64)
+    kinds_of_rows = np.array([place for _, place, _ in sequences])
+    asked = np.where(kinds_of_rows == 1, lengths, 1)  # all of a training row, the last of the others
+    parts = np.zeros((len(sequences), 4), dtype=np.int64)
+    parts[:, 0], parts[np.arange(len(sequences)), kinds_of_rows] = lengths - asked, asked
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return SequenceStore(
+        offsets=offsets,
+        items=np.array([item for _, _, row in sequences for item in row], dtype=np.int32),
+        # no times: the place in the row
+        times=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)).astype(np.float64),
+        users=np.array([user for user, _, _ in sequences], dtype=np.int64),
+        user_tokens=text_array([PAD, *user_tokens]),
+        item_tokens=text_array([PAD, *item_tokens]),
+        parts=parts,
+    )
+
+
+def _followed(rows: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """Return the rows (user, and items with the target last) without those that another one goes on from."""
+    cut = max(len(row) for _, row in rows) - 1
+    found: list[tuple[int, list[int]]] = []
+    # the shortest of each user first, whatever the order of the file
+    for user, row in sorted(rows, key=lambda entry: (entry[0], len(entry[1]))):
+        history = row[:-1]
+        for owner, begun in reversed(found):
+            if owner != user:
+                found.append((user, row))
+                break
+            if history and begun[-len(history) :] == history and len(history) in (len(begun), cut):
+                begun.append(row[-1])
+                break
+        else:
+            found.append((user, row))
+    return found

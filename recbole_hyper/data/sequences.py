@@ -173,7 +173,7 @@ class SequenceStore:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", *_TOKENS):
             if not (link and self._linked(folder / f"{name}.npy")):
-                _write_tokens(folder, name, getattr(self, name))
+                write_texts(folder, name, getattr(self, name))
         if self.parts is not None:
             write_array(folder / "parts.npy", self.parts)
         meta = {
@@ -217,7 +217,7 @@ class SequenceStore:
             name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
             for name in names
         }
-        tokens = {name: _read_tokens(folder, name) for name in _TOKENS}
+        tokens = {name: read_texts(folder, name) for name in _TOKENS}
         store = cls(**arrays, **tokens, columns=meta.get("columns") or {})
         found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
         if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
@@ -306,8 +306,8 @@ def _tokens(texts: npt.ArrayLike) -> npt.NDArray[Any]:
     )
 
 
-def _write_tokens(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
-    """Write an array; texts of very different lengths as their bytes and where each ends."""
+def write_texts(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
+    """Write an array by its name; texts of very different lengths as their bytes and where each ends."""
     if array.dtype != object:
         write_array(folder / f"{name}.npy", array)
         return
@@ -316,7 +316,8 @@ def _write_tokens(folder: Path, name: str, array: npt.NDArray[Any]) -> None:
     write_array(folder / f"{name}.ends.npy", np.cumsum([len(text) for text in texts]))
 
 
-def _read_tokens(folder: Path, name: str) -> npt.NDArray[Any]:
+def read_texts(folder: Path, name: str) -> npt.NDArray[Any]:
+    """Return what :func:`write_texts` wrote."""
     if (folder / f"{name}.npy").is_file():
         return np.load(folder / f"{name}.npy", allow_pickle=False)
     data = np.load(folder / f"{name}.bytes.npy", allow_pickle=False).tobytes()

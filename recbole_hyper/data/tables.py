@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 
 from recbole_hyper.data import guess, times
 from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.blocks import Block, mapped
-from recbole_hyper.data.columns import FIELDS
-from recbole_hyper.data.formats import Format, Layout, find
+from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
+from recbole_hyper.data.formats import FIELDS, Format, Layout, find
 from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, holds_nul, id_fault, to_strings
-from recbole_hyper.data.malformed import Malformed, Refused
-from recbole_hyper.data.rows import Frame, Rows, Source, parsed, pieces
+from recbole_hyper.data.parsers import Frame, Rows, Source, parsed, pieces
 from recbole_hyper.data.where import Where
 from recbole_hyper.errors import DataError
 
@@ -65,20 +63,24 @@ class Table:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The column of each field that the table has."""
-        return {name: column for name, column in (self.form.columns or {}).items() if name in FIELDS}
+        """The column of each field that the table has; a format without columns has fields alone."""
+        columns = self.form.columns or dict(zip(FIELDS[:3], FIELDS[:3], strict=True))
+        return {name: column for name, column in columns.items() if name in FIELDS}
 
     def blocks(
         self, malformed: Malformed, where: Where | None = None, progress: bool | None = None
     ) -> Iterator[Checked]:
         """Yield the readable rows that meet ``where``, in order; unreadable rows are counted.
 
-        DataError for a damaged file, too many rows that cannot be read, or none that can.
+        DataError for a damaged file, too many rows that cannot be read, none that can, or, with its line, a value that
+        ``where`` cannot compare.
         """
 
         def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
             own = malformed if isinstance(malformed, Refused) else Malformed(malformed.name, part=piece.part)
-            rows = chosen(parsed(piece, self.form, own), where)
+            rows = parsed(piece, self.form, own)
+            if where is not None and len(rows.lines):
+                rows = rows.filter(where.mask({name: rows.columns[guess.OTHER + name] for name in where.columns}))
             return own, check(rows, self.form, own, blank_ratings=self.blank_ratings)
 
         for own, block in mapped(work, pieces(self.source, self.form, progress)):
@@ -103,9 +105,7 @@ class Table:
                 self.source, refused.count, refused.examples[0][0],
             )  # fmt: skip
         users, items = (
-            None
-            if name not in self.columns
-            else pa.chunked_array([getattr(block, part) for block in found], pa.string())
+            pa.chunked_array([getattr(block, part) for block in found], pa.string()) if name in self.columns else None
             for name, part in (("user_id", "users"), ("item_id", "items"))
         )
         moments = [block.times for block in found if block.times is not None]
@@ -113,8 +113,9 @@ class Table:
         if joined is not None and unit is not None and times.unit_of_times(joined) is not None:
             joined = joined * times.UNITS[unit]
         names = found[0].others if found else {}
-        others = {name: pa.chunked_array([one.others[name] for one in found]) for name in names}
-        return Checked(users, items, joined, None, others)
+        return Checked(
+            users, items, joined, None, {n: pa.chunked_array([one.others[n] for one in found]) for n in names}
+        )
 
 
 def open_table(
@@ -134,7 +135,7 @@ def open_table(
         source: a file, a folder with parts, or a frame.
         layout: the caller's options.
         format: of a file, by the name in formats.yaml; None guesses it.
-        fields: the fields that are read, of ``columns.FIELDS``; those that are ``optional`` may be missing.
+        fields: the fields that are read, of ``formats.FIELDS``; those that are ``optional`` may be missing.
         own: further names of the columns of each field, which come first.
         others: names of other columns that are read as well.
         alone: whether the only column of a table is the field, whatever its name.
@@ -143,77 +144,57 @@ def open_table(
         DataError: no table, a column that is missing, two that fit equally, times of no known format.
     """
     if isinstance(source, Frame):
-        form = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
+        given = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)
     else:
         name = format or guess.format_of(source, timed="timestamp" in fields and "timestamp" not in optional)
-        form = find(name).set(layout, name)
-    given = form.encoding
-    form = guess.completed(source, form, fields=fields, optional=optional, own=own, others=others, alone=alone)
-    if form.encoding != given:
+        given = find(name).set(layout, name)
+    form = guess.completed(source, given, fields=fields, optional=optional, own=own, others=others, alone=alone)
+    if form.encoding != given.encoding:
         logger.warning("%s is read as %s; --encoding=NAME overrules this guess", source, form.encoding)
     return Table(source, form, blank_ratings="rating" in optional)
 
 
 def read_columns(source: SourceFile) -> pa.Table:
     """Return all columns of a file, those of a text as text; DataError where it is no table."""
-    name = guess.format_of(source, timed=False)
-    form = guess.completed(source, find(name), fields=())
+    form = guess.completed(source, find(guess.format_of(source, timed=False)), fields=())
     table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
     found = table.read_all().others
-    if not found:
-        return pa.table({one: pa.array([], pa.string()) for one in form.names})
-    return pa.table({one: _as_text(found[one]) for one in form.names})
 
+    def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:  # bytes, as texts come, are text without blanks around it
+        of_text = pa.types.is_binary(column.type)
+        return pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string()) if of_text else column
 
-def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of bytes, as texts come, as text without blanks around it; others as they are."""
-    if not pa.types.is_binary(column.type):
-        return column
-    return pa.chunked_array([to_strings(chunk)[0] for chunk in column.chunks], pa.string())
-
-
-def chosen(rows: Rows, where: Where | None) -> Rows:
-    """Return the rows that meet a condition; DataError, with the line, for a value that it cannot compare."""
-    if where is None or not len(rows.lines):
-        return rows
-    keep = where.mask({name: rows.columns[guess.OTHER + name] for name in where.columns})
-    mask = pa.array(keep)
-    return Rows({name: column.filter(mask) for name, column in rows.columns.items()}, rows.lines[keep], rows.part)
+    return pa.table({one: plain(found[one]) if found else pa.array([], pa.string()) for one in form.names})
 
 
 def check(rows: Rows, form: Format, malformed: Malformed, *, blank_ratings: bool = False) -> Checked:
     """Return the rows whose values can all be read; the others are counted as malformed."""
     columns = rows.columns
     good: dict[str, Mask] = {}
-    texts: dict[str, pa.Array] = {}
+    found: dict[str, Any] = {}
     for name in ("user_id", "item_id"):
         if name in columns:
-            texts[name], good[name] = id_texts(columns[name], form)
-    moments = None
+            found[name], good[name] = id_texts(columns[name], form)
     if "timestamp" in columns:
-        moments, good["timestamp"] = _seconds(rows, form, malformed)
-    ratings: npt.NDArray[np.float32] | None = None
+        found["timestamp"], good["timestamp"] = _seconds(rows, form, malformed)
     if "rating" in columns:
         numbers, readable = times.to_numbers(columns["rating"])
-        ratings = np.where(readable, numbers, np.nan).astype(np.float32)
+        found["rating"] = np.where(readable, numbers, np.nan).astype(np.float32)
         if not blank_ratings:
             good["rating"] = readable
+    found |= {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
     kept = np.logical_and.reduce([np.ones(len(rows.lines), bool), *good.values()])
     malformed.good += int(np.count_nonzero(kept))
-    others = {name: column for name, column in columns.items() if name.startswith(guess.OTHER)}
     lines = rows.lines
     if not kept.all():
-        lines = lines[kept]
         for row in np.flatnonzero(~kept):
             bad = next(name for name in _SHORT if name in good and not good[name][row])
             _tell(rows, int(row), bad, form, malformed)
-        mask = pa.array(kept)
-        texts = {name: text.filter(mask) for name, text in texts.items()}
-        others = {name: column.filter(mask) for name, column in others.items()}
-        moments = None if moments is None else moments[kept]
-        ratings = None if ratings is None else ratings[kept]
-    others = {name.removeprefix(guess.OTHER): column for name, column in others.items()}
-    return Checked(texts.get("user_id"), texts.get("item_id"), moments, ratings, others, lines)
+        mask, lines = pa.array(kept), lines[kept]
+        found = {name: one[kept] if isinstance(one, np.ndarray) else one.filter(mask) for name, one in found.items()}
+    others = {name.removeprefix(guess.OTHER): one for name, one in found.items() if name.startswith(guess.OTHER)}
+    users, items, moments, ratings = map(found.get, FIELDS)
+    return Checked(users, items, moments, ratings, others, lines)
 
 
 def id_texts(values: pa.Array, form: Format) -> tuple[pa.Array, Mask]:
@@ -234,40 +215,33 @@ def _seconds(rows: Rows, form: Format, malformed: Malformed) -> tuple[npt.NDArra
     """Return Unix seconds; DataError where a unit that was guessed cannot be that of all."""
     values, unit = rows.columns["timestamp"], form.time_format or "unix"
     seconds, good = times.to_seconds(values, unit)
-    if unit in times.UNITS and "time_format" in form.guessed and not pa.types.is_temporal(values.type):
+    if form.guessed and unit in times.UNITS and not pa.types.is_temporal(values.type):
         numbers = seconds * times.UNITS[unit]
         if (row := times.mixed_units(np.where(good, numbers, 0.0), unit)) >= 0:
             other = times.unit_of(abs(numbers[row]))
             read = [f"{times.day(numbers[row] / times.UNITS[one])} by --time_format={one}" for one in (unit, other)]
             column, value = (form.columns or {})["timestamp"], as_text(values)[row].as_py()
             raise DataError(
-                f"{_place(rows, row, malformed)}: {value} in {column!r} is {' and '.join(read)}: the times are in more "
-                "than one unit; write all in one, or give the option"
+                f"{rows.part or malformed.name}, {malformed.place.format(int(rows.lines[row]))}: {value} in {column!r} "
+                f"is {' and '.join(read)}: the times are in more than one unit; write all in one, or give the option"
             )
     return seconds, good
-
-
-def _place(rows: Rows, row: int, malformed: Malformed) -> str:
-    place = malformed.place if isinstance(malformed, Refused) else "line {}"
-    return f"{rows.part or malformed.name}, {place.format(int(rows.lines[row]))}"
 
 
 def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) -> None:
     """Count a row that cannot be read, with the reason."""
     line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
     given = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
-    value, texts = given[bad], {name: _text(one) for name, one in given.items()}
-    of_ids = bad in ("user_id", "item_id")
-    missing = of_ids and form.missing_ids == "drop" and str(texts[bad] or "").strip() in ("", *MISSING_IDS)
+    texts = {name: _text(value) for name, value in given.items()}
+    value, text, of_ids = given[bad], texts[bad], bad.endswith("_id")
+    missing = of_ids and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if isinstance(malformed, Refused):
         if missing:
             malformed.skip(line)
-        elif not of_ids:
-            reason = _NO_NUMBER if form.kind == "atomic" else _NO_TIME
-            malformed.add(line, f"{texts[bad]!r} in {column!r} is {reason}", "")
+        elif of_ids:
+            malformed.add(line, f"the id in {column!r} is {id_fault(value if text is None else text)}", "")
         else:
-            fault = id_fault(value if texts[bad] is None else texts[bad])
-            malformed.add(line, f"the id in {column!r} is {fault}", "")
+            malformed.add(line, f"{text!r} in {column!r} is {_NO_NUMBER if form.kind == 'atomic' else _NO_TIME}", "")
         return
     reason = _SHORT[bad]
     if any(isinstance(one, bytes) and texts[name] is None for name, one in given.items()):

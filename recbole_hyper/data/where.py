@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.ids import as_text, is_list, is_text
+from recbole_hyper.data.ids import as_mask, as_text, is_list, is_text, single
 from recbole_hyper.data.times import to_numbers, to_seconds
 from recbole_hyper.errors import DataError, did_you_mean
 
@@ -65,12 +65,9 @@ class Where:
             if names.count(name) > 1:
                 raise DataError(f"where {self.text!r}: there are {names.count(name)} columns {name!r}; rename one")
             if name not in names:
-                raise DataError(
-                    f"where {self.text!r}: there is no column {name!r}{did_you_mean(name, names)}; "
-                    f"columns: {', '.join(names)}"
-                )
-        found = self._evaluate({name: _flat(table[name]) for name in self.columns})
-        return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=bool)
+                hint = f"{did_you_mean(name, names)}; columns: {', '.join(names)}"
+                raise DataError(f"where {self.text!r}: there is no column {name!r}{hint}")
+        return as_mask(self._evaluate({name: _flat(table[name]) for name in self.columns}))
 
 
 def parse_where(text: str) -> Where:
@@ -184,8 +181,7 @@ def _inverted(evaluate: _Evaluate) -> _Evaluate:
 
 def _flat(column: Any) -> pa.Array:
     """Return a column in one piece, decoded, with null for empty texts."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = single(column) if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -203,28 +199,38 @@ def _missing(column: pa.Array) -> Any:
 def _compared(column: pa.Array, name: str, compare: Callable[[Any, Any], Any], value: Value) -> Any:
     """Return whether each value, or one entry of a list, compares with ``value``; null where it is missing."""
     if is_list(column):
-        entries = _compared(_flat(pc.list_flatten(column)), name, compare, value)
-        rows = np.asarray(pc.list_parent_indices(column))[np.asarray(pc.fill_null(entries, False), dtype=bool)]
+        entries = as_mask(_compared(_flat(pc.list_flatten(column)), name, compare, value))
         found = np.zeros(len(column), dtype=bool)
-        found[rows] = True
+        found[np.asarray(pc.list_parent_indices(column))[entries]] = True
         return pc.if_else(pc.is_valid(column), pa.array(found), pa.scalar(None, pa.bool_()))
-    alike, literal = _alike(column, name, value)
-    return compare(alike, literal)
+    return compare(*_alike(column, name, value))
 
 
 def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scalar]:
     """Return the column and the value in a type in which they compare."""
     kind, textual = column.type, is_text(column.type)
     if isinstance(value, bool):
-        if not (textual or pa.types.is_boolean(kind)):
+        if textual:
+            lower = pc.utf8_lower(column)
+            true, false = (pc.is_in(lower, value_set=pa.array(texts)) for texts in (("true", "1"), ("false", "0")))
+            _require(pc.or_(true, false), column, name, "truth value (true, false, 1 or 0)")
+            column = pc.if_else(pc.is_valid(column), true, pa.scalar(None, pa.bool_()))
+        elif not pa.types.is_boolean(kind):
             raise DataError(f"where: {name!r} holds {kind}, which does not compare with true or false")
-        return (_truths(column, name) if textual else column), pa.scalar(value)
+        return column, pa.scalar(value)
     if isinstance(value, str):
-        if pa.types.is_temporal(kind):
-            return _moments(column, name, value)
-        return (column if textual else as_text(column)), pa.scalar(value)
+        if not pa.types.is_temporal(kind):
+            return (column if textual else as_text(column)), pa.scalar(value)
+        # dates and times, without a zone UTC
+        moment, is_date = to_seconds(pa.array([value]), "iso")
+        if not is_date[0]:
+            raise DataError(f"where: {name!r} holds {column.type}, and {value!r} is no date such as '2019-01-31'")
+        seconds, there = to_seconds(column, "iso")
+        return pa.array(seconds, mask=~there), pa.scalar(float(moment[0]))
     if textual:
-        column = _numbers(column, name, value)
+        numbers, readable = to_numbers(column)
+        _require(pa.array(readable), column, name, f"number to compare with {value}")
+        column = pa.array(numbers, mask=~readable)
     elif pa.types.is_floating(kind):  # NaN is missing
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
     if pa.types.is_integer(column.type) and isinstance(value, int):  # exact
@@ -233,29 +239,6 @@ def _alike(column: pa.Array, name: str, value: Value) -> tuple[pa.Array, pa.Scal
         return column.cast(pa.float64(), safe=False), pa.scalar(float(value))
     except (pa.ArrowNotImplementedError, OverflowError) as error:
         raise DataError(f"where: {name!r} holds {kind}, which does not compare with the number {value}") from error
-
-
-def _truths(column: pa.Array, name: str) -> pa.Array:
-    lower = pc.utf8_lower(column)
-    true, false = (pc.is_in(lower, value_set=pa.array(texts)) for texts in (("true", "1"), ("false", "0")))
-    _require(pc.or_(true, false), column, name, "truth value (true, false, 1 or 0)")
-    return pc.if_else(pc.is_valid(column), true, pa.scalar(None, pa.bool_()))
-
-
-def _moments(column: pa.Array, name: str, value: str) -> tuple[pa.Array, pa.Scalar]:
-    """Return dates and times, without a zone UTC, and the moment that ``value`` names, as Unix seconds."""
-    moment, is_date = to_seconds(pa.array([value]), "iso")
-    if not is_date[0]:
-        raise DataError(f"where: {name!r} holds {column.type}, and {value!r} is no date such as '2019-01-31'")
-    seconds, there = to_seconds(column, "iso")
-    return pa.array(seconds, mask=~there), pa.scalar(float(moment[0]))
-
-
-def _numbers(column: pa.Array, name: str, value: float) -> pa.Array:
-    """Return the numbers that texts are."""
-    numbers, readable = to_numbers(column)
-    _require(pa.array(readable), column, name, f"number to compare with {value}")
-    return pa.array(numbers, mask=~readable)
 
 
 def _require(good: pa.Array, column: pa.Array, name: str, what: str) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recbole_hyper.data.columns import matching_names
+from recbole_hyper.data.formats import matching_names
 from recbole_hyper.data.ids import Ids, as_text
 from recbole_hyper.data.inputs import read_ids
 from recbole_hyper.data.where import parse_where

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from recbole_hyper.data.ids import Ids, as_text
+from recbole_hyper.data.ids import Ids, as_text, text_array
 from recbole_hyper.data.inputs import Histories, column_names, read_histories, read_ids
 from recbole_hyper.data.sequences import SequenceStore
 from recbole_hyper.data.times import unit_of_times
@@ -171,7 +171,7 @@ class Recommender:
         """
         table = _arrow(table)
         column = column_of_items(table, item_column, self.names["item_id"])
-        tokens = np.array(as_text(table[column].combine_chunks()).fill_null("").to_pylist(), dtype=str)
+        tokens = text_array(as_text(table[column].combine_chunks()).fill_null(""))
         new = np.sort(np.unique(tokens, return_index=True)[1])
         new = new[(self.catalogue.ids.find(tokens[new]) == 0) & (tokens[new] != "")]
         self.scorer.add_items(tokens[new], table.take(new))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recbole_hyper.data.ids import places, text_array, text_list
 from recbole_hyper.data.sequences import binary_matrix
 from recbole_hyper.errors import ConfigError, did_you_mean, positive_int
 from recbole_hyper.evaluation.search import best_items
@@ -102,7 +103,7 @@ class Plan:
     diversity: float = 0.0
     vectors: Scores = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     kinds: Int32 = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    owners: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, dtype="U1"))
+    owners: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, dtype="U1"))
     offsets: Int64 = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     excluded: Int64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
@@ -112,9 +113,8 @@ class Plan:
             return
         from recbole_hyper.kernels.ranks import LOWEST
 
-        texts = names.astype(str)
-        owners = np.minimum(np.searchsorted(self.owners, texts), len(self.owners) - 1)
-        rows = np.flatnonzero(self.owners[owners] == texts)
+        owners = places(self.owners, text_list(names))
+        rows = np.flatnonzero(owners >= 0)
         pairs = binary_matrix(self.excluded, np.diff(self.offsets), scores.shape[1])[owners[rows]].tocoo()
         scores[rows[pairs.row], pairs.col] = LOWEST
 
@@ -123,7 +123,7 @@ def exclusions(lists: Mapping[str, Sequence[int] | Int64]) -> dict[str, Any]:
     """Return the fields of a plan for the item numbers that the lists of each owner leave out."""
     owners = sorted(lists)
     return {
-        "owners": np.array(owners, dtype=str),
+        "owners": text_array(owners),
         "offsets": np.cumsum([0, *(len(lists[owner]) for owner in owners)]).astype(np.int64),
         "excluded": np.concatenate([np.empty(0, np.int64), *(lists[owner] for owner in owners)]).astype(np.int64),
     }

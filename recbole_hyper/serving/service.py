@@ -142,7 +142,7 @@ class Service:
             query = served.recommender.query(users=[body.user])
         else:
             raise HTTPException(422, "give a user or a history")
-        exclude = served.recommender.catalogue.ids.find(np.array(body.exclude, dtype=str)).tolist()
+        exclude = served.recommender.catalogue.ids.find(body.exclude).tolist()
         pairs: asyncio.Future[list[tuple[str, float]]] = asyncio.get_running_loop().create_future()
         await self._queue.put(Job(served, plan, query, exclude, pairs))
         return query, await pairs
@@ -305,13 +305,13 @@ def _add_questions(app: FastAPI, service: Service) -> None:
         query = query_of(service.served, body.history, body.times)
         query.require_warm()
         scores = (await service.in_thread(recommender.scorer.scores, query))[0]
-        numbers = recommender.catalogue.ids.find(np.array(body.items, dtype=str)).tolist()
+        numbers = recommender.catalogue.ids.find(body.items).tolist()
         return [float(scores[number]) if number else None for number in numbers]
 
 
 def known_item(recommender: Recommender, item: str) -> npt.NDArray[np.int64]:
     """Return the number (1,) of an item; HTTPException 404 for one that is unknown."""
-    numbers = recommender.catalogue.ids.find(np.array([item]))
+    numbers = recommender.catalogue.ids.find([item])
     if not numbers[0]:
         raise HTTPException(404, f"item {item!r} is unknown")
     return numbers

@@ -20,15 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recbole_hyper.data import blocks as blocks_module
-from recbole_hyper.data.blocks import blocks
+from recbole_hyper.data.blocks import Malformed, blocks
 from recbole_hyper.data.formats import Format, Layout, find, formats
 from recbole_hyper.data.ids import Tokens
 from recbole_hyper.data.interactions import joined
-from recbole_hyper.data.malformed import Malformed
-from recbole_hyper.data.parsers import Rows
+from recbole_hyper.data.parsers import PARSERS, Rows
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.pipeline import Prepared, choose, prepare
-from recbole_hyper.data.rows import PARSERS
 from recbole_hyper.data.tables import check
 from recbole_hyper.errors import DataError
 

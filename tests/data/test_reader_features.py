@@ -26,8 +26,8 @@ from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.dataset import stored
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.ids import MISSING_IDS
+from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.prepare.pipeline import prepare
-from recbole_hyper.data.rows import Frame
 from recbole_hyper.data.tables import open_table, read_columns
 from recbole_hyper.errors import DataError
 

@@ -81,24 +81,16 @@ def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tu
     if cleaning.session_gap is not None:
         data.cut(gap_seconds(cleaning.session_gap))
         steps.append((f"in {len(data.user_tokens):,} sessions, cut at pauses above {cleaning.session_gap}", len(data)))
-    numbers = {"min_user": cleaning.min_user, "min_item": cleaning.min_item}
     for drops_repeats in (True, False) if not cleaning.duplicates_after_filter else (False, True):
-        if drops_repeats and cleaning.duplicates != "keep":
-            rows = ~(
-                data.copies()
-                if cleaning.duplicates == "exact"
-                else repeated(data.users, data.items, cleaning.duplicates)
-            )
-            keep(
-                rows,
-                "without exact copies"
-                if cleaning.duplicates == "exact"
-                else f"{cleaning.duplicates} of repeated pairs",
-            )
+        if drops_repeats and cleaning.duplicates == "exact":
+            keep(~data.copies(), "without exact copies")
+        elif drops_repeats and cleaning.duplicates != "keep":
+            keep(~repeated(data.users, data.items, cleaning.duplicates), f"{cleaning.duplicates} of repeated pairs")
         elif not drops_repeats and cleaning.filter != "none":
-            rows = filtered(data.users, data.items, method=cleaning.filter, count=cleaning.count, **numbers)
-            limits = f"users >= {cleaning.min_user}, items >= {cleaning.min_item} {cleaning.count}"
-            keep(rows, f"{cleaning.filter}, {limits}")
+            limits = {"min_user": cleaning.min_user, "min_item": cleaning.min_item}
+            rows = filtered(data.users, data.items, method=cleaning.filter, count=cleaning.count, **limits)
+            text = f"users >= {cleaning.min_user}, items >= {cleaning.min_item} {cleaning.count}"
+            keep(rows, f"{cleaning.filter}, {text}")
     return data, steps
 
 

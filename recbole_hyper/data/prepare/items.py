@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recbole_hyper.data.archives import SourceFile
-from recbole_hyper.data.columns import matching_names
+from recbole_hyper.data.formats import matching_names
 from recbole_hyper.data.ids import as_text, is_list, is_text
 from recbole_hyper.data.tables import read_columns
 from recbole_hyper.data.times import to_numbers, to_seconds

@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from recbole_hyper.data import formats, guess
 from recbole_hyper.data.archives import SourceFile, contents, parts_of, pick
-from recbole_hyper.data.columns import FIELDS
+from recbole_hyper.data.blocks import Malformed
+from recbole_hyper.data.formats import FIELDS
 from recbole_hyper.data.ids import as_text, escaped
 from recbole_hyper.data.interactions import Interactions, joined
-from recbole_hyper.data.malformed import Malformed
 from recbole_hyper.data.prepare import public
 from recbole_hyper.data.prepare.cleaning import Cleaning, apply
 from recbole_hyper.data.prepare.items import Items, read_items
@@ -101,18 +101,19 @@ def prepare(
             say(entry.licence)
             source = public.fetch(entry, Path(stack.enter_context(tempfile.TemporaryDirectory())), say)
         file, candidate = choose(entry, Path(source), format, timed=order == "time")
-        before = file.state()
+        unchanged = contextlib.ExitStack()
+        unchanged.enter_context(file.unchanged())
         cleaning = _cleaning(entry, candidate, changes or {})
         malformed = Malformed(file.name, max_malformed)
-        more = () if cleaning.returns is None else (cleaning.returns,)
         rated = cleaning.threshold is not None or "rating" in ((layout or formats.Layout()).columns or {})
+        others = [*(condition.columns if condition else ()), *([cleaning.returns] if cleaning.returns else ())]
         table = open_table(
             file,
             layout,
             format=candidate.format,
-            fields=FIELDS if order == "time" else tuple(name for name in FIELDS if name != "timestamp"),
+            fields=[name for name in FIELDS if order == "time" or name != "timestamp"],
             optional=() if rated and cleaning.threshold is None else ("rating",),
-            others=tuple(dict.fromkeys((*(condition.columns if condition else ()), *more))),
+            others=tuple(dict.fromkeys(others)),
         )
         table = dataclasses.replace(table, blank_ratings=not rated and bool(table.form.own))
         given = formats.find(candidate.format).set(layout, candidate.format)
@@ -121,10 +122,7 @@ def prepare(
             say("guessed: " + shlex.join([f"--format={candidate.format}", *options]))
         say(f"reading {file.name}" + (f" of {file.path.name}" if file.member else "") + f" as {candidate.format}")
         known_items = None if items is None else read_items(Path(items), table.columns["item_id"])
-        quantities: list[Any] = []
-        blocks = table.blocks(malformed, condition, progress)
-        data = joined(_noting(blocks, cleaning.returns, quantities) if cleaning.returns else blocks)
-        data.quantities = np.concatenate(quantities) if quantities else None
+        data = _read(table.blocks(malformed, condition, progress), cleaning.returns)
         _tell_read(data, malformed, say)
         if prefix := candidate.user_prefix:
             data.user_tokens = pc.replace_substring_regex(data.user_tokens, f"^{re.escape(prefix)}", "")
@@ -135,21 +133,28 @@ def prepare(
         result = Prepared(path, describe(data), entry, tuple(steps), malformed, positions)
         _check_counts(entry, result.statistics)
         card = _card(result, file, candidate, cleaning) | {"columns": table.columns, "where": where}
-        file.check_unchanged(before)
+        unchanged.close()
         _write(data, path, card, progress, say, known_items)
     return result
 
 
-def _noting(blocks: Iterator[Checked], column: str, quantities: list[Any]) -> Iterator[Checked]:
-    """Yield the blocks, and note what a column of quantities holds; DataError, with the line, for what is no number."""
-    for block in blocks:
-        numbers, good = to_numbers(block.others[column])
-        if not good.all():
-            row = int(np.flatnonzero(~good)[0])
-            value = as_text(block.others[column])[row].as_py()
-            raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is no number")
-        quantities.append(numbers)
-        yield block
+def _read(blocks: Iterator[Checked], column: str | None) -> Interactions:
+    """Join the blocks, with a column of quantities; DataError, with the line, for one that is no number."""
+    quantities: list[Any] = []
+
+    def noting() -> Iterator[Checked]:
+        for block in blocks:
+            numbers, good = to_numbers(block.others[str(column)])
+            if not good.all():
+                row = int(np.flatnonzero(~good)[0])
+                value = as_text(block.others[str(column)])[row].as_py()
+                raise DataError(f"--returns={column}: {value!r} in line {block.lines[row]} is no number")
+            quantities.append(numbers)
+            yield block
+
+    data = joined(noting() if column else blocks)
+    data.quantities = np.concatenate(quantities) if quantities else None
+    return data
 
 
 def _tell_read(data: Interactions, malformed: Malformed, say: Callable[[str], None]) -> None:
@@ -172,16 +177,14 @@ def _cleaning(entry: Entry, candidate: Candidate, changes: dict[str, Any]) -> Cl
 
 def _card(result: Prepared, file: SourceFile, candidate: Candidate, cleaning: Cleaning) -> dict[str, Any]:
     """Return what SOURCE.json says, but for the checksum of the file that is still to be written."""
-    entry = result.entry
+    entry, version = result.entry, "unknown"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("recbole-hyper")
+    source = {"file": file.path.name, "member": file.member, "sha256": file.sha256(), "format": candidate.format}
     return {
         "dataset": entry.name,
         "about": entry.about or None,
-        "source": {
-            "file": file.path.name,
-            "member": file.member,
-            "sha256": file.sha256(),
-            "format": candidate.format,
-        },
+        "source": source,
         "address": entry.address or None,
         "terms": entry.terms or None,
         "tokens": entry.tokens or None,
@@ -192,14 +195,8 @@ def _card(result: Prepared, file: SourceFile, candidate: Candidate, cleaning: Cl
         "statistics": dataclasses.asdict(result.statistics),
         "file": {"name": result.path.name},
         "prepared": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "recbole_hyper": _version(),
+        "recbole_hyper": version,
     }
-
-
-def _version() -> str:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("recbole-hyper")
-    return "unknown"
 
 
 def _write(
@@ -212,8 +209,12 @@ def _write(
 ) -> None:
     """Write the files and their card: all under temporary names, and all complete before any takes its place."""
     hidden, tokens = None if progress is None else not progress, data.item_tokens
-    data.user_tokens, card["escaped"] = _safe(data.user_tokens, "user", {}, say)
-    data.item_tokens, card["escaped"] = _safe(data.item_tokens, "item", card["escaped"], say)
+    data.user_tokens, count = escaped(data.user_tokens, NO_IDS)
+    data.item_tokens, item_count = escaped(data.item_tokens, NO_IDS)
+    card["escaped"] = {name: n for name, n in (("user_id", count), ("item_id", item_count)) if n}
+    for name, n in card["escaped"].items():
+        kind = name.removesuffix("_id")
+        say(f"{n:,} {kind} ids hold what RecBole's reader would lose and are written with %XX; runs read them back")
     with contextlib.ExitStack() as stack:
         card_part, part = stack.enter_context(replaced(path.with_name(CARD))), stack.enter_context(replaced(path))
         if items is not None:
@@ -226,16 +227,6 @@ def _write(
         with tqdm(total=len(data), unit=" rows", unit_scale=True, desc=path.name, disable=hidden) as bar:
             card["file"]["sha256"] = write_interactions(data, part, progress=bar.update)
         write_json(card_part, card)
-
-
-def _safe(
-    tokens: pa.Array, kind: str, before: dict[str, int], say: Callable[[str], None]
-) -> tuple[pa.Array, dict[str, int]]:
-    """Return ids as the file holds them, and how many of a kind are not written as they are."""
-    safe, count = escaped(tokens, NO_IDS)
-    if count:
-        say(f"{count:,} {kind} ids hold what RecBole's reader would lose and are written with %XX; runs read them back")
-    return safe, before | ({f"{kind}_id": count} if count else {})
 
 
 def _entry(name: str, *, has_source: bool) -> Entry:

@@ -71,9 +71,7 @@ def rows(statistics: Statistics, published: Sequence[Published], *, positions: b
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
         found.append({"": label, "this file": format(getattr(statistics, label), form)})
         for paper in published:
-            value = getattr(paper, label)
-            # densities are printed rounded, so only counts are marked
-            mark = " *" if label in _differing(statistics, paper) else ""
+            value, mark = getattr(paper, label), " *" if label in _differing(statistics, paper) else ""
             found[-1][paper.paper] = None if value is None else format(value, form) + mark
     own = {
         "mean length": f"{statistics.mean_length:.2f}",
@@ -89,11 +87,11 @@ def rows(statistics: Statistics, published: Sequence[Published], *, positions: b
 def notes(statistics: Statistics, published: Sequence[Published]) -> list[str]:
     """Return the lines to print below the table."""
     differs = any(_differing(statistics, paper) for paper in published)
-    return ["* differs from this file"] * differs + [
-        f"{paper.paper}: {paper.note}" for paper in published if paper.note
-    ]
+    texts = [f"{paper.paper}: {paper.note}" for paper in published if paper.note]
+    return ["* differs from this file"] * differs + texts
 
 
 def _differing(statistics: Statistics, paper: Published) -> list[str]:
+    """Return the counts that differ; densities are printed rounded."""
     counts = ("users", "items", "interactions")
     return [name for name in counts if getattr(paper, name) not in (None, getattr(statistics, name))]

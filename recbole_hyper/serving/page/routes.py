@@ -51,7 +51,7 @@ def with_page(service: Service) -> FastAPI:
     async def explain(body: ListRequest) -> dict[str, Any]:
         recommender = service.served.recommender
         query, pairs = await service.recommend(service.served, body)
-        items = recommender.catalogue.ids.find(np.array([item for item, _ in pairs], dtype=str))
+        items = recommender.catalogue.ids.find([item for item, _ in pairs])
         parts = await service.in_thread(contributions, recommender, query, items)
         return {"items": describe(recommender, items), "scores": [score for _, score in pairs],
                 "history": describe(recommender, query.items), "contributions": parts,
