@@ -33,10 +33,12 @@ logger = logging.getLogger("recbole_hyper")
 
 def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceStore:
     """Return the store of ``source`` mapped into memory; ``read`` makes it if the cache does not have it."""
-    if sum(path.stat().st_size for path in source.files() if path.is_file()) < SMALLEST:
+    files = [path for path in source.files() if path.is_file()]
+    if sum(path.stat().st_size for path in files) < SMALLEST:
         return read(source)
     start = time.perf_counter()
-    folder = cache_folder() / "stores" / _key(source)
+    digests = {path.name.removeprefix(source.name): known_digest(path) for path in files}
+    folder = cache_folder() / "stores" / digest({"format": FORMAT, "files": digests, **source.plain()}, 32)
     if (found := _mapped(folder)) is not None:
         seconds = time.perf_counter() - start
         logger.info("data from the cache %s in %.2f s (--use_cache=False reads the files)", folder, seconds)
@@ -46,40 +48,45 @@ def cached(source: Source, read: Callable[[Source], SequenceStore]) -> SequenceS
     return _kept(store, folder)
 
 
-def _key(source: Source) -> str:
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "files": {path.name.removeprefix(source.name): known_digest(path) for path in source.files() if path.is_file()},
-        **source.plain(),
-    }
-    return digest(content, 32)
+def _version(path: Path) -> list[int]:
+    """Return what changes with a file: a program may set the time of its content, but not that of its last change."""
+    state = path.stat()
+    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
 
 
 def known_digest(path: Path) -> str:
     """Return the sha256 of a file, remembered while its size, its time and its place on the disk stay the same."""
-    state = path.stat()
     place = str(path.resolve())
-    # a program may set the time of a file's content, but not that of its last change
-    signature = [place, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-    name = hashlib.sha256(place.encode()).hexdigest()[:32]
-    note = cache_folder() / "digests" / f"{name}.json"
+    signature = [place, *_version(path)]
+    note = cache_folder() / "digests" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(OSError, ValueError):
         known = read_json(note)
         if known.get("signature") == signature:
             return str(known["sha256"])
     found = file_digest(path)
-    if time.time() - state.st_mtime > _UNSURE:
+    if time.time() - signature[2] / 1e9 > _UNSURE:  # type: ignore[operator]
         with contextlib.suppress(OSError):
             write_json(note, {"signature": signature, "sha256": found})
     return found
 
 
 def _mapped(folder: Path) -> SequenceStore | None:
+    """Return the store in a folder, None where there is none, or none any more.
+
+    Some blocks of each file are compared at every opening, and all of them where a file was touched since the last.
+    """
     if not folder.is_dir():
         return None
     try:
-        store = SequenceStore.load(folder)
-        _verify(folder, store)
+        store, note, state = SequenceStore.load(folder), read_json(folder / CHECKED), _state(folder)
+        if note.get("sample") != state["sample"]:
+            raise ValueError("a file is not what was written")
+        if note.get("versions") != state["versions"]:
+            store.__dict__.pop("_fingerprint", None)
+            if store.fingerprint() != read_json(folder / "meta.json")["fingerprint"]:
+                raise ValueError("a file is not what was written")
+            with contextlib.suppress(OSError):
+                write_json(folder / CHECKED, state)
     except (OSError, ValueError, KeyError, EOFError) as error:
         logger.warning("the cache %s cannot be used (%s); it is rebuilt", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
@@ -89,36 +96,9 @@ def _mapped(folder: Path) -> SequenceStore | None:
     return store
 
 
-def _verify(folder: Path, store: SequenceStore) -> None:
-    """Raise ValueError where the arrays of a store are not those that were written.
-
-    Some blocks of each file are compared at every opening, and all of them where a file was touched since the last.
-    """
-    note = read_json(folder / CHECKED)
-    files = _files(folder)
-    if note.get("sample") != _sample(files):
-        raise ValueError("a file is not what was written")
-    if note.get("versions") == _versions(files):
-        return
-    store.__dict__.pop("_fingerprint", None)
-    if store.fingerprint() != read_json(folder / "meta.json")["fingerprint"]:
-        raise ValueError("a file is not what was written")
-    with contextlib.suppress(OSError):
-        write_json(folder / CHECKED, {**note, "versions": _versions(files)})
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix == ".npy")
-
-
-def _versions(files: list[Path]) -> dict[str, list[int]]:
-    states = {path.name: path.stat() for path in files}
-    return {name: [s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino] for name, s in states.items()}
-
-
-def _sample(files: list[Path]) -> str:
-    """Return a digest of some blocks of each file, the first and the last among them."""
-    found = hashlib.sha256()
+def _state(folder: Path) -> dict[str, Any]:
+    """Return a digest of some blocks of each array, the first and the last among them, and the versions of the files."""
+    found, files = hashlib.sha256(), sorted(folder.glob("*.npy"))
     for path in files:
         size = path.stat().st_size
         found.update(f"{path.name} {size}".encode())
@@ -126,51 +106,42 @@ def _sample(files: list[Path]) -> str:
             for place in range(_SAMPLED):
                 file.seek(max(0, size - _BLOCK) * place // (_SAMPLED - 1))
                 found.update(file.read(_BLOCK))
-    return found.hexdigest()
-
-
-def _synced(folder: Path) -> None:
-    """Write everything to the disk before the folder is renamed."""
-    for path in (*folder.iterdir(), folder):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+    return {"sample": found.hexdigest(), "versions": {path.name: _version(path) for path in files}}
 
 
 def _kept(store: SequenceStore, folder: Path) -> SequenceStore:
     """Return ``store`` mapped from ``folder``, or unchanged if the cache cannot be written."""
-    part = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _make_room(folder.parent, store)
-        part = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
-        store.save(part)
-        write_json(part / CHECKED, {"sample": _sample(_files(part)), "versions": _versions(_files(part))})
-        _synced(part)
-        with contextlib.suppress(OSError):  # another process has made it meanwhile
-            part.rename(folder)
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent, ignore_cleanup_errors=True) as name:
+            part = Path(name)
+            store.save(part)
+            write_json(part / CHECKED, _state(part))
+            for path in (*part.iterdir(), part):  # everything is on the disk before the folder is renamed
+                number = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(number)
+                finally:
+                    os.close(number)
+            with contextlib.suppress(OSError):  # another process has made it meanwhile
+                part.rename(folder)
         logger.info("kept in the cache %s; it may be deleted at any time", folder)
         return _mapped(folder) or store
     except OSError as error:
         why = "there is no space to keep the data" if is_no_space(error) else "the data cannot be kept"
         logger.warning("%s in the cache %s: %s", why, folder.parent, error)
         return store
-    finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
 
 
 def _make_room(root: Path, store: SequenceStore) -> None:
     """Remove the least recently used stores, and what killed processes left."""
-    kept = [entry for entry in root.iterdir() if entry.is_dir()]
-    for entry in kept:
-        if entry.name.startswith(".") and time.time() - entry.stat().st_mtime > 86_400:
-            shutil.rmtree(entry, ignore_errors=True)
-    kept = sorted((entry for entry in kept if not entry.name.startswith(".")), key=lambda entry: -entry.stat().st_mtime)
     left = LARGEST - store.nbytes
-    for entry in kept:
-        left -= sum(file.stat().st_size for file in entry.iterdir())
-        if left < 0:
+    for entry in sorted((one for one in root.iterdir() if one.is_dir()), key=lambda entry: -entry.stat().st_mtime):
+        if entry.name.startswith("."):
+            gone = time.time() - entry.stat().st_mtime > 86_400
+        else:
+            left -= sum(file.stat().st_size for file in entry.iterdir())
+            gone = left < 0
+        if gone:
             shutil.rmtree(entry, ignore_errors=True)

@@ -107,7 +107,9 @@ class SequenceDataset(SequentialDataset):
 
     def _frame(self) -> pd.DataFrame:
         users, items = np.repeat(self.store.users, self.store.lengths), self.store.items.astype(np.int64)
-        return pd.DataFrame({self.uid_field: users, self.iid_field: items, self.time_field: np.array(self.store.times)})
+        return pd.DataFrame(
+            {self.uid_field: users, self.iid_field: items, self.time_field: np.asarray(self.store.times)}
+        )
 
     def _interactions(self, lengths: np.ndarray) -> Interaction:
         store = self.store

