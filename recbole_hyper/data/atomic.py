@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -122,16 +122,13 @@ class Column:
     lines: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if self.values.null_count:
-            self.refuse(as_mask(pc.is_null(self.values)), "not UTF-8; give the file's --encoding")
-        if (nul := as_mask(pc.match_substring(self.values, "\0"))).any():
-            self.refuse(nul, "a NUL character in it")
+        self.refuse(as_mask(pc.is_null(self.values)), "not UTF-8; give the file's --encoding")
+        self.refuse(as_mask(pc.match_substring(self.values, "\0")), "a NUL character in it")
 
     def ids(self, empty: bool = False) -> pa.ChunkedArray:
         """Return the values, none of which is RecBole's name for padding; null where empty, if that is allowed."""
         for word in (PAD,) if empty else ("", PAD):
-            if (same := as_mask(pc.equal(self.values, word))).any():
-                self.refuse(same, id_fault(word))
+            self.refuse(as_mask(pc.equal(self.values, word)), id_fault(word))
         return pc.if_else(pc.equal(self.values, ""), pa.scalar(None, pa.string()), self.values)
 
     def texts(self) -> pa.ChunkedArray:
@@ -146,12 +143,10 @@ class Column:
         except pa.ArrowInvalid:  # such as '+1', ' 1' and '': by Python's own rules, each distinct text once
             encoded = pc.dictionary_encode(self.values).combine_chunks()
             known, codes = [_number(text) for text in encoded.dictionary.to_pylist()], np.asarray(encoded.indices)
-            wrong = np.array([number is None for number in known])[codes]
-            if wrong.any():
-                self.refuse(wrong, "not a number (for dates see 'recbole-hyper prepare' --format=csv --time_format)")
+            wrong = np.array([number is None for number in known], dtype=bool)[codes]
+            self.refuse(wrong, "not a number (for dates see 'recbole-hyper prepare' --format=csv --time_format)")
             numbers = np.array(known, dtype=np.float64)[codes]
-        if np.isinf(numbers).any():
-            self.refuse(np.isinf(numbers), "not a finite number")
+        self.refuse(np.isinf(numbers), "not a finite number")
         return np.asarray(numbers, dtype=np.float64)
 
     def sequences(self, separator: str, numbers: bool) -> list[npt.NDArray[Any]]:
@@ -162,12 +157,13 @@ class Column:
             return [np.array(words) for words in parts]
         read = [[_number(part) for part in words] for words in parts]
         wrong = np.array([any(part is None or not np.isfinite(part) for part in row) for row in read], dtype=bool)
-        if wrong.any():
-            self.refuse(wrong, f"no sequence of finite numbers with {separator!r} between")
+        self.refuse(wrong, f"no sequence of finite numbers with {separator!r} between")
         return [np.array(row, dtype=np.float64) for row in read]
 
-    def refuse(self, wrong: Good, what: str) -> NoReturn:
-        """Raise DataError for the first of the rows that are ``wrong``."""
+    def refuse(self, wrong: Good, what: str) -> None:
+        """Raise DataError for the first of the rows that are ``wrong``, if any."""
+        if not wrong.any():
+            return
         row, count = int(np.flatnonzero(wrong)[0]), int(wrong.sum())
         more = f"; {count} lines are like this" if count > 1 else ""
         value = (self.values[row].as_py() or "")[:_SHOWN]

@@ -97,7 +97,7 @@ def _mapped(folder: Path) -> SequenceStore | None:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """Return a digest of some blocks of each array, the first and the last among them, and the versions of the files."""
+    """Return a digest of some blocks of each array, the first and last among them, and the versions of the files."""
     found, files = hashlib.sha256(), sorted(folder.glob("*.npy"))
     for path in files:
         size = path.stat().st_size

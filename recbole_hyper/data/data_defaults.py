@@ -22,12 +22,9 @@ RULES = (
     *("learning_rate", "weight_decay", "hidden_size", "epochs"),
 )
 _WINDOWS = (50, 100, 200)
-# of the interactions, the share that a window of the newest items must keep
-_KEPT = 0.8
-# a rate for another batch than that of the rule lies between these multiples of the rule's
-_SLOWEST, _FASTEST = 0.25, 4.0
-# log2 of the interactions of an item
-_SPARSE, _DENSE = 4.0, 8.0
+_KEPT = 0.8  # of the interactions, the share that a window of the newest items must keep
+_SLOWEST, _FASTEST = 0.25, 4.0  # bounds, as multiples of the rule's rate, of the rate for another batch
+_SPARSE, _DENSE = 4.0, 8.0  # log2 of the interactions of an item
 _STEPS_OF_AN_EPOCH = 100
 _SMALLEST_BATCH, _LARGEST_BATCH = 32, 512
 FEWEST_EPOCHS, MOST_EPOCHS = 2, 20
@@ -49,11 +46,8 @@ class TrainingStatistics:
         lengths = np.asarray(split.train_lengths)
         learned = lengths[lengths >= 2]
         counts = np.asarray(split.store.matrix(split.train_lengths).sum(axis=0)).ravel()[1:]
-        return cls(
-            n_sequences=len(learned),
-            interactions_per_item=float(counts[counts > 0].mean()) if counts.any() else 0.0,
-            kept=tuple(float(np.minimum(learned, n).sum() / max(1, learned.sum())) for n in _WINDOWS),
-        )
+        kept = tuple(float(np.minimum(learned, n).sum() / max(1, learned.sum())) for n in _WINDOWS)
+        return cls(len(learned), float(counts[counts > 0].mean()) if counts.any() else 0.0, kept)
 
 
 def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: int | None = None) -> dict[str, Any]:
@@ -96,6 +90,4 @@ def auto_keys(config: Mapping[str, Any]) -> list[str]:
 
 def stand_ins(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return values that ``auto`` may turn out to be, for checks before any data are read."""
-    return choose_values(
-        auto_keys(config), TrainingStatistics(n_sequences=1, interactions_per_item=1.0, kept=(1.0, 1.0, 1.0))
-    )
+    return choose_values(auto_keys(config), TrainingStatistics(1, 1.0, (1.0, 1.0, 1.0)))

@@ -41,10 +41,7 @@ class SequenceDataset(SequentialDataset):
     Args:
         config: configuration of the run.
         store: the sequences where they are known already; None reads the atomic files, or the cache.
-        item_features: ``selected_features`` of its items where they are known already; None reads the .item file.
-
-    Attributes:
-        item_features: what a model of this package with ``selected_features`` knows of the items; None for others.
+        item_features: ``selected_features`` of the items, None for a model that has none; None reads the .item file.
 
     Raises:
         DataError: a missing column, no time, a time that is not finite, nothing left after filtering, one item only;
@@ -106,23 +103,20 @@ class SequenceDataset(SequentialDataset):
         self._inter_feat, self._given = table, table is not None
 
     def _frame(self) -> pd.DataFrame:
-        users, items = np.repeat(self.store.users, self.store.lengths), self.store.items.astype(np.int64)
-        return pd.DataFrame(
-            {self.uid_field: users, self.iid_field: items, self.time_field: np.asarray(self.store.times)}
-        )
+        store = self.store
+        columns = (np.repeat(store.users, store.lengths), store.items.astype(np.int64), np.asarray(store.times))
+        return pd.DataFrame(dict(zip((self.uid_field, self.iid_field, self.time_field), columns, strict=True)))
 
     def _interactions(self, lengths: np.ndarray) -> Interaction:
-        store = self.store
-        index = store.prefix_index(lengths)
+        store, index = self.store, self.store.prefix_index(lengths)
         times = store.times[index]
-        return Interaction(
-            {
-                self.uid_field: torch.from_numpy(np.repeat(store.users, lengths)),
-                self.iid_field: torch.from_numpy(store.items[index].astype(np.int64)),
-                # float32 seconds since the first interaction: Unix seconds would be rounded to 64 s
-                self.time_field: torch.from_numpy((times - times.min(initial=np.inf)).astype(np.float32)),
-            }
-        )
+        columns = {
+            self.uid_field: np.repeat(store.users, lengths),
+            self.iid_field: store.items[index].astype(np.int64),
+            # float32 seconds since the first interaction: Unix seconds would be rounded to 64 s
+            self.time_field: (times - times.min(initial=np.inf)).astype(np.float32),
+        }
+        return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
 
     def restrict(self, store: SequenceStore, lengths: np.ndarray) -> SequenceDataset:
         """Return a copy whose interactions are the first ``lengths[row]`` of every row of ``store``."""
@@ -137,12 +131,12 @@ class SequenceDataset(SequentialDataset):
 
     def trained_items(self) -> npt.NDArray[np.bool_]:
         """Return (n_items,) True where an interaction of this part shows an item."""
-        return self.store.counts(self._lengths) > 0
+        return self.store.counts(self.train_lengths) > 0
 
     @property
     def train_lengths(self) -> npt.NDArray[np.int64]:
         """(U,) how many interactions of each row of the store, its first ones, belong to this part."""
-        return self._lengths
+        return self.store.lengths if self._part is None else self._part
 
     def inter_matrix(self, form: str = "coo", value_field: str | None = None) -> Any:
         """Return the sparse (n_users, n_items) matrix of the interactions (no prefix rows need undoing)."""
@@ -151,23 +145,19 @@ class SequenceDataset(SequentialDataset):
     @property
     def inter_num(self) -> int:
         """Number of interactions."""
-        return len(self.inter_feat) if self._given else int(self._lengths.sum())
+        return len(self.inter_feat) if self._given else int(self.train_lengths.sum())
 
     @property
     def item_counter(self) -> Counter:
         """Number of interactions by item id."""
-        return Dataset.item_counter.fget(self) if self._given else _counter(self.store.counts(self._lengths))
+        return Dataset.item_counter.fget(self) if self._given else _counter(self.store.counts(self.train_lengths))
 
     @property
     def user_counter(self) -> Counter:
         """Number of interactions by user id."""
         if self._given:
             return Dataset.user_counter.fget(self)
-        return _counter(np.bincount(self.store.users, weights=self._lengths).astype(np.int64))
-
-    @property
-    def _lengths(self) -> np.ndarray:
-        return self.store.lengths if self._part is None else self._part
+        return _counter(np.bincount(self.store.users, weights=self.train_lengths).astype(np.int64))
 
     def _list_field_properties(self) -> None:
         suffix = self.config["LIST_SUFFIX"]
@@ -187,10 +177,9 @@ class SequenceDataset(SequentialDataset):
         from recbole_hyper.data.loader import case_interaction, window_interaction, windows
         from recbole_hyper.protocols.base import make_split
 
-        split = make_split(self.store, self.config)
+        split, length = make_split(self.store, self.config), self.max_item_list_len
         fields = self.restrict(split.store, split.train_lengths)
         self._list_field_properties()
-        length = self.max_item_list_len
         train = window_interaction(windows(split.store, split.train_lengths, length), length, self.config)
         parts = [case_interaction(cases, length, self.config) for cases in (split.valid, split.test)]
         return [fields.copy(interactions) for interactions in (train, *parts)]
@@ -212,14 +201,10 @@ class FeatureDataset(SequenceDataset):
         self._only_filters = filtering - {name for suffix in files for name in self.source.columns(suffix)}
         Dataset._from_scratch(self)
         require_items(self.item_num - 1, self.source.path("inter"))
-        frame = self.inter_feat
         self._store = SequenceStore.from_interactions(
-            frame[self.uid_field].to_numpy(),
-            frame[self.iid_field].to_numpy(),
-            frame[self.time_field].to_numpy(),
-            self.field2id_token[self.uid_field],
-            self.field2id_token[self.iid_field],
-            part_numbers(self.file_size_list) if self.source.parts else None,
+            *(self.inter_feat[name].to_numpy() for name in (self.uid_field, self.iid_field, self.time_field)),
+            *(self.field2id_token[name] for name in (self.uid_field, self.iid_field)),
+            part_numbers(self.file_size_list) if self.source.parts else None,  # type: ignore[call-arg]
         )
 
     def _load_data(self, token: str, dataset_path: str) -> None:
@@ -232,16 +217,15 @@ class FeatureDataset(SequenceDataset):
         except ValueError as error:
             raise DataError(f"{dataset_path}: the atomic files cannot be read: {error}") from error
         for feature in (self.inter_feat, self.user_feat, self.item_feat):
-            for name in () if feature is None else {*feature}:
-                self.source.restore(feature, name)
+            for name in self.source.escaped_columns & {*(() if feature is None else feature)}:
+                self.source.restore(feature, name)  # type: ignore[arg-type]
         if not self.source.timed:
             self.inter_feat[self.time_field] = np.arange(len(self.inter_feat), dtype=np.float64)
             self.set_field_property(self.time_field, FeatureType.FLOAT, FeatureSource.INTERACTION, 1)
         times = self.inter_feat[self.time_field].to_numpy()
         if not len(times):
             raise nothing_in(path)
-        bad = np.flatnonzero(~np.isfinite(times))
-        if len(bad):
+        if len(bad := np.flatnonzero(~np.isfinite(times))):
             lines = ", ".join(str(line + 2) for line in self.inter_feat.index[bad[:5]])
             raise DataError(
                 f"{path}: {len(bad)} of {len(times)} rows have no finite {self.time_field!r} (first at line "
@@ -274,12 +258,10 @@ class FeatureDataset(SequenceDataset):
         self._rest_fields = fields[~np.isin(fields, list(self._only_filters))]
 
     def _remove_duplication(self) -> None:
-        keep = self.config["rm_dup_inter"]
-        if keep is None:
-            return
-        # RecBole's sort is not stable, so that ties would not stay in file order
-        self.inter_feat.sort_values(self.time_field, kind="stable", inplace=True)
-        self.inter_feat.drop_duplicates([self.uid_field, self.iid_field], keep=keep, inplace=True)
+        if keep := self.config["rm_dup_inter"]:
+            # RecBole's sort is not stable, so that ties would not stay in file order
+            self.inter_feat.sort_values(self.time_field, kind="stable", inplace=True)
+            self.inter_feat.drop_duplicates([self.uid_field, self.iid_field], keep=keep, inplace=True)
 
     def _normalize(self) -> None:
         times = self.inter_feat[self.time_field].copy()
@@ -336,9 +318,8 @@ def dataset_of_model(config: Any, store: SequenceStore | None = None) -> Sequenc
     if replaced := models.overridden(own):
         logger.warning(
             "%s has its own %s, in whose place the protocol splits the data and makes the histories; RecBole's own "
-            "functions after 'import recbole_hyper' run it as it is",
-            *(own.__name__, " and ".join(replaced)),
-        )
+            "functions after 'import recbole_hyper' run it as it is", own.__name__, " and ".join(replaced),
+        )  # fmt: skip
     base = FeatureDataset if store is None else SequenceDataset
     cls = type(own.__name__, (own, base), {"_known_store": store, **{name: getattr(base, name) for name in replaced}})
     return cls(config)
@@ -353,9 +334,9 @@ def stored(config: Any) -> SequenceStore:
     require_files(config)
     source = Source.of(config)
     aliases = {*(config["alias_of_user_id"] or ()), *(config["alias_of_item_id"] or ())}
-    # histories are numbered as items anyway
-    given = source.has_histories
-    if aliases - ({source.list_field} if given else set()) or (filtered_by_recbole(source) and not given):
+    if source.has_histories:  # which are numbered as items anyway
+        aliases -= {source.list_field}
+    if aliases or (filtered_by_recbole(source) and not source.has_histories):
         return FeatureDataset(config).store
     return cache.cached(source, read_store) if config["use_cache"] else read_store(source)
 

@@ -12,8 +12,8 @@ from recbole_hyper.errors import ConfigError, DataError
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
-
-
+COUNTS = ("interactions", "distinct")
+DUPLICATES = ("keep", "first", "last", "exact")
 _NUMBER = r"\s*[+-]?(?:inf|[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+\.)\s*"
 _INTERVALS = re.compile(rf"\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*(?:;\s*[\[(]{_NUMBER},{_NUMBER}[\])]\s*)*")
 
@@ -61,7 +61,6 @@ def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> 
 
 
 FILTERS = {"k_core": k_core, "single_pass": single_pass}
-COUNTS = ("interactions", "distinct")
 
 
 def filtered(
@@ -86,9 +85,6 @@ def filtered(
         good_items = np.bincount(some_items[mask], minlength=int(items.max()) + 1) > 0
         mask = good_users[users] & good_items[items]
     return mask
-
-
-DUPLICATES = ("keep", "first", "last", "exact")
 
 
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:

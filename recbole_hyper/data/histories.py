@@ -35,25 +35,17 @@ def history_steps(cases: Prefixes) -> tuple[scipy.sparse.csr_matrix, npt.NDArray
     """
     store = cases.store
     goes_on = np.zeros(len(cases), dtype=bool)
-    goes_on[1:] = (
-        (cases.rows[1:] == cases.rows[:-1])
-        & (cases.starts[1:] == cases.starts[:-1])
-        & (cases.ends[1:] >= cases.ends[:-1])
-    )
+    goes_on[1:] = (np.diff(cases.rows) == 0) & (np.diff(cases.starts) == 0) & (np.diff(cases.ends) >= 0)
     begins = cases.starts.copy()
     begins[1:][goes_on[1:]] = cases.ends[:-1][goes_on[1:]]
     lengths = cases.ends - begins
     items = store.items[ranges(store.offsets[cases.rows] + begins, lengths)].astype(np.int64)
     owners = np.repeat(np.arange(len(cases)), lengths)
-    groups = np.cumsum(~goes_on)
-    _, first = np.unique(groups[owners] * store.n_items + items, return_index=True)
+    _, first = np.unique(np.cumsum(~goes_on)[owners] * store.n_items + items, return_index=True)
     first.sort()
     counts = np.bincount(owners[first], minlength=len(cases))
-    matrix = scipy.sparse.csr_matrix(
-        (np.ones(len(first), dtype=np.float32), items[first], np.concatenate([[0], np.cumsum(counts)])),
-        shape=(len(cases), store.n_items),
-    )
-    return matrix, goes_on
+    entries = np.ones(len(first), dtype=np.float32), items[first], np.concatenate([[0], np.cumsum(counts)])
+    return scipy.sparse.csr_matrix(entries, shape=(len(cases), store.n_items)), goes_on
 
 
 def history_items(cases: Prefixes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

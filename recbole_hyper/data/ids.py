@@ -73,12 +73,13 @@ def as_text(values: pa.Array) -> pa.Array:
     except pa.ArrowNotImplementedError as error:
         raise DataError(f"a column of {kind} is neither text nor numbers; ids are one of both") from error
     except pa.ArrowInvalid:
-        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
+        return pa.array([decoded(value) for value in values.to_pylist()], pa.string())
 
 
-def _decoded(value: bytes | None) -> str | None:
+def decoded(value: Any) -> Any:
+    """Return bytes as text, None where they are not UTF-8; other values as they are."""
     try:
-        return None if value is None else value.decode("utf-8")
+        return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         return None
 

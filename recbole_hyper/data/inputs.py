@@ -90,7 +90,7 @@ def read_histories(values: Any, own: Names, times: Any = None, unit: str | None 
 def of_table(table: Table, unit: str | None = None) -> Histories:
     """Return the histories of a table of interactions, by user in order of appearance; times in ``unit``."""
     found, columns = table.read_all(unit), table.columns
-    users, items = (single(column).dictionary_encode() for column in (found.users, found.items))  # type: ignore[arg-type]
+    users, items = (single(column).dictionary_encode() for column in (found.users, found.items))
     codes, item_codes = np.asarray(users.indices), np.asarray(items.indices, dtype=np.int64)
     order = np.lexsort((codes,) if found.times is None else (found.times, codes))
     names = text_array(users.dictionary)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +15,13 @@ from recbole_hyper.data.sequences import grouped
 from recbole_hyper.data.tables import Checked
 from recbole_hyper.errors import DataError
 
-Codes = npt.NDArray[np.int32]
-
 
 @dataclass
 class Interactions:
     """Columns of equal length; users and items are codes into their token arrays."""
 
-    users: Codes  # (n,) int32 codes, numbered by first appearance in the source
-    items: Codes  # (n,) int32 codes, likewise
+    users: npt.NDArray[np.int32]  # (n,) codes, numbered by first appearance in the source
+    items: npt.NDArray[np.int32]  # (n,) codes, likewise
     times: npt.NDArray[np.float64]  # (n,) float64, Unix seconds (or positions, where the source has no times)
     ratings: npt.NDArray[np.float32] | None  # (n,) float32, or None where the source has none
     user_tokens: pa.Array  # the source's names of the users, by code; may name users that no row has any more
@@ -96,29 +93,22 @@ def joined(blocks: Iterable[Checked]) -> Interactions:
     Where no times were read, a row's is its number in the file, from 1.
     """
     users, items = Tokens(), Tokens()
-    before = 0
+    before, times, ratings = 0, [np.zeros(0)], []
 
     def numbered(block: Checked) -> Checked:
         items.add(block.items)
         return replace(block, items=None)
 
-    times: list[npt.NDArray[np.float64]] = []
-    ratings: list[npt.NDArray[np.float32]] = []
     # one thread for the items, this one for the users
     for block in mapped(numbered, blocks, threads=1):
         users.add(block.users)
-        count = len(block.lines)
-        times.append(np.arange(before + 1.0, before + 1 + count) if block.times is None else block.times)
-        before += count
+        after = before + len(block.lines)
+        times.append(np.arange(before + 1.0, after + 1.0) if block.times is None else block.times)
+        before = after
         if block.ratings is not None:
             ratings.append(block.ratings)
-    (user_codes, user_tokens), (item_codes, item_tokens) = users.joined(), items.joined()
-    return Interactions(
-        user_codes, item_codes, _joined(times), _joined(ratings) if ratings else None, user_tokens, item_tokens
-    )
-
-
-def _joined(chunks: list[npt.NDArray]) -> Any:
-    whole = np.concatenate([np.zeros(0), *chunks]) if not chunks else np.concatenate(chunks)
-    chunks.clear()
-    return whole
+    user_codes, user_tokens = users.joined()
+    item_codes, item_tokens = items.joined()
+    rated = np.concatenate(ratings) if ratings else None
+    ratings.clear()
+    return Interactions(user_codes, item_codes, np.concatenate(times), rated, user_tokens, item_tokens)

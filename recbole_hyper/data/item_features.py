@@ -19,7 +19,7 @@ import scipy.sparse
 from recbole_hyper.config.checks import DIVERSITY
 from recbole_hyper.data.atomic import typed_header
 from recbole_hyper.data.ids import Ids, text_array
-from recbole_hyper.data.sequences import binary_matrix, read_texts, write_array, write_texts
+from recbole_hyper.data.sequences import binary_matrix, ranges, read_texts, write_array, write_texts
 from recbole_hyper.data.source import Source
 from recbole_hyper.errors import DataError, did_you_mean
 from recbole_hyper.files import read_json, write_json
@@ -97,11 +97,9 @@ class ItemFeatures:
 
         DataError for a column that is missing.
         """
-        missing = [column.name for column in self.columns if column.name not in table.column_names]
-        if missing:
-            raise DataError(
-                f"new items need the features {', '.join(missing)}; the table has {', '.join(table.column_names)}"
-            )
+        if missing := [column.name for column in self.columns if column.name not in table.column_names]:
+            has = ", ".join(table.column_names)
+            raise DataError(f"new items need the features {', '.join(missing)}; the table has {has}")
         found = [column.extended(table[column.name], separator) for column in self.columns]
         for column, unknown in found:
             if unknown:
@@ -180,15 +178,13 @@ def read_item_features(
     if frame.empty:
         raise DataError(f"{path} holds no line of any of the {len(item_tokens) - 1} items of the interactions")
     order = np.argsort(numbers)  # codes follow the item ids, not the lines of the file
-    frame, rows = frame.iloc[order], _Rows(path, numbers[order], len(item_tokens))
-    return ItemFeatures(
-        tuple(
-            _tokens(rows, name, kind, frame[name])
-            if kind in TOKENS
-            else _numbers(rows, name, kind, frame[name], standardize)
-            for name, kind in kinds.items()
-        )
-    )
+    frame, columns = frame.iloc[order], []
+    for name, kind in kinds.items():
+        try:
+            columns.append(_encoded(frame[name], name, kind, numbers[order], len(item_tokens), standardize))
+        except ValueError as error:
+            raise DataError(f"{path}: the feature {name!r} {error}; take it out of selected_features") from error
+    return ItemFeatures(tuple(columns))
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -213,52 +209,40 @@ def diversity_tokens(config: Any, item_tokens: npt.NDArray[np.str_]) -> scipy.sp
     return scipy.sparse.hstack(parts, format="csr")
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Which item each line of the file is of."""
-
-    path: Path
-    numbers: npt.NDArray[np.int64]
-    n_items: int
-
-    def fault(self, name: str, what: str) -> DataError:
-        return DataError(f"{self.path}: the feature {name!r} {what}; take it out of selected_features")
-
-
-def _tokens(rows: _Rows, name: str, kind: str, values: pd.Series) -> ItemColumn:
-    """Return codes in order of first appearance."""
-    # the tokens of all lines, and how many each has
-    parts, lengths = values.to_numpy(), np.ones(len(values), dtype=np.int64)
-    if kind == "token_seq":
-        parts, lengths = np.concatenate([*parts, []]), np.array([len(part) for part in parts], dtype=np.int64)
-    codes, different = pd.factorize(parts.astype(object))
-    if len(different) < 2:
-        raise rows.fault(name, f"has {len(different)} value{'s' * (len(different) != 1)} over all items")
-    table = np.zeros((rows.n_items, max(1, int(lengths.max()))), dtype=np.int32)
-    columns = np.arange(len(parts)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    table[np.repeat(rows.numbers, lengths), columns] = codes + 1  # a missing value has code -1
-    return ItemColumn(name, kind, table, len(different) + 1, text_array(different))
-
-
-def _numbers(rows: _Rows, name: str, kind: str, values: pd.Series, standardize: bool) -> ItemColumn:
+def _encoded(
+    values: pd.Series, name: str, kind: str, rows: npt.NDArray[np.int64], n_items: int, standardize: bool
+) -> ItemColumn:
+    """Return the values of the items ``rows`` as a column; ValueError with what is wrong with them."""
+    if kind in TOKENS:
+        # the tokens of all lines, and how many each has; codes in order of first appearance
+        parts, lengths = values.to_numpy(), np.ones(len(values), dtype=np.int64)
+        if kind == "token_seq":
+            parts, lengths = np.concatenate([*parts, []]), np.array([len(part) for part in parts], dtype=np.int64)
+        codes, different = pd.factorize(parts.astype(object))
+        if len(different) < 2:
+            raise ValueError(f"has {len(different)} value{'s' * (len(different) != 1)} over all items")
+        table = np.zeros((n_items, max(1, int(lengths.max()))), dtype=np.int32)
+        columns = ranges(np.zeros_like(lengths), lengths)
+        table[np.repeat(rows, lengths), columns] = codes + 1  # a missing value has code -1
+        return ItemColumn(name, kind, table, len(different) + 1, text_array(different))
     if kind == "float":
         numbers = values.to_numpy(dtype=np.float64)[:, None]
         there = np.isfinite(numbers[:, 0])
+        numbers = numbers[there]
     else:
         lengths = np.array([len(part) for part in values])
         there, widths = lengths > 0, np.unique(lengths[lengths > 0])
         if len(widths) > 1:
             line = int(values.index[np.flatnonzero(there & (lengths != lengths[there][0]))[0]]) + 2
-            raise rows.fault(name, f"has sequences of {len(widths)} lengths (first other one at line {line})")
+            raise ValueError(f"has sequences of {len(widths)} lengths (first other one at line {line})")
         numbers = np.stack(values[there].to_list()) if there.any() else np.zeros((0, 1))
-    numbers = numbers[there] if kind == "float" else numbers
     if len(numbers) < 2 or not (numbers != numbers[0]).any():
-        raise rows.fault(name, "has fewer than two different values")
+        raise ValueError("has fewer than two different values")
     with np.errstate(over="ignore", invalid="ignore"):
         moved = (numbers.mean(), numbers.std()) if kind == "float" and standardize else (0.0, 1.0)
         numbers = (numbers - moved[0]) / moved[1]
     if not np.isfinite(moved).all() or np.abs(numbers).max() > np.finfo(np.float32).max:
-        raise rows.fault(name, "has numbers that float32 does not hold")
-    table = np.zeros((rows.n_items, numbers.shape[1]), dtype=np.float32)
-    table[rows.numbers[there]] = numbers
+        raise ValueError("has numbers that float32 does not hold")
+    table = np.zeros((n_items, numbers.shape[1]), dtype=np.float32)
+    table[rows[there]] = numbers
     return ItemColumn(name, kind, table, table.shape[1], np.array(moved))

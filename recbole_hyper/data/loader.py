@@ -1,7 +1,8 @@
 """Split -> batches: right-padded windows with every position supervised, and RecBole's (prefix, target) rows."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,13 @@ def gather(
     store: SequenceStore, rows: Int64, starts: Int64, ends: Int64, width: int, times: bool = False
 ) -> npt.NDArray:
     """Return the (n, width) int64 items, or float64 ``times``, of ``starts .. ends - 1`` of each row, 0 at padding."""
-    values = store.times if times else store.items
+    values, kind = (store.times, np.float64) if times else (store.items, np.int64)
     columns = np.arange(width)
     inside = columns < (ends - starts)[:, None]
     if not len(values):
-        return np.zeros(inside.shape, dtype=np.float64 if times else np.int64)
+        return np.zeros(inside.shape, dtype=kind)
     index = np.where(inside, (store.offsets[rows] + starts)[:, None] + columns, 0)
-    return np.where(inside, values[index], 0).astype(np.float64 if times else np.int64, copy=False)
+    return np.where(inside, values[index], 0).astype(kind, copy=False)
 
 
 def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
@@ -66,20 +67,18 @@ def case_interaction(cases: Cases, width: int, config: Any) -> Interaction:
     An encoder that reads times gets those of the histories too. A RecBole model of others gets them as RecBole gives
     them: in float32, which rounds Unix seconds to 64 or 128 s, and with the time of the target.
     """
-    times = cases.times if is_third_party(config.model_class) else None
-    return _interaction(cases, width, config, cases.targets, times)
+    return _interaction(cases, width, config, cases.targets, lambda: cases.times)
 
 
 def history_interaction(histories: Prefixes, width: int, config: Any) -> Interaction:
     """Return :func:`case_interaction` of histories without a target: RecBole's columns of it hold 1 everywhere."""
     ones = np.ones(len(histories))
-    return _interaction(histories, width, config, ones, ones if is_third_party(config.model_class) else None)
+    return _interaction(histories, width, config, ones, lambda: ones)
 
 
 def _interaction(
-    histories: Prefixes, width: int, config: Any, targets: npt.NDArray, times: npt.NDArray | None
+    histories: Prefixes, width: int, config: Any, targets: npt.NDArray, times: Callable[[], npt.NDArray]
 ) -> Interaction:
-    """Return histories with the given columns of their targets; ``times`` are left out for None."""
     store, rows, ends = histories.store, histories.rows, histories.ends
     item, time, suffix = config["ITEM_ID_FIELD"], config["TIME_FIELD"], config["LIST_SUFFIX"]
     starts = np.maximum(ends - width, histories.starts)
@@ -91,9 +90,9 @@ def _interaction(
     }
     if reads_times(config):
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True)
-    elif times is not None:
+    elif is_third_party(config.model_class):
         columns[time + suffix] = gather(store, rows, starts, ends, width, times=True).astype(np.float32)
-        columns[time] = times.astype(np.float32)
+        columns[time] = times().astype(np.float32)
     return Interaction({name: torch.from_numpy(column) for name, column in columns.items()})
 
 
@@ -164,8 +163,11 @@ class WindowLoader(BatchLoader):
         super().__init__(dataset, config)
         self.store, self.train_lengths = store, train_lengths
         self.max_length, self.rule = int(config["MAX_ITEM_LIST_LENGTH"]), config["train_windows"]
-        self._windows = windows(store, train_lengths, self.max_length, self.rule, self.generator)
+        self._draw()
         self.count = len(self._windows)
+
+    def _draw(self) -> None:
+        self._windows = windows(self.store, self.train_lengths, self.max_length, self.rule, self.generator)
 
     def share(self, rank: int, size: int) -> Iterator[tuple[Interaction, bool]]:
         """Yield of each batch the rows ``rank``, ``rank + size``, ...; no other is read from the store.
@@ -186,7 +188,7 @@ class WindowLoader(BatchLoader):
 
     def _begin(self) -> None:
         if self.rule == "random":
-            self._windows = windows(self.store, self.train_lengths, self.max_length, self.rule, self.generator)
+            self._draw()
 
     def _make(self, index: Int64) -> Interaction:
         part = self._windows[index]
@@ -223,10 +225,9 @@ class PrefixLoader(BatchLoader):
     def view(self) -> Any:
         """Return the dataset with RecBole's table of prefixes as ``inter_feat``, whose rows are made when read."""
         view = self.dataset.copy(PrefixTable(self.store, self._rows, self._ends, self.width, self.config))
-        # a user's first interaction is no row of the table, but still a training interaction
-        view.inter_matrix = self.dataset.inter_matrix
-        view.history_item_matrix = self.dataset.history_item_matrix
-        view.history_user_matrix = self.dataset.history_user_matrix
+        for name in ("inter_matrix", "history_item_matrix", "history_user_matrix"):
+            # a user's first interaction is no row of the table, but still a training interaction
+            setattr(view, name, getattr(self.dataset, name))
         return view
 
     def _make(self, index: Int64) -> Interaction:
@@ -249,35 +250,32 @@ class PrefixTable(Interaction):
         self, store: SequenceStore, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], width: int, config: Any
     ) -> None:
         item = config["ITEM_ID_FIELD"]
-        super().__init__(
-            {
-                config["USER_ID_FIELD"]: torch.from_numpy(store.users[rows]),
-                item: torch.from_numpy(store.items[store.offsets[rows] + ends].astype(np.int64)),
-                config["ITEM_LIST_LENGTH_FIELD"]: torch.from_numpy(np.minimum(ends, width).astype(np.int64)),
-            }
-        )
+        columns = {
+            config["USER_ID_FIELD"]: store.users[rows],
+            item: store.items[store.offsets[rows] + ends].astype(np.int64),
+            config["ITEM_LIST_LENGTH_FIELD"]: np.minimum(ends, width).astype(np.int64),
+        }
+        super().__init__({name: torch.from_numpy(column) for name, column in columns.items()})
         self._column = _Histories(store, rows, ends, width)
         self._list_field = item + config["LIST_SUFFIX"]
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, str) and index == self._list_field:
-            return self._column
-        return super().__getitem__(index)
+        return self._column if isinstance(index, str) and index == self._list_field else super().__getitem__(index)
 
 
+@dataclass
 class _Histories:
     """The column of right-padded histories: ``[row]`` gives (width,), ``[rows]`` gives (n, width)."""
 
-    def __init__(
-        self, store: SequenceStore, rows: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], width: int
-    ) -> None:
-        self.store, self.rows, self.ends, self.width = store, rows, ends, width
+    store: SequenceStore
+    rows: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    width: int
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        rows = np.atleast_1d(self.rows[index]).astype(np.int64)
-        ends = np.atleast_1d(self.ends[index]).astype(np.int64)
+        rows, ends = (np.atleast_1d(part[index]).astype(np.int64) for part in (self.rows, self.ends))
         items = torch.from_numpy(gather(self.store, rows, np.maximum(ends - self.width, 0), ends, self.width))
         return items if np.ndim(self.rows[index]) else items[0]

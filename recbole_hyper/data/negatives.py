@@ -13,14 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-# after so many rounds of redrawing, what still collides is drawn exactly from the allowed items
-_ROUNDS = 8
-# draws that are checked at once
-_CELLS = 1 << 18
-# cells of a table of users x items (bool) that spares a binary search for each draw
-_TABLE_CELLS = 1 << 22
-# cells of the allowed-items mask that the exact draw holds at once
-_MASK_CELLS = 1 << 24
+_ROUNDS = 8  # after so many rounds of redrawing, what still collides is drawn exactly from the allowed items
+_CELLS = 1 << 18  # draws that are checked at once
+_TABLE_CELLS = 1 << 22  # cells of a table of users x items (bool) that spares a binary search for each draw
+_MASK_CELLS = 1 << 24  # cells of the allowed-items mask that the exact draw holds at once
 
 
 class NegativeSampler:
@@ -90,7 +86,7 @@ class BoundNegatives:
         come twice for a position. ValueError for k below 1, or more than the allowed items without replacement.
         """
         targets = self._targets.unsqueeze(1)
-        if self._targets.device.type == "cpu":
+        if targets.is_cpu:
             return self._draw(k, self._rows, targets, exclude_seen, replacement)
         row = torch.arange(len(targets), device=targets.device)
         return self._draw_on_device(k, self._rows, row, lambda: targets, exclude_seen, replacement)
@@ -101,7 +97,7 @@ class BoundNegatives:
         A set avoids all targets of its sequence. Arguments and errors as in ``per_position``.
         """
         every = torch.arange(len(self._users), device=self._rows.device)
-        if self._rows.device.type == "cpu":
+        if self._rows.is_cpu:
             return self._draw(k, every, self._targets_by_sequence(), exclude_seen, replacement), self._rows
         by_sequence = self._targets_by_sequence
         return self._draw_on_device(k, every, self._rows, by_sequence, exclude_seen, replacement), self._rows
@@ -166,14 +162,9 @@ class BoundNegatives:
         return drawn
 
     def _draw_on_device(
-        self,
-        k: int,
-        sequences: Tensor,
-        row_of_target: Tensor,
-        avoid: Callable[[], Tensor],
-        exclude_seen: bool,
+        self, k: int, sequences: Tensor, row_of_target: Tensor, avoid: Callable[[], Tensor], exclude_seen: bool,
         replacement: bool,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Draw as :meth:`_draw`, in rounds that do not wait to see whether they were needed.
 
         ``row_of_target`` (n,) is the row of the result that avoids each target; ``avoid`` lists (m, w) by row what

@@ -12,7 +12,6 @@ from recbole_hyper.data.sequences import SequenceStore, ranges
 _BYTES_OF_A_PAIR = 64
 # bytes of an entry of the sparse matrix while two of them are added
 _BYTES_OF_AN_ENTRY = 32
-# keys of pairs fit an int64
 _LARGEST_KEY = 1 << 62
 
 
@@ -46,36 +45,25 @@ def pair_counts(
     """
     n_items = store.n_items
     kept, totals = [], np.zeros(n_items)
-    for first, stop in _item_ranges(store.counts(lengths), window, memory_budget):
+    # an interaction has at most 2 x window neighbours; keys of pairs fit an int64
+    entries, pairs = (2 * window * _BYTES_OF_AN_ENTRY) * store.counts(lengths), (window * _BYTES_OF_A_PAIR) * lengths
+    for first, stop in _stretches(entries, memory_budget):
         counts = scipy.sparse.csr_matrix((stop - first, n_items))
-        for block in _blocks(store, lengths, window, memory_budget):
-            counts = counts + _counts_of(store, lengths, block, window, (first, stop))
+        for block in _stretches(pairs, memory_budget, max(1, _LARGEST_KEY // n_items**2)):
+            counts = counts + _counts_of(store, lengths, slice(*block), window, (first, stop))
         totals[first:stop] = np.asarray(counts.sum(axis=1)).ravel()
         kept.append(_largest(counts.tocsr(), neighbours))
     return scipy.sparse.vstack(kept, format="csr", dtype=np.float32), totals.astype(np.float32)
 
 
-def _item_ranges(counts: npt.NDArray[np.int64], window: int, budget: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of items whose rows fit the budget: an interaction has at most 2 x window neighbours."""
-    load = np.cumsum(counts * (2 * window * _BYTES_OF_AN_ENTRY))
-    first = 0
-    while first < len(counts):
-        before = load[first - 1] if first else 0
-        stop = max(first + 1, int(np.searchsorted(load, before + budget, side="right")))
-        yield first, min(stop, len(counts))
-        first = min(stop, len(counts))
-
-
-def _blocks(store: SequenceStore, lengths: npt.NDArray[np.int64], window: int, budget: int) -> Iterator[slice]:
-    """Yield rows of the store whose pairs fit the budget, and whose keys fit an int64; at least one row."""
-    load = np.cumsum(lengths * (window * _BYTES_OF_A_PAIR))
-    most_rows = max(1, _LARGEST_KEY // store.n_items**2)
-    first = 0
+def _stretches(sizes: npt.NDArray[np.int64], budget: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield ranges of entries, at least one and at most ``most``, whose sizes together fit the budget."""
+    load, first = np.cumsum(sizes), 0
     while first < len(load):
         before = load[first - 1] if first else 0
         stop = max(first + 1, int(np.searchsorted(load, before + budget, side="right")))
-        stop = min(stop, first + most_rows, len(load))
-        yield slice(first, stop)
+        stop = min(stop, len(load), first + (most or len(load)))
+        yield first, stop
         first = stop
 
 

@@ -20,7 +20,7 @@ from recbole_hyper.data import guess, times
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
 from recbole_hyper.data.formats import FIELDS, Format, Layout, find
-from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, holds_nul, id_fault, to_strings
+from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, holds_nul, id_fault, to_strings
 from recbole_hyper.data.parsers import Frame, Rows, Source, parsed, pieces
 from recbole_hyper.data.where import Where
 from recbole_hyper.errors import DataError
@@ -232,7 +232,7 @@ def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) ->
     """Count a row that cannot be read, with the reason."""
     line, column = int(rows.lines[row]), (form.columns or {}).get(bad)
     given = {name: rows.columns[name][row].as_py() for name in _SHOWN if name in rows.columns}
-    texts = {name: _text(value) for name, value in given.items()}
+    texts = {name: decoded(value) for name, value in given.items()}
     value, text, of_ids = given[bad], texts[bad], bad.endswith("_id")
     missing = of_ids and form.missing_ids == "drop" and str(text or "").strip() in ("", *MISSING_IDS)
     if isinstance(malformed, Refused):
@@ -251,11 +251,3 @@ def _tell(rows: Rows, row: int, bad: str, form: Format, malformed: Malformed) ->
     shown = [given[name].decode("utf-8", "backslashreplace") if text is None and given[name] else text
              for name, text in texts.items()]  # fmt: skip
     malformed.add(line, reason, "\t".join(map(str, shown)))
-
-
-def _text(value: Any) -> Any:
-    """Return bytes as text, None where they are not UTF-8; other values as they are."""
-    try:
-        return value.decode("utf-8") if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        return None

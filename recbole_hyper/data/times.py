@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from typing import Any
@@ -183,15 +184,17 @@ def in_unit(values: pa.Array, unit: str | None) -> Seconds:
     """
     if values.null_count:
         raise DataError(f"times: {values.null_count} are missing")
-    sample, form = values.slice(0, 10_000), None
+    form: str | None = "iso"
     if _numeric(values):
         numbers, good = to_numbers(values)
         if not is_text(values.type) or (len(good) and good.mean() >= 0.5):
             if not good.all():
                 raise DataError(f"times: {int((~good).sum())} are not finite")
-            if unit is None or not _dated(sample):
+            form = None
+            with contextlib.suppress(DataError):  # no dates in any unit, nor as 20190131
+                form = guessed_time_format(values.slice(0, 10_000))
+            if unit is None or form is None or (form in UNITS and unit_of_times(numbers[:10_000]) is None):
                 return numbers
-            form = guessed_time_format(sample)
     seconds, good = to_seconds(values, form or "iso")
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
@@ -199,12 +202,3 @@ def in_unit(values: pa.Array, unit: str | None) -> Seconds:
     if unit is None:
         raise DataError("times: the run was trained on steps, not on dates; give numbers like those")
     return seconds * UNITS[unit]
-
-
-def _dated(sample: pa.Array) -> bool:
-    """Return whether numbers are dates, in any unit or as 20190131."""
-    try:
-        form = guessed_time_format(sample)
-    except DataError:
-        return False
-    return form not in UNITS or unit_of_times(to_numbers(sample)[0]) is not None

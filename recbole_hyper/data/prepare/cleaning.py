@@ -36,8 +36,7 @@ class Cleaning:
 
     def check(self) -> None:
         """Raise DataError for a value that is not allowed; cheap, so that it comes before the reading."""
-        allowed = {"duplicates": DUPLICATES, "filter": ("none", *FILTERS), "count": COUNTS}
-        for key, values in allowed.items():
+        for key, values in {"duplicates": DUPLICATES, "filter": ("none", *FILTERS), "count": COUNTS}.items():
             if getattr(self, key) not in values:
                 raise DataError(f"{key}={getattr(self, key)!r} is unknown; allowed: {', '.join(values)}")
         if self.min_user < 0 or self.min_item < 0:
@@ -46,9 +45,8 @@ class Cleaning:
             raise DataError("min_user and min_item need --filter=k_core or --filter=single_pass")
         if self.session_gap is not None:
             gap_seconds(self.session_gap)
-        for bound in (self.since, self.until):
-            if bound is not None:
-                seconds(bound)
+        for bound in {self.since, self.until} - {None}:
+            seconds(str(bound))
 
 
 def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tuple[str, int]]]:
