@@ -46,10 +46,7 @@ def damage_named(name: object) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One raw file: ``path`` on disk and, where that is an archive, the name of the ``member`` inside.
-
-    ``parts`` are the files of a folder ``path`` that are read as one, in order.
-    """
+    """A raw file: ``path`` and, in an archive, its ``member``; ``parts`` of a folder are read as one file."""
 
     path: Path
     member: str | None = None
@@ -202,10 +199,7 @@ def parts_of(source: Path, files: Sequence[SourceFile]) -> SourceFile | None:
 
 
 def pick(files: Sequence[SourceFile], patterns: Sequence[str]) -> SourceFile | None:
-    """Return the file that fits the first pattern that any file fits, or None; DataError where several fit it.
-
-    A plain file wins over the same file inside an archive.
-    """
+    """Return the file that fits the first pattern that any fits, a plain one first, or None; DataError for several."""
     for pattern in patterns:
         chosen = [file for file in files if matches(file.name, pattern)]
         chosen = [file for file in chosen if file.member is None] or chosen

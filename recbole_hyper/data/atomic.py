@@ -66,11 +66,10 @@ def read_atomic(
 ) -> pd.DataFrame:
     """Read ``columns`` (name: type) of an atomic file, a row per line that is not blank.
 
-    Tokens are text, floats float64 (NaN where missing), sequences an array per row; the index is the number of the line
-    less 2. Values of the token columns ``ids`` are any text that is not empty; in others an empty value and pandas'
-    words for one (NA, null, ...) are missing. ``lenient`` reads as RecBole: an empty id is missing, what a line holds
-    beyond the columns of the header is left out, and what it lacks is missing. DataError, with the number of the line,
-    for a line or a value that cannot be read.
+    Tokens are text, floats float64 (NaN where missing), sequences an array per row; the index is the line's number less
+    2. Values of the token columns ``ids`` are any text but an empty one; in others an empty value and pandas' words for
+    one are missing. ``lenient`` reads as RecBole: an empty id is missing, and lines are cut or filled to the width of
+    the header. DataError, with the line, for what cannot be read.
     """
     form = replace(opened(path, separator, encoding), columns={name: name for name in columns})
     refused, uneven = Refused(str(path)), []

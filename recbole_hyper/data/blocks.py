@@ -30,10 +30,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records of a file; ``first`` is the number of the first line, from 1.
-
-    ``ends`` has the position after each record where some take several lines; None where each record is one line.
-    """
+    """Whole records from line ``first`` on, and the positions after each where some take several lines."""
 
     data: bytes
     first: int
@@ -57,9 +54,9 @@ class Block:
 def blocks(stream: BinaryIO, name: str, *, end: bytes = b"\n", quotes: str = "", size: int = 0) -> Iterator[Block]:
     """Yield the stream, less a byte order mark, in blocks of about ``size`` bytes (0: a small one and then large ones).
 
-    They stop after an ``end``, which the last one may lack; DataError where there is none for more than ``LONGEST``
-    bytes. ``quotes`` is the separator of values that may be in double quotes and then contain line ends, "" for none;
-    DataError for one that spans lines and is not closed as such values are. Lines that end with CR alone end with LF.
+    They stop after an ``end``, which the last one may lack. ``quotes`` is the separator of values that may be in double
+    quotes and then contain line ends, "" for none. Lines that end with CR alone end with LF. DataError for more than
+    ``LONGEST`` bytes without an end, and for a value that spans lines and is not closed.
     """
     carry, first, wanted, returns = b"", 1, size or FIRST_BYTES, False
     while data := stream.read(wanted):
@@ -123,10 +120,7 @@ def mapped(work: Callable[[Given], Made], pieces: Iterable[Given], threads: int 
 
 
 class Malformed:
-    """Counter of the unreadable lines of the file ``name``, or of a piece of it, which keeps the first ones.
-
-    ``max_share`` is the largest accepted share of them among all lines, 0 to 1; ``part`` is the file of a folder.
-    """
+    """Counts the unreadable lines of a file or, ``part``, of one in a folder; ``max_share`` of all are accepted."""
 
     place = "line {}"  # what a message calls a row
 

@@ -71,10 +71,7 @@ def known_digest(path: Path) -> str:
 
 
 def _mapped(folder: Path) -> SequenceStore | None:
-    """Return the store in a folder, None where there is none, or none any more.
-
-    Some blocks of each file are compared at every opening, and all of them where a file was touched since the last.
-    """
+    """Return the store in a folder, None where there is none, or none any more: some blocks are compared each time."""
     if not folder.is_dir():
         return None
     try:

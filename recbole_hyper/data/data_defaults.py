@@ -54,11 +54,10 @@ def choose_values(keys: Sequence[str], statistics: TrainingStatistics, batch: in
     """Return what ``auto`` is for each of ``keys``, of ``RULES``.
 
     From sparse data to dense, the width is 64 and then 128, dropout falls from .5 to .3, weight decay from 1e-4 to 0,
-    and the rate, which is the highest of a cosine, for Adam, from .005 to .002. The window is the least of 50, 100 and
-    200 that keeps four fifths of the interactions (200 where none does), the batch the power of two, from 32 to 512,
-    that makes an epoch about a hundred steps. For another ``batch``, that the user gives, the rate is multiplied by the
-    square root of how many times larger it is (Adam's rule, Malladi et al. 2022), a quarter to four times. There are
-    20 epochs, or as many as have 20,000 steps together, but at least 2.
+    and the rate, for Adam and the highest of a cosine, from .005 to .002. The window is the least of 50, 100 and 200
+    that keeps four fifths of the interactions, the batch the power of two that makes an epoch about a hundred steps. A
+    ``batch`` of the user multiplies the rate by the square root of its ratio (Adam's rule, Malladi et al. 2022). There
+    are 20 epochs, or as many as have 20,000 steps together, but at least 2.
     """
     # 0 up to 16 interactions an item, 1 from 256, and between them the share of the way in their logarithm
     share = (math.log2(max(statistics.interactions_per_item, 1.0)) - _SPARSE) / (_DENSE - _SPARSE)

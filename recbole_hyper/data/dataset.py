@@ -170,9 +170,8 @@ class SequenceDataset(SequentialDataset):
     def build(self) -> list[SequenceDataset]:
         """Return RecBole's [train, valid, test] datasets for its own, unmodified loaders and trainer.
 
-        A training row is a window of at most MAX_ITEM_LIST_LENGTH targets: inputs in ``item_id_list``, targets in
-        ``target_list`` (0 where there is none). Validation and test rows are those of RecBole: the history in
-        ``item_id_list``, its length in ``item_length``, the target in ``item_id``.
+        A training row is a window: inputs in ``item_id_list``, targets in ``target_list`` (0 where there is none).
+        Validation and test rows are those of RecBole: history, its length, target.
         """
         from recbole_hyper.data.loader import case_interaction, window_interaction, windows
         from recbole_hyper.protocols.base import make_split
@@ -186,10 +185,7 @@ class SequenceDataset(SequentialDataset):
 
 
 class FeatureDataset(SequenceDataset):
-    """The same, read by RecBole itself through pandas: with every column of interactions, users and items.
-
-    For models that ask for features; slow, and several times the size of a store.
-    """
+    """The same with every column of interactions, users and items, read by RecBole through pandas: slow and larger."""
 
     refuses_faulty_lines = True
 
@@ -307,10 +303,10 @@ def read_dataset(config: Any) -> SequenceDataset:
 
 
 def dataset_of_model(config: Any, store: SequenceStore | None = None) -> SequenceDataset:
-    """Return the data of a run over a known ``store``, or else from the files, in the data set class of the model.
+    """Return the data of a run over a known ``store``, or from the files, in the data set class of the model.
 
-    A class ``XDataset`` beside others' model ``X`` sees RecBole's tables and filters; what it says of splits and
-    histories is the protocol's here, which a warning says.
+    A class ``XDataset`` beside others' model ``X`` sees RecBole's tables and filters; the protocol splits, which a
+    warning says.
     """
     own = models.dataset_of(config.model_class)
     if own is None:
@@ -328,8 +324,7 @@ def dataset_of_model(config: Any, store: SequenceStore | None = None) -> Sequenc
 def stored(config: Any) -> SequenceStore:
     """Return the sequences that a configuration names, from the cache where ``use_cache`` allows it.
 
-    Where fields share their ids (``alias_of_user_id``), features of a file filter, or a number of interactions has an
-    upper limit, RecBole itself reads the data.
+    Where fields share ids, features filter, or a number of interactions has an upper limit, RecBole reads the data.
     """
     require_files(config)
     source = Source.of(config)

@@ -32,8 +32,7 @@ PATIENCE = 60
 def with_data(bind: Callable[[], T]) -> T:
     """Return the configuration that ``bind()`` makes; if its data set is missing, get that by its name and bind again.
 
-    One line says so where RecBole has other data of the same name. ConfigError for a data set that cannot be had, or
-    where ``offline`` is set; NoSpaceError for a full disk.
+    ConfigError for a data set that cannot be had, or where ``offline`` is set; NoSpaceError for a full disk.
     """
     try:
         config: Any = bind()

@@ -41,9 +41,7 @@ def _counts(codes: Codes) -> npt.NDArray[np.int64]:
 def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
     """Return the (n,) mask of the largest subset of rows in which every user and item, codes from 0, has enough rows.
 
-    Users with fewer than ``min_user`` rows and items with fewer than ``min_item`` are removed in turns until none
-    is left to remove; the result does not depend on the order (it is what RecBole's user_inter_num_interval and
-    item_inter_num_interval give).
+    It is what RecBole's user_inter_num_interval and item_inter_num_interval give, in whatever order rows are dropped.
     """
     from recbole_hyper.kernels import pairs
 
@@ -51,10 +49,7 @@ def k_core(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
 
 
 def single_pass(users: Codes, items: Codes, *, min_user: int, min_item: int) -> Mask:
-    """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter).
-
-    Afterwards some items may have fewer than ``min_item`` rows again. Arguments and result as for ``k_core``.
-    """
+    """Return the rows left by dropping rare items once, then users with few rows once (the SCE paper's filter)."""
     kept = (_counts(items) >= min_item)[items]
     counts = np.bincount(users[kept], minlength=int(users.max(initial=-1)) + 1)
     return kept & (counts >= min_user)[users]
@@ -68,8 +63,8 @@ def filtered(
 ) -> Mask:
     """Return the rows, grouped by user, that stay under the filter ``method``; DataError where none does.
 
-    ``count`` says what is counted: ``interactions`` are rows; ``distinct`` counts each (user, item) pair once, so that
-    repeats do not help a user or an item to stay (repeats of pairs that stay are kept).
+    ``count`` says what is counted: ``interactions``, or ``distinct`` (user, item) pairs, of which all repeats stay or
+    go.
     """
     rows = slice(None) if count == "interactions" else ~repeated(users, items, "first")
     some_users, some_items = users[rows], items[rows]
@@ -88,10 +83,7 @@ def filtered(
 
 
 def repeated(users: Codes, items: Codes, keep: str) -> Mask:
-    """Return the rows to drop so that each (user, item) pair occurs once: all but its ``first`` or ``last`` row.
-
-    The rows must be grouped by user.
-    """
+    """Return the rows, grouped by user, to drop so that of each (user, item) pair the ``first`` or ``last`` is left."""
     from recbole_hyper.kernels import pairs
 
     return pairs.repeated(users, items, int(items.max(initial=-1)) + 1, keep == "last")

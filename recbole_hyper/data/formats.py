@@ -154,8 +154,8 @@ def columns_of(
 ) -> dict[str, str]:
     """Return the column of each field: the one ``given``, else one of its ``own`` names, else one of a known name.
 
-    ``where`` holds the columns ``names``; a field that is ``optional`` may be missing, and a rating is only searched
-    for where nothing is given. DataError where a column is missing, or several fit a field equally.
+    A field that is ``optional`` may be missing, and a rating is only searched for where nothing is given. DataError,
+    with ``where`` the columns ``names`` are, for one that is missing, or several that fit a field equally.
     """
     chosen: dict[str, str] = {}
     missing: list[str] = []

@@ -29,10 +29,7 @@ OTHER = "column "  # before the name of a column that is no field
 
 
 def format_of(file: SourceFile, timed: bool = True) -> str:
-    """Return the format by the file's name, else by its first bytes; DataError if neither is known.
-
-    A table that is not ``timed`` may have two columns, or none but words: ``user item item ...``.
-    """
+    """Return the format by the file's name, else its first bytes; one that is not ``timed`` may have two columns."""
     first = (file.parts or (file,))[0]
     if file.parts and matches(first.name, "*.parquet"):
         return "parquet"
@@ -69,11 +66,7 @@ def completed(
     others: Collection[str] = (),
     alone: bool = False,
 ) -> Format:
-    """Return the format with everything that the source shows: encoding, names, separator, columns, time format.
-
-    The arguments are those of ``tables.open_table``. DataError for a column that is missing, two that fit equally, or
-    times of no known format.
-    """
+    """Return the format with all that the source shows; the arguments and errors are those of ``tables.open_table``."""
     given = form.columns
     if isinstance(source, SourceFile):
         form = named(source, form, keys=bool(form.own or others))
@@ -103,10 +96,7 @@ def completed(
 
 
 def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
-    """Return the format with its encoding, and the names of the columns that the file itself has.
-
-    Without ``keys``, those of JSON objects are not looked for.
-    """
+    """Return the format with its encoding and the names of the file's columns; without ``keys``, not those of JSON."""
     if form.encoding is None and form.kind != "parquet":
         form = replace(form, encoding=guessed_encoding(file.first_bytes(FIRST_BYTES)))
     return _HEADERS[form.kind](file, form) if form.kind in _HEADERS and (keys or form.kind != "json") else form
@@ -127,10 +117,7 @@ def guessed_options(given: Format, found: Format) -> list[str]:
 
 
 def guessed_encoding(data: bytes) -> str | None:
-    """Return the encoding of the start of a text, None for UTF-8: by its mark, else cp1252 where UTF-8 cannot be.
-
-    A few bytes that are not UTF-8 among characters that are do not change the encoding: they are faults of values.
-    """
+    """Return the encoding of the start of a text, None for UTF-8: by its mark, else cp1252 where most cannot be."""
     if marked := next((name for mark, name in _MARKS.items() if data.startswith(mark)), None):
         return marked
     if data.isascii():

@@ -19,8 +19,7 @@ def whole_histories(
 ) -> Prefixes:
     """Return histories that are in no store: ``items[offsets[i]:offsets[i + 1]]``, oldest first, maybe none.
 
-    They are of ``users`` (n,), 0 for nobody; ``times`` are of the items, None takes all for equal; ``store`` names
-    items and users.
+    They are of ``users`` (n,), 0 for nobody; ``times`` None takes all for equal; ``store`` names items and users.
     """
     then = np.zeros(len(items)) if times is None else times
     own = SequenceStore(offsets, np.asarray(items, dtype=np.int32), then, users, store.user_tokens, store.item_tokens)
@@ -30,8 +29,7 @@ def whole_histories(
 def history_steps(cases: Prefixes) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.bool_]]:
     """Return the binary (n, n_items) matrix of what each history adds to the case before, and (n,) True where it does.
 
-    Elsewhere the row is the whole history. Successive cases of one user share all but their newest interactions, so a
-    model that is linear in the history needs one addition per case (see :func:`accumulate`).
+    Elsewhere the row is the whole history. A model that is linear in the history needs one addition per case.
     """
     store = cases.store
     goes_on = np.zeros(len(cases), dtype=bool)

@@ -53,10 +53,7 @@ def as_mask(values: pa.Array) -> Good:
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Return values as strings: numbers in decimals, whole ones without a point; bytes that are no UTF-8 become null.
-
-    So do floats from 2**53 on, which may have lost digits. DataError for lists and the like.
-    """
+    """Return values as decimals or text; null for bytes that are no UTF-8, floats from 2**53. DataError for lists."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return as_text(values.dictionary).take(values.indices)
@@ -114,8 +111,8 @@ def id_fault(value: Any) -> str:
 def column_of_values(values: Any) -> pa.ChunkedArray | None:
     """Return a Series or array of pandas, polars, Arrow or numpy as an Arrow column; None for anything else.
 
-    Python objects side by side become text where they are ids: texts, whole numbers, UUIDs. DataError, with the row,
-    for a float among texts, which may be the same id as one of them, and for what is no id.
+    Python objects become text where they are ids: texts, whole numbers, UUIDs. DataError, with the row, for others, and
+    for a float among texts, which may be the same id as one of them.
     """
     if hasattr(values, "to_arrow") and not isinstance(values, pa.Array):  # polars, without importing it
         values = values.to_arrow()
@@ -154,10 +151,7 @@ def _plain_ids(values: npt.NDArray[Any]) -> list[str | None]:
 
 
 def natural(values: pa.Array) -> npt.NDArray[Any]:
-    """Return ids without nulls as numpy has them: whole numbers as int64, other numbers as text, texts as they are.
-
-    DataError, with the row, for a float that has lost digits, a text with a NUL character, and what is no id.
-    """
+    """Return ids without nulls: whole numbers as int64, others as text. DataError, with the row, for what is no id."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_integer(values.type):
@@ -289,8 +283,8 @@ def places(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[np.
 def escaped(tokens: pa.Array, missing: Sequence[str]) -> tuple[pa.Array, int]:
     """Return the tokens with what RecBole's reader would misread written as %XX, and how many these are.
 
-    That is tabs, line ends and double quotes anywhere, and the first character of the words ``missing``. Where there
-    are any, a %XX that a token itself holds is escaped too, so that :func:`unescaped` gives all of them back.
+    That is tabs, line ends and double quotes, and the first character of the words ``missing``; where there are any,
+    also a %XX that a token holds, so that :func:`unescaped` gives all of them back.
     """
     odd = pc.or_(pc.match_substring_regex(tokens, _STRUCTURAL), pc.is_in(tokens, pa.array(missing, tokens.type)))
     count = int(as_mask(odd).sum())

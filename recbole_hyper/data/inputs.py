@@ -58,11 +58,10 @@ class Histories:
 def read_histories(values: Any, own: Names, times: Any = None, unit: str | None = None) -> Histories:
     """Read a mapping of user to items, a table of interactions, or an iterable of histories; each iterable once.
 
-    Histories are oldest first; the rows of a table are sorted by its time where it has one. ``own`` are the names of
-    the columns of user, item and time in the data of the run, and ``unit`` that of its times. ``times`` of the items
-    are in the form of ``values``; a table has its own. ValueError for one text where a list is needed, an entry that is
-    no id, a set (it has no order), a table without a column for users and one for items, or with a time that is
-    missing; times of other histories.
+    Histories are oldest first; a table is sorted by its time where it has one. ``own`` are the names of the columns in
+    the data of the run, ``unit`` that of its times; ``times`` of the items have the form of ``values``. ValueError for
+    one text where a list is needed, an entry that is no id, a set (it has no order), a table without users and items, a
+    time that is missing, and times of other histories.
     """
     values = values.to_arrow() if hasattr(values, "to_arrow") else values  # polars, without importing it
     if _is_table(values):
@@ -135,10 +134,7 @@ def _times(
 
 
 def read_ids(name: str, values: Any) -> npt.NDArray[Any]:
-    """Return original ids as given, in any iterable (which is read once), Series, column of Arrow or polars.
-
-    ValueError for all else: one text, an entry that is no id (None, NaN, True, a list), a table of several columns.
-    """
+    """Return original ids as given, in any iterable (which is read once), Series or column; ValueError for all else."""
     values = values.to_arrow() if hasattr(values, "to_arrow") else values
     try:
         if _is_table(values):
@@ -195,8 +191,7 @@ def read_history_file(path: Path, own: Names, layout: Layout | None = None, unit
 def read_id_file(path: Path, own: Names, field: str, layout: Layout | None = None) -> npt.NDArray[Any]:
     """Return the ids in a file as text: those of its only column, else of the one of the ``field``.
 
-    The only column of a text has no header, unless its first line is a name of the field. Empty lines are no ids.
-    DataError where there is no such column.
+    The only column of a text has no header, unless its first line is a name of the field. DataError for no such column.
     """
     given, lines = layout or Layout(), _lines(path)
     bare = path.suffix == ".txt" or (not given.columns and _is_column(lines))

@@ -46,10 +46,7 @@ class Interactions:
         return pd.DataFrame(named, copy=False).duplicated().to_numpy()
 
     def bought(self, quantities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        """Return the rows of purchases of which something is left after returns, which are ``quantities`` below 0.
-
-        A return gives back the newest purchase before it of the same user and item, then the one before that.
-        """
+        """Return the purchases of which something is left: a return (below 0) gives back the newest of the pair."""
         order = np.lexsort((self.times, self.items, self.users))
         pairs = (self.users.astype(np.int64) * len(self.item_tokens) + self.items)[order]
         each = pd.Series(quantities[order])
@@ -61,10 +58,7 @@ class Interactions:
         return left
 
     def cut(self, gap: float) -> None:
-        """Make users of the sessions of each user, between which there are more than ``gap`` seconds.
-
-        The rows must be sorted; session 2 of user ``a`` is called ``a#2``.
-        """
+        """Make users of the sessions of each, over ``gap`` seconds apart, called ``a#2``; the rows must be sorted."""
         begins = np.ones(len(self), dtype=bool)
         begins[1:] = (self.users[1:] != self.users[:-1]) | (np.diff(self.times) > gap)
         owners = self.users[begins]
@@ -88,10 +82,7 @@ class Interactions:
 
 
 def joined(blocks: Iterable[Checked]) -> Interactions:
-    """Number the tokens of all blocks and join them; 20 bytes a row are kept.
-
-    Where no times were read, a row's is its number in the file, from 1.
-    """
+    """Number the tokens of all blocks and join them; a row without a time has its number in the file, from 1."""
     users, items = Tokens(), Tokens()
     before, times, ratings = 0, [np.zeros(0)], []
 

@@ -52,8 +52,8 @@ class ItemColumn:
     def extended(self, column: pa.ChunkedArray, separator: str) -> tuple[ItemColumn, int]:
         """Return this column with the (m,) values of ``column`` behind its own, and how many tokens are unknown.
 
-        Sequences are lists, or texts with ``separator`` between the parts. A token that no item had counts as missing.
-        DataError for what is no number, or for sequences of numbers of another length.
+        Sequences are lists, or texts with ``separator`` between. A token that no item had counts as missing. DataError
+        for what is no number, or for sequences of numbers of another length.
         """
         if self.meaning is None:
             raise DataError(f"the run is of an earlier version, which kept no tokens of {self.name!r}: train it again")
@@ -93,10 +93,7 @@ class ItemFeatures:
         return len(self.columns[0].values)
 
     def extended(self, table: pa.Table, separator: str) -> ItemFeatures:
-        """Return these features with a row for each row of ``table`` behind them; see :meth:`ItemColumn.extended`.
-
-        DataError for a column that is missing.
-        """
+        """Return these features with a row for each of ``table`` behind them; DataError for a missing column."""
         if missing := [column.name for column in self.columns if column.name not in table.column_names]:
             has = ", ".join(table.column_names)
             raise DataError(f"new items need the features {', '.join(missing)}; the table has {has}")
@@ -138,10 +135,7 @@ class ItemFeatures:
 
 
 def feature_columns(source: Source, names: Sequence[str], key: str = "selected_features") -> dict[str, str]:
-    """Return name and type of the columns ``names`` of the .item file, of which the header alone is read.
-
-    ``key`` is the configuration key that names them.
-    """
+    """Return name and type of columns of the .item file, by its header; ``key`` is the key that names them."""
     path = source.path("item")
     if not path.is_file():
         raise DataError(f"{key}={list(names)}: {path} does not exist; features are columns of this file")
@@ -164,10 +158,9 @@ def read_item_features(
 ) -> ItemFeatures:
     """Read columns of the .item file for the (n_items,) original ids ``item_tokens``, of which entry 0 is padding.
 
-    Lines of other items are passed over, of two lines with one id the first counts, and an item without a line has no
-    values. ``standardize`` gives float columns mean 0 and standard deviation 1 over the items that have a value.
-    DataError: see :func:`feature_columns`, ``read_atomic``; no line of an item of the store, a column with fewer than
-    two different values, sequences of numbers of different lengths.
+    Of two lines with one id the first counts; an item without a line has no values. ``standardize`` gives float columns
+    mean 0 and standard deviation 1 over the items that have a value. DataError: see :func:`feature_columns`,
+    ``read_atomic``; no line of an item, fewer than two different values, sequences of numbers of different lengths.
     """
     kinds = feature_columns(source, names)
     path = source.path("item")

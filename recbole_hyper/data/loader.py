@@ -28,10 +28,9 @@ def windows(
 ) -> Cases:
     """Cut the training part of every row, its ``train_lengths`` (U,), into windows of at most ``max_length`` targets.
 
-    A window is a case whose history starts at its first input; every item that follows another one is a target.
-    ``rule`` "all" cuts from the end until every target is covered once; "last" keeps the last window only, as the
-    HSASRec and SCE papers; "random" draws one window where the row is longer, as the DualRec paper, by the generator.
-    Rows with fewer than 2 interactions give no window.
+    A window is a case whose history starts at its first input; every later item is a target. ``rule`` "all" cuts from
+    the end until every target is covered once; "last" keeps the last window, as the HSASRec and SCE papers; "random"
+    draws one by the generator, as the DualRec paper. Rows with fewer than 2 interactions give none.
     """
     rows = np.flatnonzero(train_lengths >= 2)
     ends = train_lengths[rows] - 1
@@ -105,10 +104,7 @@ def window_interaction(part: Cases, width: int, config: Any) -> Interaction:
 
 
 class BatchLoader:
-    """Base of the training loaders: what RecBole's trainer asks of a loader, and nothing per row in Python.
-
-    The order of an epoch depends on ``seed`` and on ``generator`` alone; its state is part of a checkpoint.
-    """
+    """Base of the training loaders; the order of an epoch depends on ``seed`` and the saved ``generator``."""
 
     count: int  # rows of an epoch
 
@@ -170,10 +166,7 @@ class WindowLoader(BatchLoader):
         self._windows = windows(self.store, self.train_lengths, self.max_length, self.rule, self.generator)
 
     def share(self, rank: int, size: int) -> Iterator[tuple[Interaction, bool]]:
-        """Yield of each batch the rows ``rank``, ``rank + size``, ...; no other is read from the store.
-
-        A batch of fewer rows gives its first one, and False beside it.
-        """
+        """Yield of each batch the rows ``rank``, ``rank + size``, ...; where there is none, its first one and False."""
         for index in self._batches():
             own = index[rank::size]
             yield self._make(own if len(own) else index[:1]), len(own) > 0

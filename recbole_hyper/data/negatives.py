@@ -92,10 +92,7 @@ class BoundNegatives:
         return self._draw_on_device(k, self._rows, row, lambda: targets, exclude_seen, replacement)
 
     def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
-        """Return (S, k) items, one set per sequence, and the sequence (n,) of each position.
-
-        A set avoids all targets of its sequence. Arguments and errors as in ``per_position``.
-        """
+        """Return (S, k) items, a set per sequence that avoids all its targets, and the sequence (n,) of each row."""
         every = torch.arange(len(self._users), device=self._rows.device)
         if self._rows.is_cpu:
             return self._draw(k, every, self._targets_by_sequence(), exclude_seen, replacement), self._rows
@@ -167,8 +164,8 @@ class BoundNegatives:
     ) -> Tensor:  # fmt: skip
         """Draw as :meth:`_draw`, in rounds that do not wait to see whether they were needed.
 
-        ``row_of_target`` (n,) is the row of the result that avoids each target; ``avoid`` lists (m, w) by row what
-        each avoids, and is called only where a row has to be drawn exactly.
+        ``row_of_target`` (n,) is the row that avoids each target; ``avoid`` lists that by row (m, w), for exact draws
+        only.
         """
         sampler, users = self._sampler, self._users[sequences]
         check_k(k)
@@ -223,10 +220,7 @@ class BoundNegatives:
 def uniform_negatives(
     targets: Tensor, k: int, n_items: int, padding_idx: int | None = 0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return (n, k) items, uniform with replacement over all but the row's target and the padding item.
-
-    ValueError for k below 1, or where no item is left beside the target.
-    """
+    """Return (n, k) items, uniform over all but the row's target and padding; ValueError for k < 1 or no item left."""
     check_k(k)
     left = n_items - (1 if padding_idx is None else 2)
     _check_left(left)

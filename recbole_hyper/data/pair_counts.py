@@ -30,18 +30,12 @@ def pair_counts(
 ) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.float32]]:
     """Count, for each pair of items, the sequences that hold both at most ``window`` steps apart.
 
-    A sequence counts once for a pair, with the weight of the smallest distance (:func:`weight_of`), in both directions;
-    an item is no neighbour of itself. Only the first ``lengths`` (U,) interactions of each row are read.
+    A sequence counts once for a pair, with the weight of the smallest distance (:func:`weight_of`), in both directions.
+    Only the first ``lengths`` (U,) interactions of each row are read. Each row keeps its largest ``neighbours``
+    entries, equal ones in item order. With less than ``memory_budget`` bytes beside the result the sequences are read
+    several times.
 
-    Args:
-        store, lengths: the training part.
-        window: the most steps between two items, at least 1.
-        neighbours: entries that are kept of each row: the largest, equal ones in item order.
-        memory_budget: bytes beside the result. With less the sequences are read several times.
-
-    Returns:
-        the symmetric counts (n_items, n_items) cut to ``neighbours`` a row, columns sorted, and the sum (n_items,) of
-        each row before the cut.
+    Returns the counts (n_items, n_items), columns sorted, and the sum (n_items,) of each row before the cut.
     """
     n_items = store.n_items
     kept, totals = [], np.zeros(n_items)

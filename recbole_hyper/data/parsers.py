@@ -47,10 +47,7 @@ _BEFORE = rf"""(?:{_STRING}: (?:{_STRING}|[^'"\[\]{{}},]+), )*?"""
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a source, unchecked: a column by field (text, bytes, numbers, times) and each row's line, from 1.
-
-    ``part`` is the name of the part that they are of, where the source has several.
-    """
+    """Some rows, unchecked: a column by field, each row's line from 1, and the ``part`` of the source."""
 
     columns: Columns
     lines: npt.NDArray[np.int64]
@@ -242,10 +239,7 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
 
 
 def json_lines(block: Block, form: Format, malformed: Malformed) -> Rows:
-    """A JSON object a line, whose other keys are passed over.
-
-    Arrow parses a block at once where each key has the type that it has on the first line; else Python, line by line.
-    """
+    """A JSON object a line: by Arrow where each key has the type that it has on the first line; else line by line."""
     data, columns = block.data, form.columns or {}
     count = data.count(b"\n") + (not data.endswith(b"\n"))
     try:
@@ -270,8 +264,7 @@ def _evaluated(
 ) -> Rows:
     """Read some lines one by one by ``load``; a value that is neither text nor number becomes null.
 
-    A key ``events.id`` is one of an object inside, and of a list of objects one of each. A list is a row for each
-    entry, beside which the other fields are repeated.
+    A list, such as that of ``events.id`` of a list of objects, is a row for each entry, with the other fields repeated.
     """
     found: dict[str, list[str | None]] = {field: [] for field in columns}
     kept: list[int] = []
@@ -326,8 +319,7 @@ def _plain(value: Any) -> str | None:
 def literals(block: Block, form: Format, malformed: Malformed) -> Rows:
     """A Python dictionary a line, as the McAuley lab publishes Steam and BeerAdvocate reviews.
 
-    Regular expressions find the values at about a microsecond a line; only lines that they do not fit (nested values,
-    missing keys) are read by ``ast.literal_eval``, which takes thirty times as long and runs no code.
+    Regular expressions take a microsecond a line; only others are read by ``ast.literal_eval``, which runs no code.
     """
     columns, text, found = form.columns or {}, as_text(block.lines()), {}
     for field, key in columns.items():

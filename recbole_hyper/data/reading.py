@@ -141,7 +141,7 @@ def part_numbers(sizes: list[int]) -> npt.NDArray[np.int8]:
 def make_store(
     source: Source, data: Interactions, where: str, keep: Mask | None = None, parts: npt.NDArray[np.int8] | None = None
 ) -> SequenceStore:
-    """Filter, number and sort interactions, of which ``val_interval`` keeps some (None: all), as RecBole does.
+    """Filter, number and sort interactions as RecBole does; ``val_interval`` keeps those of ``keep`` (None: all).
 
     ``where`` held them, for messages. Those that come in ``parts``, see :func:`part_numbers`, are not filtered.
     """
@@ -182,10 +182,9 @@ def _renumbered(codes: npt.NDArray[np.int32], tokens: pa.Array) -> tuple[npt.NDA
 def given_store(config: Any, frame: Any) -> SequenceStore:
     """Return the sequences of a pandas or polars DataFrame or an Arrow table, filtered as the configuration says.
 
-    The columns are those that USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name, else those found by their names. Ids
-    that are numbers become their decimal text; times are timestamps or dates (without a zone UTC), ISO text, or Unix
-    seconds, milli-, micro- or nanoseconds, told apart by their size; rows count from 0.
-    ConfigError: see :func:`check_given`; DataError for columns and values that are missing, and nothing left.
+    The columns are those that USER_ID_FIELD, ITEM_ID_FIELD and TIME_FIELD name, else those found by their names. Times
+    are timestamps or dates (without a zone UTC), ISO text, or Unix times of any unit. ConfigError: see
+    :func:`check_given`; DataError, with the row from 0, for values that are missing, and for nothing left.
     """
     check_given(config)
     source = Source.of(config)
@@ -234,9 +233,8 @@ def check_given(config: Any) -> None:
 def read_rows(source: Source) -> SequenceStore:
     """Read rows of user, history and target; ids are numbered as by RecBole with ``alias_of_item_id: [item_id_list]``.
 
-    A row of the second or third file is a row of the store, which asks for its last item. Rows of the training file
-    that go on from one another, as those that RecBole makes of a sequence do, are one row, in which each item after
-    the first is learned once; so are those of a history that was cut to its newest items.
+    A row of the second or third file asks for its last item. Rows of the training file that go on from one another, as
+    those that RecBole makes of a sequence, or of its newest items, are one row, in which each item is learned once.
     """
     source.check_header()
     path = source.path("inter")

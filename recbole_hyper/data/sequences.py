@@ -67,14 +67,9 @@ class SequenceStore:
     ) -> SequenceStore:
         """Group interactions by user and sort each user's by float64 time; equal times keep the order given.
 
-        Args:
-            users: (nnz,) user ids from 1.
-            items: (nnz,) item ids from 1.
-            times: (nnz,) finite times.
-            user_tokens: original ids, entry 0 for padding.
-            item_tokens: original ids, entry 0 for padding.
-            parts: (nnz,) 0, 1 or 2 where an interaction came as one of training, validation or test, which then have
-                this order in each row.
+        Users and items (nnz,) are ids from 1, of which the tokens name entry 0 padding; times (nnz,) are finite.
+        ``parts`` (nnz,) are 0, 1 or 2 where an interaction came as one of training, validation or test, in this order
+        in each row.
         """
         users, times = np.asarray(users), np.asarray(times, dtype=np.float64)
         users = users.astype(np.int64) if users.dtype.kind != "i" else users  # an empty list is float
@@ -164,8 +159,7 @@ class SequenceStore:
     def save(self, folder: Path, *, link: bool = False) -> None:
         """Write the arrays as .npy files that :meth:`load` maps into memory; ``meta.json`` is written last.
 
-        With ``link``, what is mapped from files of the same disk is linked and not copied: all who map it share its
-        pages. For folders that do not outlast these files' use.
+        ``link`` links what is mapped from the same disk, for folders that do not outlast these files' use.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for name in (*_ARRAYS, "users", *_TOKENS):
@@ -198,12 +192,7 @@ class SequenceStore:
 
     @classmethod
     def load(cls, folder: Path) -> SequenceStore:
-        """Map a saved store into memory; processes on one machine share its pages.
-
-        Raises:
-            FileNotFoundError: no complete store there.
-            ValueError: files that are cut off or do not belong together.
-        """
+        """Map a saved store into memory; FileNotFoundError for none, ValueError where files do not belong together."""
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"{folder} holds no complete sequence store (meta.json is missing)")
         meta = read_json(folder / "meta.json")
@@ -248,10 +237,7 @@ def grouped(
     counts: npt.NDArray[np.int64],
     threads: int,
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
-    """Return times, items and ratings (None for none) by user, each user's in time order; ties keep the order given.
-
-    ``users`` are (n,) numbers from 0, ``counts`` the rows of each; as many ``threads`` share the work.
-    """
+    """Return times, items and ratings by user (n,), from 0, in stable time order; ``counts`` are their rows."""
     from recbole_hyper.kernels import pairs
 
     starts = np.concatenate([[0], np.cumsum(counts)])

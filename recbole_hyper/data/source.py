@@ -153,11 +153,7 @@ class Source:
 
     @property
     def timed(self) -> bool:
-        """Whether times are read.
-
-        Interactions that come in parts may do without, and keep the order of the files; so may those that a model
-        without sequences learns in random order (eval_args: {order: RO}).
-        """
+        """Whether times are read: interactions in parts, or split in random order, may do without."""
         if self.parts or self.random_order:
             return not self.has_histories and self.time_field in self.columns("inter")
         return True
@@ -173,10 +169,7 @@ class Source:
         return bool(self.parts) and self.header("inter").get(self.list_field) == "token_seq"
 
     def check_header(self) -> None:
-        """Raise DataError unless user, item and time are columns of the right type, and loaded.
-
-        So must be what ``val_interval`` names, which need not be loaded.
-        """
+        """Raise DataError unless user, item, time and what ``val_interval`` names are columns of the right type."""
         fields = {"USER_ID_FIELD": self.user_field, "ITEM_ID_FIELD": self.item_field, "TIME_FIELD": self.time_field}
         if not self.timed:
             del fields["TIME_FIELD"]

@@ -36,10 +36,7 @@ _SHORT = {"user_id": "no user", "item_id": "no item", "timestamp": "no time", "r
 
 @dataclass(frozen=True)
 class Checked:
-    """Good rows of a block: ids as text, Unix seconds, ratings, and the other columns that were named, as they came.
-
-    Columns that a table does not have are None.
-    """
+    """Good rows of a block: ids, Unix seconds, ratings (None where there are none), and other columns as they came."""
 
     users: pa.Array | None
     items: pa.Array | None
@@ -51,11 +48,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Table:
-    """A source, and everything that is known about its form.
-
-    Attributes:
-        blank_ratings: whether a rating that cannot be read is left blank, or makes the row unreadable.
-    """
+    """A source and its form; ``blank_ratings`` leaves unreadable ratings blank, instead of dropping the row."""
 
     source: Source
     form: Format
@@ -72,8 +65,8 @@ class Table:
     ) -> Iterator[Checked]:
         """Yield the readable rows that meet ``where``, in order; unreadable rows are counted.
 
-        DataError for a damaged file, too many rows that cannot be read, none that can, or, with its line, a value that
-        ``where`` cannot compare.
+        DataError for a damaged file, too many unreadable rows, no readable one, or a value that ``where`` cannot
+        compare.
         """
 
         def work(piece: Block | Rows) -> tuple[Malformed, Checked]:
@@ -93,8 +86,8 @@ class Table:
     def read_all(self, unit: str | None = "unix") -> Checked:
         """Return all rows in one, times in ``unit``, or in that of the table where it is None or they are no dates.
 
-        Rows of a csv file without an id are left out, with a warning. DataError, which names the row, for one that
-        cannot be read.
+        A warning counts the rows of a csv file without an id. DataError, which names the row, for one that cannot be
+        read.
         """
         by_row = isinstance(self.source, Frame) or self.form.kind == "parquet"
         refused = Refused(str(self.source), "row {} (from 0)" if by_row else "line {}")
@@ -131,17 +124,10 @@ def open_table(
 ) -> Table:
     """Return a table with everything that its layout leaves open guessed from the source.
 
-    Args:
-        source: a file, a folder with parts, or a frame.
-        layout: the caller's options.
-        format: of a file, by the name in formats.yaml; None guesses it.
-        fields: the fields that are read, of ``formats.FIELDS``; those that are ``optional`` may be missing.
-        own: further names of the columns of each field, which come first.
-        others: names of other columns that are read as well.
-        alone: whether the only column of a table is the field, whatever its name.
-
-    Raises:
-        DataError: no table, a column that is missing, two that fit equally, times of no known format.
+    ``format`` of a file is a name in formats.yaml, None for a guess. Of the ``fields`` that are read the ``optional``
+    may be missing; ``own`` names of their columns come first. ``others`` are columns that are read as well, and
+    ``alone`` takes the only column of a table for the field. DataError for no table, a column that is missing, two that
+    fit equally, and times of no known format.
     """
     if isinstance(source, Frame):
         given = Format(kind="frame", columns=(layout or Layout()).columns, names=source.names)

@@ -70,8 +70,8 @@ def unit_of_times(times: npt.NDArray[Any]) -> str | None:
 def to_seconds(values: pa.Array, time_format: str) -> tuple[Seconds, Good]:
     """Return the Unix seconds of numbers, text or Arrow timestamps (without a zone UTC), and which entries are times.
 
-    ``time_format``, which timestamps need not, is ``unix`` (seconds), ``unix_ms``, ``unix_us`` or ``unix_ns``, ``iso``
-    (2019-01-31, 2019-01-31 10:20:30, 2019-01-31T10:20:30Z) or a pattern of strptime (``%m %d, %Y``); else DataError.
+    ``time_format`` is a name in ``UNITS``, ``iso`` (2019-01-31, 2019-01-31T10:20:30Z) or a pattern of strptime; else
+    DataError.
     """
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s"))
@@ -115,9 +115,8 @@ def _without_point(text: pa.Array) -> pa.Array:
 def guessed_time_format(values: pa.Array, column: str = "times") -> str | None:
     """Return the time format that reads at least half of ``values``: of numbers by their size; None where none does.
 
-    20190131, 201901311020 and 20190131102030 are days and moments: as Unix time they would be of August 1970 and the
-    like. Numbers below 100,000 are steps, and stay as they are. DataError, which names the ``column`` and every
-    reading, for other numbers that would be before 1990 or after tomorrow, and for truth values.
+    20190131 and 20190131102030 are days and moments, numbers below 100,000 steps. DataError, with every reading, for
+    other numbers that would be before 1990 or after tomorrow, and for truth values.
     """
     seconds, good = to_numbers(values) if _numeric(values) else (np.zeros(0), np.zeros(0, bool))
     if len(good) and good.mean() >= 0.5:
@@ -178,10 +177,7 @@ def day(seconds: float) -> str:
 
 
 def in_unit(values: pa.Array, unit: str | None) -> Seconds:
-    """Return times of any form in the ``unit`` of a run; where that is None (steps), numbers as they are.
-
-    DataError for dates where a run has steps, and for what is missing or no time.
-    """
+    """Return times of any form in the ``unit`` of a run, None for steps; DataError for dates beside steps."""
     if values.null_count:
         raise DataError(f"times: {values.null_count} are missing")
     form: str | None = "iso"

@@ -50,10 +50,7 @@ class Cleaning:
 
 
 def apply(data: Interactions, cleaning: Cleaning) -> tuple[Interactions, list[tuple[str, int]]]:
-    """Order the interactions and drop what the cleaning drops, in place; return also the rows left after each step.
-
-    DataError where a step leaves nothing.
-    """
+    """Order the interactions and drop what the cleaning drops, in place; return also the rows left after each step."""
     steps = [("read", len(data))]
 
     def keep(rows: np.ndarray, label: str, advice: str = "") -> None:
@@ -104,10 +101,7 @@ def gap_seconds(text: str) -> float:
 
 
 def seconds(text: str, *, last: bool = False) -> float:
-    """Return the Unix seconds of a date, a date with a time of day (UTC), or a number; DataError for anything else.
-
-    ``last``: of a day or a month without a time of day, return the last moment instead of the first.
-    """
+    """Return the Unix seconds of a date, a moment (UTC) or a number; ``last``: the last moment of a day or month."""
     text = str(text).strip()
     for form in ("unix", "iso"):
         values, good = to_seconds(pa.array([text]), form)

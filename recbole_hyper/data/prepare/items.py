@@ -31,10 +31,7 @@ class Items:
     columns: dict[str, list[str]]  # by ``name:type``
 
     def write(self, tokens: list[str], written: list[str], path: Path) -> int:
-        """Write a line for each item of ``tokens`` that has one, under its ``written`` id; return how many.
-
-        Of two lines of one item the first counts. DataError where no line is of any of the items.
-        """
+        """Write a line for each of ``tokens``, by its ``written`` id; return how many, DataError for none."""
         lines = {token: line for line, token in reversed(list(enumerate(self.ids)))}
         found = [(name, lines[token]) for token, name in zip(tokens, written, strict=True) if token in lines]
         if not found:
@@ -49,9 +46,8 @@ class Items:
 def read_items(path: Path, item_column: str | None = None) -> Items:
     """Read a table of items of any form; DataError for none, or one without a column of item ids.
 
-    A column of numbers is float, and of dates Unix seconds. A column of lists, or of text that ``|``, ``;`` or ``,``
-    split into parts that recur, is token_seq; where all have equally many numbers it is float_seq, also with
-    blanks between. Others are token.
+    Numbers and dates (Unix seconds) are float. Lists, and text that ``|``, ``;`` or ``,`` split into parts that recur,
+    are token_seq, or float_seq where all have equally many numbers, also with blanks between. Others are token.
     """
     if not path.is_file():
         raise DataError(f"--items={path} does not exist; give a table with a line per item")

