@@ -146,7 +146,7 @@ def matching_names(field: str, names: Sequence[str], own: Collection[str] = ()) 
 
 def columns_of(
     names: Sequence[str],
-    given: Mapping[str, str] | None,
+    given: Mapping[str, str],
     where: str,
     fields: Collection[str],
     optional: Collection[str],
@@ -159,7 +159,6 @@ def columns_of(
     """
     chosen: dict[str, str] = {}
     missing: list[str] = []
-    given = given or {}
     for field in fields:
         # who names columns and no rating means none, but for one of the field's name
         searched = [n for n in names if n == field] if field == "rating" and given else list(names)

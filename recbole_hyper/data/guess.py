@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from recbole_hyper.data.archives import SourceFile, matches
 from recbole_hyper.data.blocks import FIRST_BYTES, Block, Malformed, blocks, quoted
-from recbole_hyper.data.formats import FIELDS, Format, columns_of, formats
+from recbole_hyper.data.formats import FIELDS, Format, formats
 from recbole_hyper.data.ids import as_text
 from recbole_hyper.data.parsers import Frame, Source, hive_keys, parsed, pieces
-from recbole_hyper.data.times import guessed_time_format, to_numbers
+from recbole_hyper.data.times import guessed_time_format
 from recbole_hyper.errors import DataError
 
 _SEPARATORS = (",", "\t", ";", "|", "::")
@@ -56,50 +56,11 @@ def format_of(file: SourceFile, timed: bool = True) -> str:
     )
 
 
-def completed(
-    source: Source,
-    form: Format,
-    *,
-    fields: Collection[str] = FIELDS,
-    optional: Collection[str] = ("rating",),
-    own: Mapping[str, Collection[str]] | None = None,
-    others: Collection[str] = (),
-    alone: bool = False,
-) -> Format:
-    """Return the format with all that the source shows; the arguments and errors are those of ``tables.open_table``."""
-    given = form.columns
-    if isinstance(source, SourceFile):
-        form = named(source, form, keys=bool(form.own or others))
-    if form.kind != "frame" and not others and not (form.names and form.kind in _HEADERS):
-        chosen = {name: column for name, column in (given or {}).items() if name in fields}
-        return replace(form, columns=None if given is None else chosen)
-    named_rating = bool((given or {}).get("rating"))
-    if alone and len(form.names) == 1 and not given:
-        given = {next(iter(fields)): form.names[0]}
-    chosen = columns_of(form.names, given, str(source), fields, optional, own or {})
-    if missing := [name for name in others if not {name, name.partition(".")[0]} & set(form.names)]:
-        raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
-    for name, column in chosen.items() if form.types else ():
-        wanted = "token" if name.endswith("_id") else "float"
-        if (kind := form.types[form.names.index(column)]) != wanted:
-            raise DataError(f"{source}: field {column!r} is of type {kind!r}; expected {wanted!r}")
-    if "rating" in chosen and "rating" in optional and not named_rating:
-        values = _sample(source, form, chosen["rating"])
-        if len(values) and 2 * to_numbers(values)[1].mean() < 1:  # a text that was found by its name
-            del chosen["rating"]
-    form = replace(form, columns={**chosen, **{OTHER + name: name for name in others}})
-    if form.kind == "csv" and form.own and form.missing_ids is None:
-        form = replace(form, missing_ids="drop")
-    if "timestamp" in chosen and not form.time_format:
-        form = replace(form, time_format=_time_format(source, form, chosen["timestamp"]), guessed=True)
-    return form
-
-
 def named(file: SourceFile, form: Format, keys: bool = True) -> Format:
     """Return the format with its encoding and the names of the file's columns; without ``keys``, not those of JSON."""
     if form.encoding is None and form.kind != "parquet":
         form = replace(form, encoding=guessed_encoding(file.first_bytes(FIRST_BYTES)))
-    return _HEADERS[form.kind](file, form) if form.kind in _HEADERS and (keys or form.kind != "json") else form
+    return HEADERS[form.kind](file, form) if form.kind in HEADERS and (keys or form.kind != "json") else form
 
 
 def guessed_options(given: Format, found: Format) -> list[str]:
@@ -213,10 +174,10 @@ def _schema(file: SourceFile, form: Format) -> Format:
     return replace(form, names=[*names, *hive_keys(part, file)])
 
 
-_HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
+HEADERS = {"csv": _table, "atomic": _table, "json": _keys, "parquet": _schema}
 
 
-def _sample(source: Source, form: Format, column: str) -> pa.Array:
+def sample(source: Source, form: Format, column: str) -> pa.Array:
     """Return the first values of a column of numbers or times, none where there are no rows."""
     alone = replace(form, columns={"timestamp": column})
     for piece in pieces(source, alone, False):
@@ -225,8 +186,9 @@ def _sample(source: Source, form: Format, column: str) -> pa.Array:
     return pa.array([], pa.string())
 
 
-def _time_format(source: Source, form: Format, column: str) -> str:
-    values = _sample(source, form, column)
+def time_format_of(source: Source, form: Format, column: str) -> str:
+    """Return the time format of a column, ``unix`` where there are no rows; DataError for one that is not known."""
+    values = sample(source, form, column)
     if not len(values):
         return "unix"
     try:

@@ -6,16 +6,12 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from recbole_hyper.data.sequences import SequenceStore, binary_matrix, ranges
+from recbole_hyper.data.sequences import Int64, SequenceStore, binary_matrix, ranges
 from recbole_hyper.types import Prefixes
 
 
 def whole_histories(
-    store: SequenceStore,
-    offsets: npt.NDArray[np.int64],
-    items: npt.NDArray[np.int32],
-    users: npt.NDArray[np.int64],
-    times: npt.NDArray[np.float64] | None = None,
+    store: SequenceStore, offsets: Int64, items: npt.NDArray, users: Int64, times: npt.NDArray | None = None
 ) -> Prefixes:
     """Return histories that are in no store: ``items[offsets[i]:offsets[i + 1]]``, oldest first, maybe none.
 
@@ -46,7 +42,7 @@ def history_steps(cases: Prefixes) -> tuple[scipy.sparse.csr_matrix, npt.NDArray
     return scipy.sparse.csr_matrix(entries, shape=(len(cases), store.n_items)), goes_on
 
 
-def history_items(cases: Prefixes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def history_items(cases: Prefixes) -> tuple[Int64, npt.NDArray[np.int32]]:
     """Return the length of each history, and the items of all of them one after another."""
     store, lengths = cases.store, cases.ends - cases.starts
     return lengths, store.items[ranges(store.offsets[cases.rows] + cases.starts, lengths)]

@@ -20,11 +20,7 @@ WINDOW_RULES = ("all", "last", "random")
 
 
 def windows(
-    store: SequenceStore,
-    train_lengths: Int64,
-    max_length: int,
-    rule: str = "all",
-    generator: np.random.Generator | None = None,
+    store: SequenceStore, train_lengths: Int64, max_length: int, rule: str = "all", generator: Any = None
 ) -> Cases:
     """Cut the training part of every row, its ``train_lengths`` (U,), into windows of at most ``max_length`` targets.
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from recbole_hyper.data.sequences import SequenceStore, ranges
+from recbole_hyper.data.sequences import Int64, SequenceStore, ranges
 
 # bytes of a pair while a block of sequences is counted: its key, its order, its weight, and copies of these
 _BYTES_OF_A_PAIR = 64
@@ -21,12 +21,7 @@ def weight_of(distance: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def pair_counts(
-    store: SequenceStore,
-    lengths: npt.NDArray[np.int64],
-    *,
-    window: int,
-    neighbours: int,
-    memory_budget: int = 512 << 20,
+    store: SequenceStore, lengths: Int64, *, window: int, neighbours: int, memory_budget: int = 512 << 20
 ) -> tuple[scipy.sparse.csr_matrix, npt.NDArray[np.float32]]:
     """Count, for each pair of items, the sequences that hold both at most ``window`` steps apart.
 
@@ -50,7 +45,7 @@ def pair_counts(
     return scipy.sparse.vstack(kept, format="csr", dtype=np.float32), totals.astype(np.float32)
 
 
-def _stretches(sizes: npt.NDArray[np.int64], budget: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+def _stretches(sizes: Int64, budget: int, most: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield ranges of entries, at least one and at most ``most``, whose sizes together fit the budget."""
     load, first = np.cumsum(sizes), 0
     while first < len(load):
@@ -62,11 +57,7 @@ def _stretches(sizes: npt.NDArray[np.int64], budget: int, most: int | None = Non
 
 
 def _counts_of(
-    store: SequenceStore,
-    lengths: npt.NDArray[np.int64],
-    block: slice,
-    window: int,
-    item_range: tuple[int, int],
+    store: SequenceStore, lengths: Int64, block: slice, window: int, item_range: tuple[int, int]
 ) -> scipy.sparse.csr_matrix:
     """Return the counts of some sequences for the rows ``item_range`` of the matrix."""
     sizes = lengths[block]

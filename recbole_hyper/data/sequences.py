@@ -19,6 +19,7 @@ from recbole_hyper.data.ids import text_list
 from recbole_hyper.files import read_json, replaced, write_json
 from recbole_hyper.threads import Pool, default_threads
 
+Int64 = npt.NDArray[np.int64]
 _STRETCH = 4 << 20  # interactions
 _KERNEL_FROM = 4_000_000  # fewer interactions are sorted before the kernels are loaded
 _ARRAYS = ("offsets", "items", "times")
@@ -42,13 +43,13 @@ class SequenceStore:
         columns: what the source of the data called its columns, by field (user_id, item_id, timestamp), if known.
     """
 
-    offsets: npt.NDArray[np.int64]
+    offsets: Int64
     items: npt.NDArray[np.int32]
     times: npt.NDArray[np.float64]
-    users: npt.NDArray[np.int64]
+    users: Int64
     user_tokens: npt.NDArray[Any]
     item_tokens: npt.NDArray[Any]
-    parts: npt.NDArray[np.int64] | None = None
+    parts: Int64 | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def columns_of(self, name: str) -> list[str]:
@@ -58,13 +59,9 @@ class SequenceStore:
     @classmethod
     def from_interactions(
         cls,
-        users: npt.ArrayLike,
-        items: npt.ArrayLike,
-        times: npt.ArrayLike,
-        user_tokens: npt.ArrayLike,
-        item_tokens: npt.ArrayLike,
-        parts: npt.NDArray[np.integer] | None = None,
-    ) -> SequenceStore:
+        users: npt.ArrayLike, items: npt.ArrayLike, times: npt.ArrayLike, user_tokens: npt.ArrayLike,
+        item_tokens: npt.ArrayLike, parts: npt.NDArray[np.integer] | None = None,
+    ) -> SequenceStore:  # fmt: skip
         """Group interactions by user and sort each user's by float64 time; equal times keep the order given.
 
         Users and items (nnz,) are ids from 1, of which the tokens name entry 0 padding; times (nnz,) are finite.
@@ -105,7 +102,7 @@ class SequenceStore:
         return len(self.item_tokens)
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Int64:
         """(U,) number of interactions of each row."""
         return np.diff(self.offsets)
 
@@ -113,7 +110,7 @@ class SequenceStore:
         """Return the item ids of one row."""
         return self.items[self.offsets[row] : self.offsets[row + 1]]
 
-    def prefix_index(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def prefix_index(self, lengths: Int64) -> Int64:
         """Return the positions in ``items`` of the first ``lengths[u]`` interactions of every row, row by row."""
         return ranges(self.offsets[:-1], lengths)
 
@@ -125,16 +122,16 @@ class SequenceStore:
         return replace(self, offsets=offsets, items=self.items[keep], times=self.times[keep], parts=None)
 
     @property
-    def row_of(self) -> npt.NDArray[np.int64]:
+    def row_of(self) -> Int64:
         """(nnz,) row of each interaction."""
         return np.repeat(np.arange(self.n_rows), self.lengths)
 
     @property
-    def positions(self) -> npt.NDArray[np.int64]:
+    def positions(self) -> Int64:
         """(nnz,) position of each interaction in its row."""
         return ranges(np.zeros(self.n_rows, dtype=np.int64), self.lengths)
 
-    def matrix(self, lengths: npt.NDArray[np.int64] | None = None) -> scipy.sparse.csr_matrix:
+    def matrix(self, lengths: Int64 | None = None) -> scipy.sparse.csr_matrix:
         """Return the binary (U, n_items) matrix of the first ``lengths[u]`` interactions of every row (None: all)."""
         lengths = self.lengths if lengths is None else lengths
         return binary_matrix(self.items[self.prefix_index(lengths)], lengths, self.n_items)
@@ -213,7 +210,7 @@ class SequenceStore:
         arrays = (getattr(self, one.name) for one in fields(self))
         return sum(int(array.nbytes) for array in arrays if isinstance(array, np.ndarray))
 
-    def counts(self, lengths: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    def counts(self, lengths: Int64 | None = None) -> Int64:
         """Return how often each item (n_items,) occurs in the first ``lengths[u]`` interactions of the rows."""
         total = np.zeros(self.n_items, dtype=np.int64)
         lengths = self.lengths if lengths is None else lengths
@@ -230,12 +227,7 @@ class SequenceStore:
 
 
 def grouped(
-    users: npt.NDArray,
-    times: npt.NDArray,
-    items: npt.NDArray,
-    ratings: npt.NDArray | None,
-    counts: npt.NDArray[np.int64],
-    threads: int,
+    users: Any, times: npt.NDArray, items: npt.NDArray, ratings: npt.NDArray | None, counts: Int64, threads: int
 ) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray | None]:
     """Return times, items and ratings by user (n,), from 0, in stable time order; ``counts`` are their rows."""
     from recbole_hyper.kernels import pairs
@@ -288,9 +280,7 @@ def write_array(path: Path, array: npt.NDArray) -> None:
         np.save(file, array, allow_pickle=False)
 
 
-def binary_matrix(
-    items: npt.NDArray[np.integer], lengths: npt.NDArray[np.int64], n_items: int
-) -> scipy.sparse.csr_matrix:
+def binary_matrix(items: npt.NDArray[np.integer], lengths: Int64, n_items: int) -> scipy.sparse.csr_matrix:
     """Return the (rows, n_items) matrix with a 1 at each of ``items``, of which a row has the next ``lengths[row]``."""
     entries = np.ones(len(items), dtype=np.float32), items.astype(np.int64), np.concatenate([[0], np.cumsum(lengths)])
     matrix = scipy.sparse.csr_matrix(entries, shape=(len(lengths), n_items))
@@ -309,7 +299,7 @@ def matrix_fingerprint(matrix: scipy.sparse.csr_matrix) -> str:
     return digest.hexdigest()[:32]
 
 
-def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def ranges(starts: Int64, lengths: Int64) -> Int64:
     """Concatenate ``arange(start, start + length)`` of every pair, without a loop."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0

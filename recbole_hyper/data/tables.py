@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from recbole_hyper.data import guess, times
 from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.blocks import Block, Malformed, Refused, mapped
-from recbole_hyper.data.formats import FIELDS, Format, Layout, find
+from recbole_hyper.data.formats import FIELDS, Format, Layout, columns_of, find
 from recbole_hyper.data.ids import MISSING_IDS, PAD, as_mask, as_text, decoded, holds_nul, id_fault, to_strings
 from recbole_hyper.data.parsers import Frame, Rows, Source, parsed, pieces
 from recbole_hyper.data.where import Where
@@ -134,15 +134,38 @@ def open_table(
     else:
         name = format or guess.format_of(source, timed="timestamp" in fields and "timestamp" not in optional)
         given = find(name).set(layout, name)
-    form = guess.completed(source, given, fields=fields, optional=optional, own=own, others=others, alone=alone)
-    if form.encoding != given.encoding:
-        logger.warning("%s is read as %s; --encoding=NAME overrules this guess", source, form.encoding)
-    return Table(source, form, blank_ratings="rating" in optional)
+    form, columns = given, given.columns or {}
+    if isinstance(source, SourceFile):
+        form = guess.named(source, given, keys=bool(given.own or others))
+        if form.encoding != given.encoding:
+            logger.warning("%s is read as %s; --encoding=NAME overrules this guess", source, form.encoding)
+    if form.kind != "frame" and not others and not (form.names and form.kind in guess.HEADERS):
+        chosen = {one: column for one, column in columns.items() if one in fields}
+        return Table(source, replace(form, columns=chosen or None), "rating" in optional)
+    if alone and len(form.names) == 1 and not columns:
+        columns = {next(iter(fields)): form.names[0]}
+    chosen = columns_of(form.names, columns, str(source), fields, optional, own or {})
+    if missing := [one for one in others if not {one, one.partition(".")[0]} & set(form.names)]:
+        raise DataError(f"{source} has no column {', '.join(missing)}; its columns: {', '.join(form.names)}")
+    for name, column in chosen.items() if form.types else ():
+        wanted = "token" if name.endswith("_id") else "float"
+        if (kind := form.types[form.names.index(column)]) != wanted:
+            raise DataError(f"{source}: field {column!r} is of type {kind!r}; expected {wanted!r}")
+    if "rating" in chosen and "rating" in optional and not columns.get("rating"):
+        values = guess.sample(source, form, chosen["rating"])
+        if len(values) and 2 * times.to_numbers(values)[1].mean() < 1:  # a text that was found by its name
+            del chosen["rating"]
+    form = replace(form, columns={**chosen, **{guess.OTHER + one: one for one in others}})
+    if form.kind == "csv" and form.own and form.missing_ids is None:
+        form = replace(form, missing_ids="drop")
+    if "timestamp" in chosen and not form.time_format:
+        form = replace(form, time_format=guess.time_format_of(source, form, chosen["timestamp"]), guessed=True)
+    return Table(source, form, "rating" in optional)
 
 
 def read_columns(source: SourceFile) -> pa.Table:
     """Return all columns of a file, those of a text as text; DataError where it is no table."""
-    form = guess.completed(source, find(guess.format_of(source, timed=False)), fields=())
+    form = guess.named(source, find(guess.format_of(source, timed=False)))
     table = Table(source, replace(form, columns={guess.OTHER + one: one for one in form.names}))
     found = table.read_all().others
 
