@@ -89,8 +89,8 @@ class Table:
         A warning counts the rows of a csv file without an id. DataError, which names the row, for one that cannot be
         read.
         """
-        by_row = isinstance(self.source, Frame) or self.form.kind == "parquet"
-        refused = Refused(str(self.source), "row {} (from 0)" if by_row else "line {}")
+        places = {"frame": "row {} (from 0)", "parquet": "row {} (from 1)"}
+        refused = Refused(str(self.source), places.get(self.form.kind, Malformed.place))
         found = list(self.blocks(refused))
         if refused.count:
             logger.warning(

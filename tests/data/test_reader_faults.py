@@ -148,7 +148,7 @@ def test_a_file_of_ids(name: str, data: bytes, ids: list[str], tmp_path: Path) -
 
 def test_a_parquet_file_of_ids_with_a_null_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"whoever": pa.array([100, None])}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"x.parquet, row 2 .*: the id in 'whoever' is null or empty"):
+    with pytest.raises(DataError, match=r"x.parquet, row 2 \(from 1\): the id in 'whoever' is null or empty"):
         read_id_file(tmp_path / "x.parquet", {}, "user_id")
 
 

@@ -26,6 +26,7 @@ from recbole_hyper.data.archives import SourceFile
 from recbole_hyper.data.dataset import stored
 from recbole_hyper.data.formats import Layout
 from recbole_hyper.data.ids import MISSING_IDS
+from recbole_hyper.data.inputs import read_history_file
 from recbole_hyper.data.parsers import Frame
 from recbole_hyper.data.prepare.pipeline import prepare
 from recbole_hyper.data.tables import open_table, read_columns
@@ -69,6 +70,19 @@ def test_without_times_the_order_is_that_of_the_file(name: str, text: str, tmp_p
     (tmp_path / name).write_text(text)
     found = [line.split("\t")[:2] for line in rows(tmp_path / name, tmp_path, order="file")]
     assert found == [["a", "x"], ["a", "z"], ["a", "x"], ["b", "y"]]
+
+
+def test_lines_of_items_are_histories_too(tmp_path: Path) -> None:
+    """Their positions are no times of a run, and they have no columns to name."""
+    (tmp_path / "raw.txt").write_text("ann lamp desk\nbob desk\n")
+    found = read_history_file(tmp_path / "raw.txt", {}, unit="unix")
+    assert found.names.tolist() == ["ann", "bob"]
+    assert found.tokens[found.codes].tolist() == ["lamp", "desk", "desk"]
+    assert (found.times, found.order) == (None, "as the rows are: no column of times")
+    (tmp_path / "items.csv").write_text("sku,price\nlamp,20\n")
+    rows(tmp_path / "raw.txt", tmp_path, order="file", items=tmp_path / "items.csv")
+    (item_file,) = tmp_path.rglob("*.item")
+    assert item_file.read_text() == "item_id:token\tprice:float\nlamp\t20\n"
 
 
 def test_models_without_sequences_need_no_times_in_random_order(tmp_path: Path) -> None:
