@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+_Avoid = Callable[[], Tensor]
 _ROUNDS = 8  # after so many rounds of redrawing, what still collides is drawn exactly from the allowed items
 _CELLS = 1 << 18  # draws that are checked at once
 _TABLE_CELLS = 1 << 22  # cells of a table of users x items (bool) that spares a binary search for each draw
@@ -73,11 +75,14 @@ class NegativeSampler:
         return table
 
 
+@dataclass(frozen=True)
 class BoundNegatives:
     """Negatives of one batch; made by :meth:`NegativeSampler.bind`. Satisfies ``losses.base.Negatives``."""
 
-    def __init__(self, sampler: NegativeSampler, users: Tensor, rows: Tensor, targets: Tensor) -> None:
-        self._sampler, self._users, self._rows, self._targets = sampler, users, rows, targets
+    _sampler: NegativeSampler
+    _users: Tensor
+    _rows: Tensor
+    _targets: Tensor
 
     def per_position(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> Tensor:
         """Return (n, k) items, uniform over those allowed to each position.
@@ -85,19 +90,13 @@ class BoundNegatives:
         ``exclude_seen`` leaves out all that the user has seen, else the target alone; with ``replacement`` an item may
         come twice for a position. ValueError for k below 1, or more than the allowed items without replacement.
         """
-        targets = self._targets.unsqueeze(1)
-        if targets.is_cpu:
-            return self._draw(k, self._rows, targets, exclude_seen, replacement)
-        row = torch.arange(len(targets), device=targets.device)
-        return self._draw_on_device(k, self._rows, row, lambda: targets, exclude_seen, replacement)
+        every, targets = torch.arange(len(self._rows), device=self._rows.device), self._targets.unsqueeze(1)
+        return self._draw(k, self._rows, every, lambda: targets, exclude_seen, replacement)
 
     def per_sequence(self, k: int, *, exclude_seen: bool = True, replacement: bool = True) -> tuple[Tensor, Tensor]:
         """Return (S, k) items, a set per sequence that avoids all its targets, and the sequence (n,) of each row."""
         every = torch.arange(len(self._users), device=self._rows.device)
-        if self._rows.is_cpu:
-            return self._draw(k, every, self._targets_by_sequence(), exclude_seen, replacement), self._rows
-        by_sequence = self._targets_by_sequence
-        return self._draw_on_device(k, every, self._rows, by_sequence, exclude_seen, replacement), self._rows
+        return self._draw(k, every, self._rows, self._targets_by_sequence, exclude_seen, replacement), self._rows
 
     def _targets_by_sequence(self) -> Tensor:
         """Return (S, T) the targets of each sequence, padded with 0, which is never drawn anyway."""
@@ -111,16 +110,23 @@ class BoundNegatives:
         table[rows, position] = self._targets[order]
         return table
 
-    def _draw(self, k: int, sequences: Tensor, avoid: Tensor, exclude_seen: bool, replacement: bool) -> Tensor:
-        """Draw (m, k) items for ``sequences`` (m,) of the batch, never those in ``avoid`` (m, w)."""
+    def _draw(
+        self, k: int, sequences: Tensor, rows: Tensor, avoid: _Avoid, exclude_seen: bool, replacement: bool
+    ) -> Tensor:
+        """Draw (m, k) items for ``sequences`` (m,) of the batch, none of which ``avoid()`` lists (m, w) for its row.
+
+        ``rows`` (n,) is the row that avoids each target.
+        """
         check_k(k)
-        small = len(self._users) * self._sampler.n_items <= _TABLE_CELLS
+        if not sequences.is_cpu:
+            return self._draw_on_device(k, sequences, rows, avoid, exclude_seen, replacement)
+        small, avoided = len(self._users) * self._sampler.n_items <= _TABLE_CELLS, avoid()
         table = self._sampler.seen_table(self._users) if exclude_seen and small else None
-        drawn = torch.empty(len(sequences), k, dtype=torch.int64, device=sequences.device)
+        drawn = torch.empty(len(sequences), k, dtype=torch.int64)
         step = max(1, _CELLS // k)
         for first in range(0, len(sequences), step):
             part = slice(first, first + step)
-            drawn[part] = self._draw_part(k, sequences[part], avoid[part], exclude_seen, replacement, table)
+            drawn[part] = self._draw_part(k, sequences[part], avoided[part], exclude_seen, replacement, table)
         return drawn
 
     def _draw_part(
@@ -159,18 +165,12 @@ class BoundNegatives:
         return drawn
 
     def _draw_on_device(
-        self, k: int, sequences: Tensor, row_of_target: Tensor, avoid: Callable[[], Tensor], exclude_seen: bool,
-        replacement: bool,
-    ) -> Tensor:  # fmt: skip
-        """Draw as :meth:`_draw`, in rounds that do not wait to see whether they were needed.
-
-        ``row_of_target`` (n,) is the row that avoids each target; ``avoid`` lists that by row (m, w), for exact draws
-        only.
-        """
+        self, k: int, sequences: Tensor, rows: Tensor, avoid: _Avoid, exclude_seen: bool, replacement: bool
+    ) -> Tensor:
+        """Draw in rounds that do not wait to see whether they were needed; ``avoid`` is for exact draws only."""
         sampler, users = self._sampler, self._users[sequences]
-        check_k(k)
         row = torch.arange(len(sequences), device=sequences.device).unsqueeze(1)
-        keys = (row_of_target * sampler.n_items + self._targets).sort().values
+        keys = (rows * sampler.n_items + self._targets).sort().values
 
         def refused(drawn: Tensor) -> Tensor:
             bad = _member(keys, row * sampler.n_items + drawn)
