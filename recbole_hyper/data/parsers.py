@@ -227,7 +227,8 @@ def delimited(block: Block, form: Format, malformed: Malformed) -> Rows:
     found = {field: single(table.column(name)) for field, name in columns.items()}
     for field in {"timestamp", "rating"} & set(found) if separator == ";" else ():  # the comma is often the point
         found[field] = pc.replace_substring_regex(found[field], _COMMA, r"\1.\2")
-    records = np.delete(np.arange(len(table) + len(wrong)), places)
+    records = np.arange(len(table) + len(wrong))
+    records = np.delete(records, places) if wrong else records
     filled = np.logical_or.reduce([np.asarray(pc.binary_length(column)) > 0 for column in found.values()])
     if form.kind == "atomic" and not filled.all():  # no id is a fault, and only a blank line is none
         lines = data.split(b"\n")
